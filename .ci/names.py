@@ -1,11 +1,13 @@
 """Lint of names and of first sentences, held by a budget that may only fall.
 
-Four habits hide what code does; three are counted over the product's packages, the last over tests:
+Habits that hide what code does, the first three counted over the product's packages, the last two
+over tests:
 
 - participles: functions named by a participle alone (`shown`, `_told`) instead of a verb with its
   object (`render_table`) or a noun of a property (`Catalog.tools`);
 - pronouns: assigned locals called `one`, `it`, `found`, `other`, `these` or `those`;
 - openings: docstrings that begin with What, Who, Whose, Those, That, It or Which;
+- helpers: participles among the functions of tests;
 - riddles: names of tests with a pronoun in place of their subject or object
   (`test_what_is_of_no_use_is_not_passed_on` for `test_invalid_metadata_is_not_forwarded`).
 
@@ -25,7 +27,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("config", "gateway", "registry", "schemas")
 TESTS = "tests"
-RULES = ("participles", "pronouns", "openings", "riddles")
+OF_PRODUCT = ("participles", "pronouns", "openings")
+OF_TESTS = ("helpers", "riddles")
+RULES = OF_PRODUCT + OF_TESTS
 BUDGET = Path(__file__).with_name("names.json")
 
 IRREGULAR = frozenset(
@@ -112,9 +116,10 @@ def walk(path: Path) -> tuple[Counter[str], dict[str, list[Place]]]:
     places: dict[str, list[Place]] = {rule: [] for rule in RULES}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            totals["participles"] += 1
+            rule = "helpers" if Path(TESTS) in Path(name).parents else "participles"
+            totals[rule] += 1
             if is_participle(node.name):
-                places["participles"].append((name, node.lineno, node.name))
+                places[rule].append((name, node.lineno, node.name))
             if node.name.startswith("test_"):
                 totals["riddles"] += 1
                 if is_riddle(node.name):
@@ -143,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     places: dict[str, list[Place]] = {rule: [] for rule in RULES}
     for top in options.paths or (*PACKAGES, TESTS):
         folder = (ROOT / top).resolve()
-        rules = ("riddles",) if top == TESTS else RULES
+        rules = {TESTS: OF_TESTS}.get(top, OF_PRODUCT if top in PACKAGES else RULES)
         for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
             of_file, broken = walk(path)
             for rule in rules:

@@ -94,12 +94,12 @@ class Recorder:
             "body": body.decode(),
         }
         self.requests.append(heard)
-        if scope["path"] == "/slow" and not await self._released(receive):
+        if scope["path"] == "/slow" and not await self._wait_for_release(receive):
             return
         status = 404 if scope["path"] == "/pets/404" else 200
         await _answer(send, status, {"heard": heard})
 
-    async def _released(self, receive: Receive) -> bool:
+    async def _wait_for_release(self, receive: Receive) -> bool:
         self.arrived.set()
         left = asyncio.ensure_future(receive())
         released = asyncio.ensure_future(self.release.wait())

@@ -69,7 +69,7 @@ def rules() -> dict[str, Any]:
     return document
 
 
-def described(*actions: dict[str, Any], **schemas: Any) -> dict[str, Any]:
+def describe_actions(*actions: dict[str, Any], **schemas: Any) -> dict[str, Any]:
     """A spec.yaml with these actions."""
     return {"host": "h.net", "service": "s", "action": list(actions), "schemas": schemas}
 

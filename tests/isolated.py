@@ -39,7 +39,7 @@ def networks() -> bool:
     return subprocess.run([*_NETWORK, "sh", "-c", script], capture_output=True).returncode == 0
 
 
-def isolated(words: list[str], env: Mapping[str, str]) -> Isolated:
+def run_isolated(words: list[str], env: Mapping[str, str]) -> Isolated:
     """Run a command to its end."""
     with tempfile.NamedTemporaryFile("r") as report:
         done = subprocess.run(

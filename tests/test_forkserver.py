@@ -34,11 +34,11 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     pids: list[int] = []
     fork = forkserver.server.fork
 
-    def recorded(given: Any) -> int:
+    def record_fork(given: Any) -> int:
         pids.append(fork(given))
         return pids[-1]
 
-    monkeypatch.setattr(forkserver.server, "fork", recorded)
+    monkeypatch.setattr(forkserver.server, "fork", record_fork)
     return pids
 
 

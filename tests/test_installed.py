@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the installed wheel alone; its dependencies are those of the tests."""
     target = tmp_path_factory.mktemp("installed")
     arguments = ["--quiet", "--no-deps", "--no-index", "--target", target, wheel]
@@ -82,12 +82,12 @@ def test_the_wheel_has_every_module_of_the_tree(wheel: Path) -> None:
 
 @pytest.mark.parametrize("how", ["script", "module"])
 def test_the_package_works_beside_modules_of_the_same_names(
-    installed: Path, project: Path, how: str
+    installed_folder: Path, project: Path, how: str
 ) -> None:
-    script = installed / "bin" / "toolgate"
+    script = installed_folder / "bin" / "toolgate"
     start = [sys.executable, script] if how == "script" else [sys.executable, "-m", "gateway"]
     # The project comes first on the path, as under `python -m` and many a tool of development.
-    path = os.pathsep.join([str(project), str(installed)])
+    path = os.pathsep.join([str(project), str(installed_folder)])
     done = run([*start, "--version"], project, PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"toolgate, version \S+\n", done.stdout)
@@ -96,31 +96,33 @@ def test_the_package_works_beside_modules_of_the_same_names(
     assert json.loads(done.stdout)["server"]["port"] == 8765
 
 
-def test_the_parity_vectors_come_along_without_a_key(installed: Path, tmp_path: Path) -> None:
+def test_the_parity_vectors_come_along_without_a_key(
+    installed_folder: Path, tmp_path: Path
+) -> None:
     vectors = {path.name for path in (ROOT / "tests" / "vectors" / "hybrid").glob("*.json")}
     assert {
-        path.name for path in (installed / "gateway" / "parity" / "shipped").iterdir()
+        path.name for path in (installed_folder / "gateway" / "parity" / "shipped").iterdir()
     } == vectors
     done = run(
         [
             sys.executable,
-            installed / "bin" / "toolgate",
+            installed_folder / "bin" / "toolgate",
             "parity",
             "--target",
             "http://127.0.0.1:9",
         ],
         tmp_path,
-        PYTHONPATH=str(installed),
+        PYTHONPATH=str(installed_folder),
     )
     assert done.returncode == 1
     assert "Name the private key that the target trusts: --key FILE" in done.stderr
 
 
-def test_doctor_names_modules_of_the_same_name(installed: Path, project: Path) -> None:
+def test_doctor_names_modules_of_the_same_name(installed_folder: Path, project: Path) -> None:
     done = run(
-        [sys.executable, installed / "bin" / "toolgate", "doctor", "--json"],
+        [sys.executable, installed_folder / "bin" / "toolgate", "doctor", "--json"],
         project,
-        PYTHONPATH=os.pathsep.join([str(project), str(installed)]),
+        PYTHONPATH=os.pathsep.join([str(project), str(installed_folder)]),
         TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:9/none",
     )
     checks = json.loads(done.stdout)
@@ -133,12 +135,14 @@ def test_doctor_names_modules_of_the_same_name(installed: Path, project: Path) -
 
 
 def test_the_command_does_not_put_the_working_directory_on_the_path(
-    installed: Path, tmp_path: Path
+    installed_folder: Path, tmp_path: Path
 ) -> None:
     for name in ("yaml", "click", "psycopg"):
         (tmp_path / f"{name}.py").write_text(THEIRS)
-    script = installed / "bin" / "toolgate"
-    done = run([sys.executable, script, "config", "check"], tmp_path, PYTHONPATH=str(installed))
+    script = installed_folder / "bin" / "toolgate"
+    done = run(
+        [sys.executable, script, "config", "check"], tmp_path, PYTHONPATH=str(installed_folder)
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

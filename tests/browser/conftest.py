@@ -104,20 +104,20 @@ async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def watched(browser: Browser, base: str, **options: Any) -> AsyncIterator[Watched]:
+async def watch_page(browser: Browser, base: str, **options: Any) -> AsyncIterator[Watched]:
     context = await browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
     context.set_default_timeout(WAIT_MS)
     await context.add_init_script(LISTEN)
     page = await context.new_page()
     one = Watched(page, base)
 
-    def told(kind: str, text: str) -> None:
+    def note_console_message(kind: str, text: str) -> None:
         # a refused form is a 4xx, which the browser tells as an error of the network
         if kind in {"error", "warning"} and "Failed to load resource" not in text:
             one.problems.append(text)
 
-    page.on("console", lambda message: told(message.type, message.text))
-    page.on("pageerror", lambda error: told("error", str(error)))
+    page.on("console", lambda message: note_console_message(message.type, message.text))
+    page.on("pageerror", lambda error: note_console_message("error", str(error)))
     page.on(
         "request",
         lambda asked: (
@@ -294,7 +294,7 @@ async def seed(house: House) -> None:
 @pytest.fixture(scope="module")
 async def still(house: House, browser: Browser) -> AsyncIterator[Watched]:
     """One visitor for pages that are only looked at, without transitions between colours."""
-    async with watched(browser, house.url, reduced_motion="reduce") as visitor:
+    async with watch_page(browser, house.url, reduced_motion="reduce") as visitor:
         yield visitor
 
 

@@ -13,7 +13,7 @@ from playwright.async_api import Browser, expect
 
 from config.settings import DatabaseSettings
 from registry.access.keys import ApiKeys
-from tests.browser.conftest import WAIT_MS, WINGS, House, Watched, picture, watched
+from tests.browser.conftest import WAIT_MS, WINGS, House, Watched, picture, watch_page
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, pets, running
 
@@ -80,7 +80,7 @@ async def test_a_screen_bears_a_zoom_of_200_per_cent_and_forced_colours(
 ) -> None:
     """A window of 1280 pixels has half as many at 200 %; colours are those of the system."""
     zoomed = {"width": 640, "height": 430}
-    async with watched(browser, house.url, viewport=zoomed, device_scale_factor=2) as visitor:
+    async with watch_page(browser, house.url, viewport=zoomed, device_scale_factor=2) as visitor:
         await visitor.open(path)
         await visitor.page.screenshot(path=picture(f"zoom-{path}"), full_page=True)
         await visitor.check(f"{path}, zoomed", accessible=False)
@@ -98,7 +98,7 @@ async def test_a_new_visitor_gets_from_an_import_to_the_audit_log(
     }
     file = tmp_path / "animals.json"
     file.write_text(json.dumps(described))
-    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("")
         await page.get_by_role("link", name="Sources", exact=True).click()
@@ -170,7 +170,7 @@ async def a_call_waits_is_approved_and_made(visitor: Watched) -> None:
 
 async def test_every_link_answers_and_every_form_posts(site: Client, browser: Browser) -> None:
     base = f"{site.url}/console"
-    async with watched(browser, base, locale="en-GB") as visitor:
+    async with watch_page(browser, base, locale="en-GB") as visitor:
         waiting, seen, forms = [""], {""}, set[str]()
         kinds: Counter[str] = Counter()
         while waiting:
@@ -223,7 +223,7 @@ async def every_form_is_posted(visitor: Watched, path: str, done: set[str]) -> N
 
 
 async def test_a_tool_shows_its_request_before_the_call(site: Client, browser: Browser) -> None:
-    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("tools/createPet/try")
         await page.locator('[name="/name"]').fill("Rex")
@@ -239,8 +239,8 @@ async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(
 ) -> None:
     base = f"{site.url}/console"
     async with (
-        watched(browser, base, locale="en-GB") as first,
-        watched(browser, base, locale="en-GB") as second,
+        watch_page(browser, base, locale="en-GB") as first,
+        watch_page(browser, base, locale="en-GB") as second,
     ):
         await first.open("do/putRule?name.rule=edited-by-two")
         await first.page.locator('[name="/effect"]').select_option(label="deny")
@@ -261,7 +261,7 @@ async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(
 
 
 async def test_own_requests_are_evaluated_with_plots(site: Client, browser: Browser) -> None:
-    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("search")
         await page.get_by_label("Requests").fill("add a pet => createPet\nremove it => deletePet")
@@ -276,7 +276,7 @@ async def test_own_requests_are_evaluated_with_plots(site: Client, browser: Brow
 
 
 async def test_texts_of_services_are_text(site: Client, browser: Browser) -> None:
-    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
         pages = ["tools?source=evil", "sources", "sources/evil", "tools?q=img+onerror"]
         for at in range(8):
             pages += [f"tools/evil{at}", f"tools/evil{at}/try"]
@@ -290,7 +290,7 @@ async def test_texts_of_services_are_text(site: Client, browser: Browser) -> Non
 
 async def test_pages_work_without_scripts(site: Client, browser: Browser) -> None:
     base = f"{site.url}/console"
-    async with watched(browser, base, locale="en-GB", java_script_enabled=False) as visitor:
+    async with watch_page(browser, base, locale="en-GB", java_script_enabled=False) as visitor:
         page = visitor.page
         await visitor.open("tools")
         await page.locator("#q").fill("pet")
@@ -305,7 +305,7 @@ async def test_pages_work_without_scripts(site: Client, browser: Browser) -> Non
 async def test_the_keyboard_reaches_all_controls_of_the_mouse(
     site: Client, browser: Browser
 ) -> None:
-    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
         await visitor.open("")
         await visitor.page.keyboard.press("Tab")
         focused = "document.activeElement.className"
@@ -333,7 +333,7 @@ async def test_a_reader_logs_in_with_a_key_and_sees_no_button_that_would_be_refu
     )
     async with (
         running(settings) as site,
-        watched(browser, f"{site.url}/console", locale=locale) as visitor,
+        watch_page(browser, f"{site.url}/console", locale=locale) as visitor,
     ):
         page, pool = visitor.page, site.gateway._handle.pool()
         assert pool is not None

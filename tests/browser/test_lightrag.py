@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from playwright.async_api import Browser, FilePayload, Page, Response, Route, expect
 
 from registry.access.keys import ApiKeys
-from tests.browser.conftest import WAIT_MS, House, picture, watched
+from tests.browser.conftest import WAIT_MS, House, picture, watch_page
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running, wordless
 
@@ -78,11 +78,11 @@ async def ask(page: Page, question: str) -> None:
 
 
 @asynccontextmanager
-async def opened(
+async def open_first_page(
     browser: Browser, base: str, wheel: zipfile.ZipFile
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """LightRAG's first page, and which requests of it fail."""
-    async with watched(browser, base, locale="en-GB") as visitor:
+    async with watch_page(browser, base, locale="en-GB") as visitor:
         failures: list[str] = []
 
         def note(answer: Response) -> None:
@@ -99,7 +99,7 @@ async def test_the_pages_of_lightrag_work(
     house: House, browser: Browser, wheel: zipfile.ZipFile
 ) -> None:
     """LightRAG's pages of documents, graph and query work against the gateway (mending 31)."""
-    async with opened(browser, house.client.url, wheel) as (page, failures):
+    async with open_first_page(browser, house.client.url, wheel) as (page, failures):
         await page.get_by_role("button", name="Upload").click()
         file: FilePayload = {"name": "tarn.md", "mimeType": "text/markdown", "buffer": TEXT}
         await page.locator("input[type=file]").set_input_files([file])
@@ -112,7 +112,7 @@ async def test_the_pages_of_lightrag_work(
         await expect(page.locator("body")).to_contain_text("tarn.md")
         await page.screenshot(path=picture("lightrag-2-query"))
         assert not failures
-    async with opened(browser, house.client.url, wheel) as (page, failures):
+    async with open_first_page(browser, house.client.url, wheel) as (page, failures):
         await page.get_by_role("tab", name="Knowledge Graph").click()
         await expect(page.locator("body")).to_contain_text(re.compile(r"node: 4\s*edge: 6"))
         await page.screenshot(path=picture("lightrag-3-graph"))
@@ -129,7 +129,7 @@ async def test_lightrag_asks_for_the_key_of_the_gateway(
         settings = replace(settings, auth=replace(settings.auth, mode="keys", api_keys=True))
         async with (
             running(settings) as client,
-            opened(browser, client.url, wheel) as (page, _),
+            open_first_page(browser, client.url, wheel) as (page, _),
         ):
             assert client.gateway.feed.pool is not None
             keys = ApiKeys(client.gateway.feed.pool, settings.tenant.host_id)

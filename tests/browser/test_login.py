@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from config.settings import DatabaseSettings
-from tests.browser.conftest import WAIT_MS, Watched, picture, watched
+from tests.browser.conftest import WAIT_MS, Watched, picture, watch_page
 from tests.fixtures_servers import serving
 from tests.gateway.login.company import Company, company, query_of
 from tests.servers.identity import Identity
@@ -43,7 +43,7 @@ async def desk(database: DatabaseSettings) -> AsyncIterator[tuple[Company, App, 
 @asynccontextmanager
 async def visitor(browser: Browser, made: Company, **options: object) -> AsyncIterator[Watched]:
     """A browser, which may leave for the provider and the client."""
-    async with watched(browser, made.url, reduced_motion="reduce", **options) as site:
+    async with watch_page(browser, made.url, reduced_motion="reduce", **options) as site:
         yield site
         site.problems[:] = [text for text in site.problems if not text.startswith("a request to")]
         assert not site.problems

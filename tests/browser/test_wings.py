@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.browser.conftest import WAIT_MS, House, Watched, picture, seed_good, watched
+from tests.browser.conftest import WAIT_MS, House, Watched, picture, seed_good, watch_page
 from tests.servers.provider import Answer, Say, chat
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -33,7 +33,7 @@ async def test_an_agent_answers_calls_tools_and_waits_for_an_approval(
         chat("It is there; I remove it.", [DELETE]),
         chat("It is gone. <img src=x onerror=document.title=1>"),
     )
-    async with watched(browser, house.url, locale="en-GB") as visitor:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("chat")
         await send(visitor, "Remove the pet 7, please.")
@@ -56,7 +56,7 @@ async def test_an_agent_answers_calls_tools_and_waits_for_an_approval(
 async def test_words_of_an_answer_are_shown_while_streaming(house: House, browser: Browser) -> None:
     whole = chat("One two three.")
     script(house, Answer(pieces=whole.pieces[:3], end="hang"))
-    async with watched(browser, house.url, locale="en-GB") as visitor:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("chat")
         await send(visitor, "Count.")
@@ -67,7 +67,7 @@ async def test_words_of_an_answer_are_shown_while_streaming(house: House, browse
 
 async def test_a_chat_works_without_scripts(house: House, browser: Browser) -> None:
     script(house, chat("Nine o'clock."))
-    async with watched(browser, house.url, java_script_enabled=False) as visitor:
+    async with watch_page(browser, house.url, java_script_enabled=False) as visitor:
         page = visitor.page
         await visitor.open("chat")
         await send(visitor, "When does the shop open?")
@@ -81,7 +81,7 @@ async def test_a_chat_works_without_scripts(house: House, browser: Browser) -> N
 
 async def test_a_memory_has_a_history_and_is_forgotten(house: House, browser: Browser) -> None:
     await seed_good(house)
-    async with watched(browser, house.url, locale="en-GB") as visitor:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("memory")
         await page.get_by_role("link", name="It opens at ten.").click()
@@ -99,7 +99,7 @@ async def test_a_memory_has_a_history_and_is_forgotten(house: House, browser: Br
 
 async def test_a_failed_invocation_is_found_and_redriven(house: House, browser: Browser) -> None:
     await seed_good(house)
-    async with watched(browser, house.url, locale="en-GB") as visitor:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
         page = visitor.page
         for _ in range(200):
             await visitor.open("events?status=%22FAILED%22")
@@ -120,7 +120,7 @@ async def test_documents_answer_with_their_place_and_names_have_a_picture(
     house: House, browser: Browser
 ) -> None:
     await seed_good(house)
-    async with watched(browser, house.url, locale="en-GB") as visitor:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("ask")
         await page.get_by_label("Question").fill("when does the shop open")

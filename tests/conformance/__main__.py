@@ -31,7 +31,7 @@ def main(only: tuple[str, ...], keep: Path | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     show(console, outcomes)
-    refused = [outcome.title for outcome in outcomes if not outcome.accepted]
+    refused = [outcome.title for outcome in outcomes if not outcome.is_accepted]
     for title in refused:
         click.echo(f"refused: {title}", err=True)
     sys.exit(1 if refused else 0)

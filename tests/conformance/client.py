@@ -67,12 +67,12 @@ def official(client: Client, answer: Callable[[Any], dict[str, Any]] | None = No
     """The SDK's client in front of the gateway, in the era of the scenario; `answer` makes the
     content of a form out of the question."""
 
-    async def elicited(_context: Any, params: Any) -> types.ElicitResult:
+    async def answer_elicitation(_context: Any, params: Any) -> types.ElicitResult:
         assert answer is not None
         return types.ElicitResult(action="accept", content=answer(params))
 
     mode = "legacy" if REVISION in HANDSHAKE else "auto"
-    callback = None if answer is None else elicited
+    callback = None if answer is None else answer_elicitation
     return McpClient(client.url + "/mcp", mode=mode, elicitation_callback=callback)
 
 

@@ -30,27 +30,27 @@ class Outcome:
     scenarios: list[Scenario]
     upstream: Era = "both"
 
-    def scored(self, *, scored: bool = True) -> list[Scenario]:
+    def select_scenarios(self, *, scored: bool = True) -> list[Scenario]:
         return [one for one in self.scenarios if one.scored is scored]
 
-    def found(self, status: str) -> Iterator[tuple[Scenario, Check, str | None]]:
+    def checks_with_status(self, status: str) -> Iterator[tuple[Scenario, Check, str | None]]:
         """Every scored check of this status, and why it was expected to have it."""
-        for scenario in self.scored():
+        for scenario in self.select_scenarios():
             for check in scenario.of(status):
                 place = (self.upstream, scenario.name, check.id)
                 yield scenario, check, EXPECTED.get(place) if self.leg == "translated" else None
 
     def stale(self) -> Iterator[tuple[str, str]]:
         """Scenario and check of what was expected to fail or to warn, and did not."""
-        doubtful = [*self.found("FAILURE"), *self.found("WARNING")]
+        doubtful = [*self.checks_with_status("FAILURE"), *self.checks_with_status("WARNING")]
         seen = {(scenario.name, check.id) for scenario, check, _ in doubtful}
         for upstream, scenario, check in EXPECTED if self.leg == "translated" else ():
             if upstream == self.upstream and (scenario, check) not in seen:
                 yield scenario, check
 
     @property
-    def accepted(self) -> bool:
-        unexpected = any(reason is None for _, _, reason in self.found("FAILURE"))
+    def is_accepted(self) -> bool:
+        unexpected = any(reason is None for _, _, reason in self.checks_with_status("FAILURE"))
         return bool(self.scenarios) and not unexpected and not any(self.stale())
 
 
@@ -66,7 +66,7 @@ async def direct(node: Node, folder: Path) -> AsyncIterator[Outcome]:
 
 
 @asynccontextmanager
-async def fronted(era: Era, folder: Path) -> AsyncIterator[str]:
+async def front_fixture(era: Era, folder: Path) -> AsyncIterator[str]:
     """URL of a gateway in front of the fixture."""
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(fixture(era, folder / "fixture.log"))
@@ -76,14 +76,14 @@ async def fronted(era: Era, folder: Path) -> AsyncIterator[str]:
 
 async def through(node: Node, folder: Path) -> AsyncIterator[Outcome]:
     """The suite against the gateway, in front of a server of both eras."""
-    async with fronted("both", folder) as url:
+    async with front_fixture("both", folder) as url:
         for revision in (HANDSHAKE, STATELESS):
             found = await suite.run_server(node, url, revision, folder / revision)
             yield Outcome("gateway", f"{revision}, gateway", found)
 
 
 @asynccontextmanager
-async def crowded(first: str, second: str, folder: Path) -> AsyncIterator[str]:
+async def front_two_servers(first: str, second: str, folder: Path) -> AsyncIterator[str]:
     """URL of a gateway to two servers that have all names in common, by these rules of prefixes."""
     async with AsyncExitStack() as stack:
         sources = {}
@@ -98,18 +98,18 @@ async def crowded(first: str, second: str, folder: Path) -> AsyncIterator[str]:
 async def several(node: Node, folder: Path) -> AsyncIterator[Outcome]:
     """The suite against the gateway, in front of two servers: the names it uses are the first's."""
     for first, second in (("conditional", "conditional"), ("never", "always")):
-        async with crowded(first, second, folder / first) as url:
+        async with front_two_servers(first, second, folder / first) as url:
             for revision in (HANDSHAKE, STATELESS):
                 found = await suite.run_server(node, url, revision, folder / first / revision)
                 title = f"{revision}, two servers ({first}, {second})"
                 yield Outcome("several", title, found)
 
 
-async def translated(node: Node, folder: Path) -> AsyncIterator[Outcome]:
+async def run_translated(node: Node, folder: Path) -> AsyncIterator[Outcome]:
     """The suite against the gateway, in front of a server that speaks the other era only."""
     crossed: tuple[tuple[str, Era], ...] = ((HANDSHAKE, "stateless"), (STATELESS, "handshake"))
     for revision, era in crossed:
-        async with fronted(era, folder / era) as url:
+        async with front_fixture(era, folder / era) as url:
             found = await suite.run_server(node, url, revision, folder / revision)
         yield Outcome("translated", f"{revision}, gateway to a {era} server", found, era)
 
@@ -125,7 +125,7 @@ async def client(node: Node, folder: Path) -> AsyncIterator[Outcome]:
 
 async def typescript(node: Node, folder: Path) -> AsyncIterator[Outcome]:
     """Clients made with the TypeScript SDKs in front of the gateway."""
-    async with fronted("both", folder) as url:
+    async with front_fixture("both", folder) as url:
         yield Outcome("typescript", "TypeScript SDK clients", await run_clients(node, url))
 
 
@@ -140,7 +140,7 @@ LEGS: dict[str, Run] = {
     "direct": direct,
     "gateway": through,
     "several": several,
-    "translated": translated,
+    "translated": run_translated,
     "client": client,
     "typescript": typescript,
     "login": login,

@@ -15,15 +15,15 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     """One line for each run: what passed, out of what there was."""
     made = Table(*HEADINGS, box=None, pad_edge=False)
     for outcome in outcomes:
-        scored = outcome.scored()
+        scored = outcome.select_scenarios()
         warnings = sum(len(one.of("WARNING")) for one in scored)
         cells = (_scenarios(scored), _checks(scored), str(warnings))
-        made.add_row(outcome.title, *cells, _scenarios(outcome.scored(scored=False)))
+        made.add_row(outcome.title, *cells, _scenarios(outcome.select_scenarios(scored=False)))
     return made
 
 
 def _scenarios(found: Sequence[Scenario]) -> str:
-    return f"{sum(one.passed for one in found)}/{len(found)}" if found else "-"
+    return f"{sum(one.has_passed for one in found)}/{len(found)}" if found else "-"
 
 
 def _checks(found: Sequence[Scenario]) -> str:
@@ -34,7 +34,7 @@ def _checks(found: Sequence[Scenario]) -> str:
 def details(outcome: Outcome) -> Iterator[str]:
     """Every check that failed or warned, and why it may."""
     for status, word in (("FAILURE", "failed"), ("WARNING", "warned")):
-        for scenario, check, reason in outcome.found(status):
+        for scenario, check, reason in outcome.checks_with_status(status):
             said = f"{scenario.name}: {check.id}: {check.message}"
             if reason is None:
                 yield f"{word.upper()}  {said}"
@@ -42,7 +42,7 @@ def details(outcome: Outcome) -> Iterator[str]:
                 yield f"{word}  {said}\n        expected: {reason}"
     for name, check in outcome.stale():
         yield f"stale   {name}: {check} stands in expected.py, but is as it should be"
-    for scenario in outcome.scored(scored=False):
+    for scenario in outcome.select_scenarios(scored=False):
         failed = scenario.of("FAILURE")
         if failed:
             yield f"not scored  {scenario.name}: {len(failed)} failed, as {failed[0].message}"

@@ -32,7 +32,7 @@ class Unready(Exception):
 async def fixture(era: Era, log: Path) -> AsyncIterator[str]:
     """URL of the "everything" server."""
     command = [sys.executable, "-m", "tests.servers.everything", "--era", era]
-    async with _started(command, log) as url:
+    async with _start_server(command, log) as url:
         yield url
 
 
@@ -57,15 +57,15 @@ async def gateway(
     file.write_text(json.dumps(settings))  # JSON is YAML
     try:
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-        async with _started(command, log) as url:
-            await _listed(url, tools)
+        async with _start_server(command, log) as url:
+            await _wait_for_tools(url, tools)
             yield url
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
 @asynccontextmanager
-async def _started(command: Sequence[str], log: Path) -> AsyncIterator[str]:
+async def _start_server(command: Sequence[str], log: Path) -> AsyncIterator[str]:
     """The URL in the first line that a command prints; `log` takes its standard error."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as errors:
@@ -100,7 +100,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def _listed(url: str, tools: Sequence[str]) -> None:
+async def _wait_for_tools(url: str, tools: Sequence[str]) -> None:
     """Wait until the gateway lists tools of the servers behind it."""
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}

@@ -36,7 +36,7 @@ class Scenario:
         return [check for check in self.checks if check.status == status]
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return bool(self.checks) and not self.of("FAILURE")
 
 
@@ -70,7 +70,7 @@ async def run_client(
         arguments = ("client", "--command", command, "--scenario", name, "-o", str(folder))
         version = ("--spec-version", revision, "--timeout", str(SCENARIO_TIMEOUT_MS))
         said = await _run(node.suite(*arguments, *version), folder, name, environment)
-        done.append(Scenario(name, scored, (*records(folder, name), *_ended(said))))
+        done.append(Scenario(name, scored, (*records(folder, name), *_check_client_end(said))))
     return done
 
 
@@ -118,7 +118,7 @@ def _check(found: Mapping[str, Any]) -> Check:
     return Check(found["id"], found["status"], " ".join(str(message).split()))
 
 
-def _ended(said: str) -> Iterator[Check]:
+def _check_client_end(said: str) -> Iterator[Check]:
     """A check that fails when our client did not end as it should."""
     if "Client timed out" in said or "Client exited with code" in said:
         yield Check("client-ended", "FAILURE", "our client failed; the record has its log")

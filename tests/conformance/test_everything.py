@@ -58,7 +58,7 @@ async def client(url: str, mode: str) -> AsyncIterator[Client]:
             yield connected
 
 
-async def said(connected: Client, name: str, **arguments: Any) -> str:
+async def call_for_text(connected: Client, name: str, **arguments: Any) -> str:
     result = await connected.call_tool(name, arguments)
     assert not result.is_error, result
     return result.content[0].text
@@ -68,11 +68,11 @@ async def said(connected: Client, name: str, **arguments: Any) -> str:
 async def test_answers_of_the_client_reach_the_tool(mode: str) -> None:
     async with endpoint() as url, client(url, mode) as connected:
         name = "test_input_required_result"
-        assert await said(connected, f"{name}_elicitation") == "Hello, Alice!"
-        assert await said(connected, f"{name}_sampling") == "Paris"
-        assert await said(connected, f"{name}_list_roots") == "file:///home/alice"
-        assert await said(connected, f"{name}_multiple_inputs") == "Paris Alice (1)"
-        assert await said(connected, f"{name}_multi_round") == "Alice likes Alice."
+        assert await call_for_text(connected, f"{name}_elicitation") == "Hello, Alice!"
+        assert await call_for_text(connected, f"{name}_sampling") == "Paris"
+        assert await call_for_text(connected, f"{name}_list_roots") == "file:///home/alice"
+        assert await call_for_text(connected, f"{name}_multiple_inputs") == "Paris Alice (1)"
+        assert await call_for_text(connected, f"{name}_multi_round") == "Alice likes Alice."
 
 
 @MODES
@@ -91,7 +91,7 @@ async def test_prompts_and_resources_are_there_in_both_eras(mode: str) -> None:
 async def test_a_changed_list_has_one_tool_more(mode: str) -> None:
     async with endpoint() as url, client(url, mode) as connected:
         before = [tool.name for tool in (await connected.list_tools()).tools]
-        await said(connected, "test_trigger_tool_change")
+        await call_for_text(connected, "test_trigger_tool_change")
         listed = await connected.list_tools(cache_mode="bypass")
         assert [tool.name for tool in listed.tools] == [*before, "test_changed"]
 
@@ -102,7 +102,7 @@ async def test_a_listening_client_hears_of_a_change() -> None:
         client(url, "2026-07-28") as connected,
         connected.listen(tools_list_changed=True) as heard,
     ):
-        await said(connected, "test_trigger_tool_change")
+        await call_for_text(connected, "test_trigger_tool_change")
         assert await anext(aiter(heard)) == ToolsListChanged()
 
 
@@ -119,7 +119,7 @@ async def test_a_server_of_one_era_refuses_the_other(era: Era, mode: str, works:
     async with endpoint(era) as url:
         try:
             async with client(url, mode) as connected:
-                text = await said(connected, "test_simple_text")
+                text = await call_for_text(connected, "test_simple_text")
         except* MCPError:
             text = ""
     assert bool(text) is works

@@ -31,15 +31,15 @@ def outcome(*scenarios: Scenario, leg: str = "gateway") -> Outcome:
 def test_a_scored_failure_and_nothing_else_refuses_a_run(
     scenarios: list[Scenario], accepted: bool
 ) -> None:
-    assert outcome(*scenarios).accepted is accepted
+    assert outcome(*scenarios).is_accepted is accepted
 
 
 def test_a_failure_that_is_explained_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "EXPECTED", {("stateless", "a", "bad"): "no word for it"})
     found = outcome(Scenario("a", True, (BAD,)), leg="translated")
-    assert found.accepted
+    assert found.is_accepted
     assert any("no word for it" in line for line in details(found))
-    assert not outcome(Scenario("a", True, (BAD,)), leg="gateway").accepted
+    assert not outcome(Scenario("a", True, (BAD,)), leg="gateway").is_accepted
 
 
 def test_a_warning_that_is_explained_is_told_with_its_reason(
@@ -47,13 +47,13 @@ def test_a_warning_that_is_explained_is_told_with_its_reason(
 ) -> None:
     monkeypatch.setattr(legs, "EXPECTED", {("stateless", "a", "doubtful"): "no word for it"})
     found = outcome(Scenario("a", True, (DOUBTFUL,)), leg="translated")
-    assert found.accepted
+    assert found.is_accepted
     assert any("no word for it" in line for line in details(found))
 
 
 def test_an_explanation_of_a_passing_check_refuses_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "EXPECTED", {("stateless", "a", "bad"): "no word for it"})
-    assert not outcome(Scenario("a", True, (GOOD,)), leg="translated").accepted
+    assert not outcome(Scenario("a", True, (GOOD,)), leg="translated").is_accepted
 
 
 def test_a_scenario_has_the_checks_of_its_newest_record(tmp_path: Path) -> None:

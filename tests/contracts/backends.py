@@ -74,7 +74,7 @@ class Backend:
     @asynccontextmanager
     async def _node(self, keep: Retention) -> AsyncIterator[Stores]:
         async with (
-            self._opened() as database,
+            self._open_database() as database,
             open_stores(self.state, keep, lambda: database) as stores,
             anyio.create_task_group() as tasks,
         ):
@@ -87,7 +87,7 @@ class Backend:
             tasks.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Database | None]:
+    async def _open_database(self) -> AsyncIterator[Database | None]:
         if self.database is None:
             yield None
         else:

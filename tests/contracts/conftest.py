@@ -19,7 +19,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture(params=["postgres", *REDIS])
-def shared(request: pytest.FixtureRequest) -> Backend:
+def shared_backend(request: pytest.FixtureRequest) -> Backend:
     """A backend that can be away."""
     if request.param == "postgres":
         settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))

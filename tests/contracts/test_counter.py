@@ -67,9 +67,9 @@ async def test_counted_uses_survive_purging(nodes: Pair) -> None:
     assert not (await nodes.a.counter.hit("k", 1, HOUR_S)).is_allowed
 
 
-async def test_a_backend_that_is_away_is_unavailable(shared: Backend) -> None:
-    async with shared.nodes() as nodes:
-        await shared.refuses(nodes.a.counter.hit("k", 1, HOUR_S))
+async def test_a_backend_that_is_away_is_unavailable(shared_backend: Backend) -> None:
+    async with shared_backend.nodes() as nodes:
+        await shared_backend.refuses(nodes.a.counter.hit("k", 1, HOUR_S))
 
 
 async def test_several_uses_are_counted_at_once_up_to_the_limit(nodes: Pair) -> None:

@@ -227,29 +227,31 @@ async def test_a_watcher_leaving_while_woken_disturbs_no_watcher(nodes: Pair) ->
             await woken.wait()
 
 
-async def test_an_unreachable_backend_is_unavailable_until_back(shared: Backend) -> None:
-    async with shared.nodes() as nodes:
+async def test_an_unreachable_backend_is_unavailable_until_back(shared_backend: Backend) -> None:
+    async with shared_backend.nodes() as nodes:
         log = nodes.a.log
         await log.append("s", b"before")
-        await shared.refuses(log.append("s", b""), log.read("s", ""), log.last("s"), log.drop("s"))
+        await shared_backend.refuses(
+            log.append("s", b""), log.read("s", ""), log.last("s"), log.drop("s")
+        )
         with anyio.fail_after(DEADLINE_S):
             await append_when_back(nodes.a.log)
         assert (await nodes.b.log.read("s", ""))[-1].data == b"back"
 
 
-async def test_failed_purges_are_left_for_the_next_time(shared: Backend) -> None:
-    assert shared.away is not None
-    async with shared.nodes() as nodes:
-        with shared.away():
+async def test_failed_purges_are_left_for_the_next_time(shared_backend: Backend) -> None:
+    assert shared_backend.away is not None
+    async with shared_backend.nodes() as nodes:
+        with shared_backend.away():
             await nodes.a.purge()
 
 
-async def test_watchers_are_woken_when_the_backend_is_back(shared: Backend) -> None:
-    assert shared.away is not None
-    async with shared.nodes() as nodes:
+async def test_watchers_are_woken_when_the_backend_is_back(shared_backend: Backend) -> None:
+    assert shared_backend.away is not None
+    async with shared_backend.nodes() as nodes:
         woken = anyio.Event()
         with nodes.b.log.watch("s", woken.set), anyio.fail_after(DEADLINE_S):
-            with shared.away(), pytest.raises(Unavailable):
+            with shared_backend.away(), pytest.raises(Unavailable):
                 await nodes.a.log.last("s")
             await woken.wait()  # something may have been missed
             woken = anyio.Event()
@@ -268,8 +270,8 @@ async def append_when_back(log: Log) -> None:
             await checkpoint()
 
 
-async def test_calls_that_are_cancelled_cost_no_connection(shared: Backend) -> None:
-    async with shared.nodes() as nodes:
+async def test_calls_that_are_cancelled_cost_no_connection(shared_backend: Backend) -> None:
+    async with shared_backend.nodes() as nodes:
         for turns in range(40):
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):

@@ -204,11 +204,11 @@ async def test_only_shared_stores_are_marked_shared(backend: Backend, nodes: Pai
     assert nodes.a.sessions.shared is (backend.state.backend != "memory")
 
 
-async def test_an_unreachable_backend_is_unavailable_until_back(shared: Backend) -> None:
-    async with shared.nodes() as nodes:
+async def test_an_unreachable_backend_is_unavailable_until_back(shared_backend: Backend) -> None:
+    async with shared_backend.nodes() as nodes:
         sessions = nodes.a.sessions
         await sessions.secret()
-        await shared.refuses(
+        await shared_backend.refuses(
             sessions.put(ADA, LONG_S),
             sessions.get(ADA.id),
             sessions.hold(ADA.id, "a", LONG_S),

@@ -46,7 +46,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def rendered(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def render_chart(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     with helm.Chart.load(str(CHART)) as chart:
         texts = chart.render(dict(values), name="tools", namespace="default")
     return [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
@@ -54,7 +54,7 @@ def rendered(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_rendered_objects_are_valid_in_every_version(name: str) -> None:
-    objects = rendered(VALUES[name])
+    objects = render_chart(VALUES[name])
     assert {"Deployment", "Service", "ConfigMap"} <= {one["kind"] for one in objects}
     for version in VERSIONS:
         for one in objects:
@@ -76,11 +76,11 @@ def messages(found: Any) -> list[str]:
 )
 def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(helm.HelmError):
-        rendered(values)
+        render_chart(values)
 
 
 def test_pods_have_no_rights_and_outlive_their_requests() -> None:
-    for one in rendered({}):
+    for one in render_chart({}):
         if one["kind"] not in ("Deployment", "Job"):
             continue
         pod = one["spec"]["template"]["spec"]
@@ -100,7 +100,7 @@ def test_pods_have_no_rights_and_outlive_their_requests() -> None:
 
 
 def test_the_settings_of_the_chart_are_valid(tmp_path: Any) -> None:
-    [config, *_] = [one for one in rendered({}) if one["kind"] == "ConfigMap"]
+    [config, *_] = [one for one in render_chart({}) if one["kind"] == "ConfigMap"]
     file = tmp_path / "toolgate.yaml"
     file.write_text(config["data"]["toolgate.yaml"])
     secrets = {

@@ -65,7 +65,7 @@ async def test_every_block_of_a_page_has_the_described_effect(
 
 
 @asynccontextmanager
-async def embedded(
+async def start_embedded(
     folder: Path, data_dir: Path, target: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Walk]:
     """A reader with an embedded database, and the address of an empty one."""
@@ -86,7 +86,7 @@ async def test_the_embedded_database_moves_to_another_server(
     empty_settings: DatabaseSettings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with embedded(tmp_path, scratch / "move", empty_settings, monkeypatch) as reader:
+    async with start_embedded(tmp_path, scratch / "move", empty_settings, monkeypatch) as reader:
         reader.env = {**reader.env, "PATH": f"{cluster.embedded.programs}:{reader.env['PATH']}"}
         await reader.take(Block("sh", "", "toolgate keys create deploy"))
         for block in blocks(PAGES[MOVE]):

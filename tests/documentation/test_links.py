@@ -11,7 +11,7 @@ PLACE = re.compile(r"(?:gateway|registry|schemas|config|tests|examples|docs|depl
 PLANNED = {"gateway/wings/models/": "docs/architecture.md marks it as planned"}
 
 
-def broken(page: Page) -> list[str]:
+def broken_links(page: Page) -> list[str]:
     """Links of a page that lead to no file, to no heading, or out of the repository."""
     return [target for target in page.links() if not leads_somewhere(page, target)]
 
@@ -26,7 +26,7 @@ def leads_somewhere(page: Page, target: str) -> bool:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_relative_links_lead_to_files_and_headings(page: Page) -> None:
-    assert broken(page) == []
+    assert broken_links(page) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

@@ -37,7 +37,7 @@ server.run()
 """
 
 
-def described() -> str:
+def describe_customers() -> str:
     """A description of what the README calls."""
     answers = {"200": {"description": "Found."}}
     customer = {"summary": "Show a customer", "parameters": [NUMBER], "responses": answers}
@@ -63,7 +63,7 @@ def test_settings_of_the_readme_are_valid(tmp_path: Path) -> None:
 async def test_commands_of_the_readme_work(
     settings: Settings, service: Recorder, tmp_path: Path
 ) -> None:
-    (tmp_path / "openapi.json").write_text(described())
+    (tmp_path / "openapi.json").write_text(describe_customers())
     (tmp_path / "notes.py").write_text(NOTES)
     async with running(replace(settings, sources={})) as gateway:
         ours = {

@@ -16,16 +16,16 @@ from tests.documentation.pages import ROOT, program
 DOCS = ROOT / "docs"
 
 
-def named(entries: list[Any]) -> Iterator[str]:
+def page_paths(entries: list[Any]) -> Iterator[str]:
     for entry in entries:
         for value in entry.values():
-            yield from named(value) if isinstance(value, list) else [value]
+            yield from page_paths(value) if isinstance(value, list) else [value]
 
 
 def test_the_order_has_every_page_once() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-    assert sorted(named(site["nav"])) == pages
+    assert sorted(page_paths(site["nav"])) == pages
 
 
 @pytest.fixture(scope="module")

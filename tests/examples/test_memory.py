@@ -19,7 +19,7 @@ MEMORY = ROOT / "examples/memory"
 SECRET = {"DEVELOPMENT_SECRET": "x" * 32}
 
 
-async def said(url: str, *steps: str) -> Sequence[str]:
+async def run_agent(url: str, *steps: str) -> Sequence[str]:
     command = [sys.executable, str(MEMORY / "agent.py"), url + "/mcp", *steps]
     with anyio.fail_after(120):
         done = await anyio.run_process(command, check=False, env=os.environ | SECRET, cwd=ROOT)
@@ -34,12 +34,12 @@ async def test_an_agent_remembers_across_restarts_and_forgets(
     settings = replace(settings, database=database_settings)
     settings = replace(settings, embedding=replace(settings.embedding, provider="disabled"))
     async with running(settings) as gateway:
-        assert await said(gateway.url, "learn") == [
+        assert await run_agent(gateway.url, "learn") == [
             "learn: Ann moved; the value before is kept",
             "learn: in this session: Ann waits for a parcel today",
         ]
     async with running(settings) as gateway:  # as after a restart
-        lines = await said(gateway.url, "recall", "forget")
+        lines = await run_agent(gateway.url, "recall", "forget")
     today = lines[2].partition("until ")[2]
     assert lines[:7] == [
         "recall: Ann is allergic to peanuts (user)",

@@ -40,7 +40,7 @@ from tests.fuzz.rig import database
 from tests.fuzz.run import ALIKE, Crashes
 from tests.gateway.guards.signing import by_jwks
 from tests.gateway.policy import oracle
-from tests.gateway.policy.test_policy_at_fronts import apply, drawn
+from tests.gateway.policy.test_policy_at_fronts import apply, draw_policy
 
 ROUND = 1_000_000  # seeds are smaller, to be typed again
 RULES_CHANGE = 20  # cases under the same rules
@@ -67,10 +67,10 @@ class Rig:
         return {
             name
             for name, tool in self.tools[principal.tenant].items()
-            if oracle.expected(self.policy, principal, None, tool, None).visible
+            if oracle.expect_outcome(self.policy, principal, None, tool, None).visible
         }
 
-    def hidden(self, principal: Principal) -> set[str]:
+    def hidden_tools(self, principal: Principal) -> set[str]:
         return {name for one in self.tools.values() for name in one} - self.visible(principal)
 
     async def ask(self, case: Case) -> tuple[int, Any]:
@@ -107,7 +107,7 @@ class Rig:
             found += ["a stranger was answered"] if '"result"' in text else []
             return found + (["a stranger's call was made"] if calls else [])
         words = set(re.findall(r"\w+", text.replace(json.dumps(case.name)[1:-1], "")))
-        leaked = sorted(words & self.hidden(principal))
+        leaked = sorted(words & self.hidden_tools(principal))
         found += [f"named {leaked}"] if leaked else []
         if case.method == "tools/list" and case.front != "portal":
             [one] = answer if isinstance(answer, list) else [answer]
@@ -127,7 +127,7 @@ class Rig:
         tool = self.tools[principal.tenant].get(case.name)
         if tool is None or case.name not in self.visible(principal) or case.front == "portal":
             return "deny"  # the portal has actions and no tools
-        return oracle.expected(self.policy, principal, None, tool, case.arguments).effect
+        return oracle.expect_outcome(self.policy, principal, None, tool, case.arguments).effect
 
 
 def effect_of(text: str) -> str:
@@ -186,7 +186,7 @@ async def run(
             break
         rules = number // RULES_CHANGE
         if number % RULES_CHANGE == 0 or number == numbers[0]:
-            rig.policy = drawn(seed * ROUND + rules)
+            rig.policy = draw_policy(seed * ROUND + rules)
             apply(rig.client, rig.policy)
         case = make(seed, number, rig.callers)
         rig.service.requests.clear()

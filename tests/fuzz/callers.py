@@ -50,7 +50,7 @@ class Case:
 
 
 def callers(tenant: str) -> list[Caller]:
-    def known(name: str, of: str, **claims: Any) -> Caller:
+    def make_caller(name: str, of: str, **claims: Any) -> Caller:
         said = {"sub": name, "exp": FOREVER, "aud": AUDIENCE, "tenant": of, **claims}
         token = KEY.token(**said)
         roles = frozenset(claims.get("roles", ()))
@@ -71,11 +71,11 @@ def callers(tenant: str) -> list[Caller]:
         *(KEY.token(**{**good, "nbf": FOREVER - 1}), KEY.token(**good)[:-2]),
     ]
     return [
-        known("ada", "a", roles=["admin"], team="red", scope="portal.r portal.w"),
-        known("ada", "b", roles=["finance"]),
-        known("bob", "a", roles=["finance"], team="blue"),
-        known("eve", "b", roles=["admin"], team="red"),
-        known("mallory", "a"),
+        make_caller("ada", "a", roles=["admin"], team="red", scope="portal.r portal.w"),
+        make_caller("ada", "b", roles=["finance"]),
+        make_caller("bob", "a", roles=["finance"], team="blue"),
+        make_caller("eve", "b", roles=["admin"], team="red"),
+        make_caller("mallory", "a"),
         *(Caller(token, None) for token in nobody),
     ]
 

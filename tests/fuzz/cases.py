@@ -6,7 +6,7 @@ from random import Random
 from urllib.parse import quote, quote_from_bytes, quote_plus
 
 from tests.fuzz import messages
-from tests.fuzz.damage import damaged, inflated
+from tests.fuzz.damage import damage_text, inflate_text
 from tests.fuzz.values import deep, spell, value
 
 GATEWAYS = {"strict": 5, "spec": 3, "jwt": 2}
@@ -53,7 +53,7 @@ class Case:
 
 def make(seed: int, number: int) -> Case:
     r = Random(f"{seed}/{number}")
-    gateway, front = _weighted(r, GATEWAYS), _weighted(r, FRONTS)
+    gateway, front = _pick_weighted(r, GATEWAYS), _pick_weighted(r, FRONTS)
     message = _message(r, front)
     text = _text(r, front, message)
     headers = _headers(r, gateway, front, message)
@@ -70,7 +70,7 @@ def make(seed: int, number: int) -> Case:
     return Case(seed, number, gateway, front, method, target, headers, text, text)
 
 
-def _weighted(r: Random, weights: Mapping[str, int]) -> str:
+def _pick_weighted(r: Random, weights: Mapping[str, int]) -> str:
     return r.choices(tuple(weights), tuple(weights.values()))[0]
 
 
@@ -85,7 +85,7 @@ def _message(r: Random, front: str) -> object:
 def _text(r: Random, front: str, message: object) -> bytes:
     roll = r.random()
     if roll < 0.002:
-        return inflated(r)
+        return inflate_text(r)
     if roll < 0.012:
         return bytes(deep(r))
     if roll < 0.07:
@@ -93,9 +93,9 @@ def _text(r: Random, front: str, message: object) -> bytes:
     if roll < 0.2:
         return spell(r, messages.batch(r, lambda r: _message(r, front)))
     if roll < 0.4 and isinstance(message, dict):
-        return spell(r, messages.twisted(r, message))
+        return spell(r, messages.twist_message(r, message))
     text = spell(r, message)
-    return text if roll < 0.8 else damaged(r, text)
+    return text if roll < 0.8 else damage_text(r, text)
 
 
 def _query(r: Random, text: bytes) -> tuple[bytes, bytes | None]:
@@ -103,7 +103,7 @@ def _query(r: Random, text: bytes) -> tuple[bytes, bytes | None]:
     right = quote_from_bytes(text, safe="").encode()
     match r.randrange(20):
         case 0:
-            return b"cmd=" + damaged(r, right).translate(None, UNFIT), None
+            return b"cmd=" + damage_text(r, right).translate(None, UNFIT), None
         case 1:
             return b"cmd=" + text.translate(None, UNFIT), None
         case 2:
@@ -131,7 +131,7 @@ def _headers(r: Random, gateway: str, front: str, message: object) -> Headers:
         headers.append((b"mcp-session-id", session.encode()))
         headers.append((b"mcp-protocol-version", revision.encode()))
     elif front == "stateless" and isinstance(message, dict):
-        headers += _mirrored(message)
+        headers += _mirror_headers(message)
     if r.random() < 0.04:
         headers += r.sample(headers, 1)
     if r.random() < 0.15:
@@ -161,7 +161,7 @@ def _credentials(r: Random) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-def _mirrored(message: Mapping[str, object]) -> list[tuple[bytes, bytes]]:
+def _mirror_headers(message: Mapping[str, object]) -> list[tuple[bytes, bytes]]:
     params = message.get("params")
     method, name = message.get("method"), params.get("name") if isinstance(params, dict) else None
     headers = [(b"mcp-protocol-version", messages.MODERN.encode())]

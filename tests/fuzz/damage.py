@@ -19,7 +19,7 @@ INFLATED = (  # beginning, what is repeated, end
 )
 
 
-def damaged(r: Random, text: bytes) -> bytes:
+def damage_text(r: Random, text: bytes) -> bytes:
     at = r.randrange(len(text) + 1)
     match r.randrange(10):
         case 0 | 1:
@@ -33,15 +33,15 @@ def damaged(r: Random, text: bytes) -> bytes:
         case 7:
             return r.choice((text + text, text + b"\n" + text, text + b"x", b"\x0b" + text))
         case 8:
-            return r.choice((b"\xef\xbb\xbf" + text, _recoded(text), b"", b" \r\n"))
+            return r.choice((b"\xef\xbb\xbf" + text, _recode_text(text), b"", b" \r\n"))
     return r.randbytes(r.choice((1, 4, 40)))
 
 
-def _recoded(text: bytes) -> bytes:
+def _recode_text(text: bytes) -> bytes:
     return text.decode("latin-1").encode("utf-16")
 
 
-def inflated(r: Random) -> bytes:
+def inflate_text(r: Random) -> bytes:
     """Long, in one of the ways that cost a careless reader most."""
     shape = r.choice(INFLATED)
     many = shape[0] + shape[1] * (LONG // len(shape[1])) + shape[2]

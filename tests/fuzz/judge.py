@@ -51,7 +51,7 @@ def _complaints(case: Case, answer: Answer) -> Iterator[str]:
     if answer.media_type == "text/plain":
         if case.front in MCP:
             yield "plain text"
-        yield from _spoken(case, answer, None)
+        yield from _judge_answer(case, answer, None)
         return
     if answer.media_type == "text/event-stream":
         if case.front in {"session", "stateless"}:
@@ -64,12 +64,12 @@ def _complaints(case: Case, answer: Answer) -> Iterator[str]:
     except (ValueError, RecursionError) as error:
         yield f"no JSON: {error}"
         return
-    yield from _spoken(case, answer, value)
+    yield from _judge_answer(case, answer, value)
 
 
 def _silence(case: Case, answer: Answer) -> Iterator[str]:
     """An empty body is right for notifications and responses, and for an action without result."""
-    said = _said(case)
+    said = _message_of(case)
     if not isinstance(said, Said) or answer.status >= 400:
         if answer.status < 300 and isinstance(said, Unreadable):
             yield "an empty success for what cannot be read"
@@ -81,14 +81,14 @@ def _silence(case: Case, answer: Answer) -> Iterator[str]:
         return  # void
     for one in value if isinstance(value, list) else [value]:
         cancellable = case.front in {"session", "message"}
-        if _expected(case, one) and not cancellable:
+        if _expects_answer(case, one) and not cancellable:
             yield "no answer to a request"
             return
 
 
-def _spoken(case: Case, answer: Answer, value: Any) -> Iterator[str]:
+def _judge_answer(case: Case, answer: Answer, value: Any) -> Iterator[str]:
     yield from _internal(value)
-    said, ok = _said(case), answer.status < 400
+    said, ok = _message_of(case), answer.status < 400
     if isinstance(said, Unreadable):
         if ok and not _is_error(value):
             yield "a success for what cannot be read"
@@ -147,7 +147,7 @@ def _batch(case: Case, batch: Sequence[Any], value: Any) -> Iterator[str]:
         return
     for one in value:
         yield from envelope(one)
-    if not _in_order(batch, value, lambda member: _expected(case, member)):
+    if not _in_order(batch, value, lambda member: _expects_answer(case, member)):
         yield "the answers are not those to the members, in their order"
 
 
@@ -180,7 +180,7 @@ def _matches(member: Any, answer: Any) -> bool:
     return right or (id_ is None and "error" in _members(answer))
 
 
-def _expected(case: Case, member: Any) -> bool | None:
+def _expects_answer(case: Case, member: Any) -> bool | None:
     """Whether a message must have an answer (True), must not (False), or may."""
     if oracle.is_notification(member, _strict(case)):
         return False
@@ -227,7 +227,7 @@ def _is_status(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() >= STATUS_MEMBERS
 
 
-def _said(case: Case) -> Any:
+def _message_of(case: Case) -> Any:
     said = None if case.text is None else oracle.understand(case.text)
     if case.front not in MCP or not isinstance(said, Said):
         return said

@@ -116,11 +116,11 @@ def batch(r: Random, make: Any) -> Any:
     members = []
     for _ in range(size):
         message = make(r)
-        members.append(message if r.random() < 0.8 else twisted(r, message))
+        members.append(message if r.random() < 0.8 else twist_message(r, message))
     return members
 
 
-def twisted(r: Random, message: Mapping[str, Any]) -> Any:
+def twist_message(r: Random, message: Mapping[str, Any]) -> Any:
     """`message` with one thing wrong."""
     members = Members(message.items())
     at = r.randrange(len(members))
@@ -133,7 +133,7 @@ def twisted(r: Random, message: Mapping[str, Any]) -> Any:
         case 3:
             members.append((string(r), value(r, 1)))
         case 4:
-            members.append((_respelled(name), r.choice((old, value(r, 1)))))
+            members.append((_respell_name(name), r.choice((old, value(r, 1)))))
         case 5:
             other = legacy(r) if "jsonrpc" in message else rpc(r)
             members.append(r.choice(tuple(other.items())))
@@ -146,6 +146,6 @@ def twisted(r: Random, message: Mapping[str, Any]) -> Any:
     return members
 
 
-def _respelled(name: str) -> Verbatim:
+def _respell_name(name: str) -> Verbatim:
     """The same name in other letters."""
     return Verbatim(b'"' + b"".join(b"\\u%04x" % ord(one) for one in name) + b'"')

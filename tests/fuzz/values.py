@@ -94,29 +94,32 @@ def spell(r: Random, what: Any) -> bytes:
     """The JSON text of a value, spelled in one of the many ways there are."""
     blank = r.choice((b"", b"", b"", b" ", b"\r\n\t "))
     escaping = r.choice((0.0, 0.0, 0.0, 0.3))
-    return blank + _spelled(r, what, blank, escaping) + blank
+    return blank + _spell_value(r, what, blank, escaping) + blank
 
 
-def _spelled(r: Random, what: Any, blank: bytes, escaping: float) -> bytes:
+def _spell_value(r: Random, what: Any, blank: bytes, escaping: float) -> bytes:
     match what:
         case Verbatim():
             return bytes(what)
         case str():
-            return _quoted(r, what, escaping)
+            return _quote_text(r, what, escaping)
         case Members() | dict():
             pairs = what.items() if isinstance(what, dict) else what
             members = [
-                _spelled(r, name, blank, escaping) + blank + b":" + _spelled(r, of, blank, escaping)
+                _spell_value(r, name, blank, escaping)
+                + blank
+                + b":"
+                + _spell_value(r, of, blank, escaping)
                 for name, of in pairs
             ]
             return b"{" + blank + (b"," + blank).join(members) + b"}"
         case list() | tuple():
-            inner = [_spelled(r, one, blank, escaping) for one in what]
+            inner = [_spell_value(r, one, blank, escaping) for one in what]
             return b"[" + (blank + b"," + blank).join(inner) + blank + b"]"
     return json.dumps(what).encode()
 
 
-def _quoted(r: Random, text: str, escaping: float) -> bytes:
+def _quote_text(r: Random, text: str, escaping: float) -> bytes:
     if not escaping:
         return json.dumps(text, ensure_ascii=r.random() < 0.5).encode()
     return b'"' + b"".join(_character(one, r.random() < escaping) for one in text) + b'"'

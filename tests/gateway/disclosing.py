@@ -30,7 +30,7 @@ def finding(settings: Settings, **changes: Any) -> Settings:
     return replace(settings, search=replace(settings.search, **changes))
 
 
-async def asked(
+async def ask_gateway(
     client: Client,
     method: str,
     params: Mapping[str, Any] | None = None,
@@ -48,16 +48,18 @@ async def asked(
 
 
 async def names(client: Client, path: str = SEARCH, **params: Any) -> list[str]:
-    return [one["name"] for one in (await asked(client, "tools/list", params, path))["tools"]]
+    return [one["name"] for one in (await ask_gateway(client, "tools/list", params, path))["tools"]]
 
 
-async def called(client: Client, tool: str, at: str = SEARCH, /, **arguments: Any) -> Any:
-    return await asked(client, "tools/call", {"name": tool, "arguments": arguments}, at)
+async def call_tool(client: Client, tool: str, at: str = SEARCH, /, **arguments: Any) -> Any:
+    return await ask_gateway(client, "tools/call", {"name": tool, "arguments": arguments}, at)
 
 
-async def told(client: Client, tool: str, at: str = SEARCH, /, **arguments: Any) -> Any:
+async def call_for_structure(
+    client: Client, tool: str, at: str = SEARCH, /, **arguments: Any
+) -> Any:
     """The structured answer of a tool."""
-    result = await called(client, tool, at, **arguments)
+    result = await call_tool(client, tool, at, **arguments)
     assert not result.get("isError"), result
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
     return result["structuredContent"]

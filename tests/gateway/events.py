@@ -92,7 +92,7 @@ async def listening(
         yield Events(response)
 
 
-async def refused(
+async def refusal_of_stream(
     client: Client, path: str, headers: dict[str, str] | None = None
 ) -> tuple[int, Any]:
     """Status and error of a GET that opens no stream."""

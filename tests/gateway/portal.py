@@ -66,10 +66,10 @@ class Answer:
             return self.status, None
         if not self.kind.startswith("application/json"):
             return self.status, self.body.decode()
-        return self.status, shown(self.json)
+        return self.status, simplify_answer(self.json)
 
 
-def shown(value: Any) -> Any:
+def simplify_answer(value: Any) -> Any:
     match value:
         case {"error": {"code": code, **error}, "id": id_}:
             return id_, code, (error.get("data") or {}).get("code")
@@ -78,7 +78,7 @@ def shown(value: Any) -> Any:
         case {"statusCode": status, "code": code}:
             return f"{code} {status}"
         case list():
-            return [shown(one) for one in value]
+            return [simplify_answer(one) for one in value]
     return value
 
 

@@ -85,7 +85,7 @@ class Aviary:
 
 
 @contextmanager
-def registered() -> Iterator[Aviary]:
+def register_kind() -> Iterator[Aviary]:
     """The rows of the kind, while somebody needs them."""
     aviary = Aviary()
     KINDS[KIND] = Kind(ParrotBinding, SourceFacts(options=ParrotOptions, keeps_answers=True))

@@ -27,8 +27,8 @@ from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.disclosing import told
-from tests.kinds.parrot import KIND, Aviary, ParrotBinding, ParrotOptions, registered
+from tests.gateway.disclosing import call_for_structure
+from tests.kinds.parrot import KIND, Aviary, ParrotBinding, ParrotOptions, register_kind
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ SERVICE = "example.com/aviary/polly/0.1.0"
 
 @pytest.fixture
 def aviary() -> Iterator[Aviary]:
-    with registered() as aviary:
+    with register_kind() as aviary:
         yield aviary
 
 
@@ -52,19 +52,19 @@ def spec(aviary: Aviary, tmp_path: Path) -> ImportSpec:
 
 
 @pytest.fixture
-async def imported(spec: ImportSpec, store: ToolStore, settings: Settings) -> Settings:
+async def parrot_settings(spec: ImportSpec, store: ToolStore, settings: Settings) -> Settings:
     """Settings of a gateway that has parrots, and pets besides."""
     await Sources(store, HOST, settings.imports).import_(spec)
     return settings
 
 
 @pytest.fixture
-async def client(imported: Settings) -> AsyncIterator[Client]:
-    async with running(imported) as client:
+async def client(parrot_settings: Settings) -> AsyncIterator[Client]:
+    async with running(parrot_settings) as client:
         yield client
 
 
-async def asked(client: Client, revision: str, method: str, params: Any = None) -> Any:
+async def ask_gateway(client: Client, revision: str, method: str, params: Any = None) -> Any:
     """The result of one request."""
     if revision == "2026-07-28":
         _, reply = await client.modern(method, params)
@@ -77,8 +77,10 @@ def rpc(method: str, params: Any, id_: Any = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
 
 
-async def test_its_bindings_are_stored_and_read(imported: Settings, store: ToolStore) -> None:
-    assert imported
+async def test_its_bindings_are_stored_and_read(
+    parrot_settings: Settings, store: ToolStore
+) -> None:
+    assert parrot_settings
     tools = {tool.name: tool.binding for tool in await store.tools(HOST)}
     assert tools["polly"] == ParrotBinding(service=SERVICE, word="hello")
     source = await store.source(HOST, "aviary")
@@ -93,9 +95,9 @@ async def test_its_bindings_are_stored_and_read(imported: Settings, store: ToolS
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_every_revision_lists_and_calls_the_kind(client: Client, revision: str) -> None:
-    listed = await asked(client, revision, "tools/list")
+    listed = await ask_gateway(client, revision, "tools/list")
     assert {"polly", "rosa"} <= {tool["name"] for tool in listed["tools"]}
-    called = await asked(client, revision, "tools/call", POLLY)
+    called = await ask_gateway(client, revision, "tools/call", POLLY)
     assert called["content"] == [{"type": "text", "text": "hello hello"}]
     refused = await asked_or_error(client, revision, {"name": "polly", "arguments": {}})
     assert "times" in json.dumps(refused)
@@ -136,30 +138,34 @@ async def test_a_portal_reaches_the_kind_by_its_action_id(client: Client) -> Non
 
 
 async def test_a_search_finds_the_kind(client: Client) -> None:
-    found = await told(client, "search_tools", query="parrot that says ahoy")
+    found = await call_for_structure(client, "search_tools", query="parrot that says ahoy")
     assert "rosa" in json.dumps(found)
 
 
-async def test_long_answers_of_the_kind_are_stored(imported: Settings, aviary: Aviary) -> None:
-    answers = replace(imported.answers, tokens=100)
-    async with running(replace(imported, answers=answers)) as client:
+async def test_long_answers_of_the_kind_are_stored(
+    parrot_settings: Settings, aviary: Aviary
+) -> None:
+    answers = replace(parrot_settings.answers, tokens=100)
+    async with running(replace(parrot_settings, answers=answers)) as client:
         long = {"name": "polly", "arguments": {"times": 200}}
-        result = await asked(client, "2025-06-18", "tools/call", long)
+        result = await ask_gateway(client, "2025-06-18", "tools/call", long)
         first, cut = result["content"][0]["text"], json.dumps(result["content"])
         handle = re.findall(r"_continue\W+([\w.:-]+)", cut)[-1]
         more = {"name": "polly", "arguments": {"_continue": handle}}
-        result = await asked(client, "2025-06-18", "tools/call", more)
+        result = await ask_gateway(client, "2025-06-18", "tools/call", more)
     assert first.startswith("hello hello")
     assert result["content"][0]["text"].lstrip().startswith("hello")
     assert len(aviary.heard) == 1
 
 
-async def test_the_breaker_protects_a_sleeping_service(imported: Settings, aviary: Aviary) -> None:
-    breaker = replace(imported.breaker, calls=2, open_s=600, longest_s=600)
+async def test_the_breaker_protects_a_sleeping_service(
+    parrot_settings: Settings, aviary: Aviary
+) -> None:
+    breaker = replace(parrot_settings.breaker, calls=2, open_s=600, longest_s=600)
     aviary.asleep = True
-    async with running(replace(imported, breaker=breaker)) as client:
+    async with running(replace(parrot_settings, breaker=breaker)) as client:
         for _ in range(4):
-            result = await asked(client, "2026-07-28", "tools/call", POLLY)
+            result = await ask_gateway(client, "2026-07-28", "tools/call", POLLY)
             assert result["isError"]
         assert "does not answer at the moment" in result["content"][0]["text"]
         answer = (await client.post("/portal/query", rpc(SERVICE, {"times": 1})))[1]
@@ -168,12 +174,12 @@ async def test_the_breaker_protects_a_sleeping_service(imported: Settings, aviar
 
 
 async def test_policy_and_audit_cover_the_kind(
-    imported: Settings, tmp_path: Path, aviary: Aviary
+    parrot_settings: Settings, tmp_path: Path, aviary: Aviary
 ) -> None:
     rules = {"quiet": Rule("deny", tools=("rosa",))}
-    policy = replace(imported.policy, rules=rules)
-    audit = replace(imported.audit, mode="always", spool_dir=str(tmp_path / "spool"))
-    async with running(replace(imported, policy=policy, audit=audit)) as client:
+    policy = replace(parrot_settings.policy, rules=rules)
+    audit = replace(parrot_settings.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    async with running(replace(parrot_settings, policy=policy, audit=audit)) as client:
         batch = [rpc("polly", {"times": 1}, 1), rpc("rosa", {"times": 1}, 2)]
         said, denied = await client.rpc(batch)
         assert said["result"] == "hello"
@@ -188,12 +194,12 @@ async def test_policy_and_audit_cover_the_kind(
 
 
 async def test_tools_of_the_kind_are_disabled_and_enabled(
-    imported: Settings, database: Database
+    parrot_settings: Settings, database: Database
 ) -> None:
     tools = ManualTools(database.pool, HOST)
     assert await tools.disable(["polly"]) == ["polly"]
-    async with running(imported) as client:
-        listed = await asked(client, "2026-07-28", "tools/list")
+    async with running(parrot_settings) as client:
+        listed = await ask_gateway(client, "2026-07-28", "tools/list")
         names = {tool["name"] for tool in listed["tools"]}
         assert "rosa" in names
         assert "polly" not in names
@@ -201,15 +207,15 @@ async def test_tools_of_the_kind_are_disabled_and_enabled(
 
 
 async def test_changes_of_the_kind_are_compared_and_rolled_back(
-    imported: Settings, spec: ImportSpec, store: ToolStore, database: Database
+    parrot_settings: Settings, spec: ImportSpec, store: ToolStore, database: Database
 ) -> None:
-    history = History(store, Versions(database.pool), HOST, imported.imports)
+    history = History(store, Versions(database.pool), HOST, parrot_settings.imports)
     Path(spec.location).write_text("polly goodbye\nrosa ahoy\nrio hola\n")
     difference = await history.difference(spec)
     texts = {one.name: [change.text for change in one.changes] for one in difference.tools}
     assert texts["polly"][0] == "says goodbye, said hello"
     assert set(texts) == {"polly", "rio"}
-    await Sources(store, HOST, imported.imports).import_(spec)
+    await Sources(store, HOST, parrot_settings.imports).import_(spec)
     await history.roll_back("aviary")
     words = {tool.name: tool.binding for tool in await store.tools(HOST)}
     assert words["polly"] == ParrotBinding(service=SERVICE, word="hello")

@@ -71,7 +71,7 @@ def _leaves(draw: st.DrawFn) -> Json:
             )
         )
     )
-    return _described(draw, dict(leaf))
+    return _add_description(draw, dict(leaf))
 
 
 @st.composite
@@ -95,7 +95,7 @@ def _objects(draw: st.DrawFn, depth: int, refs: bool) -> Json:
         schema["then"] = {"properties": {"a": draw(_any(depth - 1, refs))}}
     elif more is not None:
         schema["additionalProperties"] = more
-    return _described(draw, schema)
+    return _add_description(draw, schema)
 
 
 @st.composite
@@ -107,7 +107,7 @@ def _arrays(draw: st.DrawFn, depth: int, refs: bool) -> Json:
         schema["prefixItems"] = [draw(_any(depth - 1, refs))]
     if draw(st.booleans()):
         schema |= {"contains": {"type": "string"}, "maxContains": 1}
-    return _described(draw, schema)
+    return _add_description(draw, schema)
 
 
 @st.composite
@@ -116,10 +116,10 @@ def _unions(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     # a circle of unions alone never ends for a validator, and no importer lets one through
     branches = draw(st.lists(_any(depth - 1, refs=False), min_size=1, max_size=3))
     beside = draw(st.sampled_from(({}, {"type": "object"}, {"type": ["string", "object"]})))
-    return _described(draw, {keyword: branches, **beside})
+    return _add_description(draw, {keyword: branches, **beside})
 
 
-def _described(draw: st.DrawFn, schema: Json) -> Json:
+def _add_description(draw: st.DrawFn, schema: Json) -> Json:
     if draw(st.booleans()):
         schema["description"] = draw(st.sampled_from(TEXTS))
     return schema

@@ -20,7 +20,7 @@ SETTINGS = load(None, {})
 Json = dict[str, Any]
 
 
-def described(name: str, schema: Json | None = None, **fields: Any) -> Tool:
+def describe_tool(name: str, schema: Json | None = None, **fields: Any) -> Tool:
     output = fields.pop("output", None)
     schema = schema or {"type": "object"}
     return Tool(
@@ -44,7 +44,9 @@ def shaper(**budgets: Any) -> ToolShaper:
     return ToolShaper(changed, Profiles(SETTINGS.profiles))
 
 
-def listed(catalog: Catalog, profile: str = "plain", rules: ToolShaper | None = None) -> list[Json]:
+def list_tools(
+    catalog: Catalog, profile: str = "plain", rules: ToolShaper | None = None
+) -> list[Json]:
     """What a client of the profile sees."""
     chosen = (rules or shaper()).profiles.chosen_profile(profile)
     entries: list[Json] = decode(catalog.lists.page(V2026_07_28, None, 1000, chosen).entries)

@@ -32,23 +32,25 @@ def is_json(essence: str) -> bool:
 def _whole(content: Content, body: bytes, sent: Any) -> Finding:
     essence, feature = content.essence, f"body {content.essence}"
     if is_json(essence):
-        return _found("body JSON" if essence == "application/json" else feature, body, sent, _json)
+        return _judge_body(
+            "body JSON" if essence == "application/json" else feature, body, sent, _json
+        )
     if essence.endswith(("/xml", "+xml")):
         if why := _no_xml(sent):
             return Finding("body XML", False, why)
-        return _found("body XML", body, sent, lambda b, s: says_xml(b, content.schema, s))
+        return _judge_body("body XML", body, sent, lambda b, s: says_xml(b, content.schema, s))
     if is_file(content.schema, media_type=essence):
-        return _found(f"body bytes, {essence}", body, sent, lambda b, s: b == file_bytes(s))
+        return _judge_body(f"body bytes, {essence}", body, sent, lambda b, s: b == file_bytes(s))
     if isinstance(sent, str):
-        return _found(f"body text, {essence}", body, sent, lambda b, s: b.decode() == s)
-    return _found(f"{feature}, no text", body, sent, _json)
+        return _judge_body(f"body text, {essence}", body, sent, lambda b, s: b.decode() == s)
+    return _judge_body(f"{feature}, no text", body, sent, _json)
 
 
 def _json(body: bytes, sent: Any) -> bool:
     return same(media_type_deserializers["application/json"](body), sent)
 
 
-def _found(feature: str, body: bytes, sent: Any, check: Any) -> Finding:
+def _judge_body(feature: str, body: bytes, sent: Any, check: Any) -> Finding:
     try:
         arrived = check(body, sent)
     except (ValueError, UnicodeDecodeError, SyntaxError) as error:

@@ -57,9 +57,9 @@ class Node:
         inside = isinstance(self.value, list) and isinstance(key, int) and key < len(self.value)
         if not inside and not (isinstance(self.value, dict) and key in self.value):
             return Node(None, self.path, self.files)
-        return Node(self.value[key], self.path, self.files).resolved()
+        return Node(self.value[key], self.path, self.files).follow_reference()
 
-    def resolved(self) -> "Node":
+    def follow_reference(self) -> "Node":
         node = self
         for _ in range(_HOPS):
             ref = node.value.get("$ref") if isinstance(node.value, dict) else None
@@ -81,7 +81,7 @@ class Node:
             else:
                 raise Lost(f"$ref {ref} points at nothing")
             if isinstance(value, dict) and isinstance(value.get("$ref"), str):
-                node = Node(value, path, self.files).resolved()
+                node = Node(value, path, self.files).follow_reference()
                 value, path = node.value, node.path
         return Node(value, path, self.files)
 

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 
 from tests.roundtrip.merge import Impossible, merge
-from tests.roundtrip.texts import ODD, formatted, matching, word
+from tests.roundtrip.texts import ODD, format_text, matching, word
 
 Json = dict[str, Any]
 
@@ -64,7 +64,7 @@ class _Making:
     def arguments(self, files: frozenset[str]) -> Json:
         flat = self._flat(self._root)
         made: Json = {}
-        for name in self._chosen(flat, 0):
+        for name in self._choose_members(flat, 0):
             inner = flat.get("properties", {}).get(name, {})
             made[name] = self._file(inner) if name in files else self.value(inner, 1)
         self._depend(flat, made)
@@ -93,7 +93,7 @@ class _Making:
         stated = flat.get("type")
         if isinstance(stated, str):
             return stated
-        kinds = list(stated) if stated else _implied(flat) or list(TYPES[:4])
+        kinds = list(stated) if stated else _implied_types(flat) or list(TYPES[:4])
         if stated is None and self._odd and level < 3 and kinds == list(TYPES[:4]):
             kinds += ["array", "object"]
         if len(kinds) > 1 and "null" in kinds and self._r.random() > self._odd / 3:
@@ -131,7 +131,7 @@ class _Making:
             raise Impossible(f"$ref {ref}")
         return self._definitions[name]
 
-    def _chosen(self, flat: Json, level: int) -> list[str]:
+    def _choose_members(self, flat: Json, level: int) -> list[str]:
         """Names of the members to make."""
         properties = flat.get("properties", {})
         required = list(dict.fromkeys(flat.get("required", ())))
@@ -143,7 +143,7 @@ class _Making:
     def _object(self, flat: Json, level: int) -> Json:
         properties, made = flat.get("properties", {}), {}
         rest = _rest(flat)
-        for name in self._chosen(flat, level):
+        for name in self._choose_members(flat, level):
             try:
                 made[name] = self.value(properties.get(name, rest), level + 1)
             except Impossible:
@@ -179,7 +179,7 @@ class _Making:
         full = level > LEVELS or self._nodes > NODES
         low = least if full or self._r.random() < self._odd / 4 else max(least, 1)
         count = min(max(least, self._r.randint(min(low, most), max(low, min(most, low + 2)))), most)
-        _bounded(count, "minItems")
+        _check_bound(count, "minItems")
         front = flat.get("prefixItems", [])
         items = flat.get("items", {})
         if full and not least:
@@ -202,10 +202,10 @@ class _Making:
         patterns = flat.get("patterns", [])
         if patterns:
             return matching(patterns[0], self._r, min(least, 5000))
-        if text := formatted(str(flat.get("format", "")), self._r):
+        if text := format_text(str(flat.get("format", "")), self._r):
             return text
         text = self._r.choice(ODD) if self._r.random() < self._odd else word(self._r)
-        _bounded(least, "minLength")
+        _check_bound(least, "minLength")
         text += "x" * (least - len(text))
         return text[: max(most, 0)]
 
@@ -262,7 +262,7 @@ class _Making:
     }
 
 
-def _bounded(least: float, keyword: str) -> None:
+def _check_bound(least: float, keyword: str) -> None:
     """Raises Impossible where a schema wants more than a test sends."""
     if least > LONGEST:
         raise Impossible(f"{keyword} {least}")
@@ -284,7 +284,7 @@ def _takes_objects(flat: Json) -> bool:
     return "object" in kinds or any("object" in one.get("type", "") for one in branches)
 
 
-def _implied(flat: Json) -> list[str]:
+def _implied_types(flat: Json) -> list[str]:
     """Types of which a schema without one speaks."""
     if {"properties", "additionalProperties", "minProperties"} & flat.keys() or flat.get(
         "required"

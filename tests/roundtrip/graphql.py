@@ -54,7 +54,7 @@ def _field(
         made = arguments(draft.input_schema, r, variant)
         if made is not None:
             sent += 1
-            well &= report.add(draft.key, list(judged(schema, draft.binding, made)))
+            well &= report.add(draft.key, list(judge_request(schema, draft.binding, made)))
     report.calls += sent
     report.operations += sent > 0
     report.good += sent > 0 and well
@@ -62,7 +62,9 @@ def _field(
         report.unmade.append(draft.key)
 
 
-def judged(schema: GraphQLSchema, binding: GraphQLBinding, made: dict[str, Any]) -> list[Finding]:
+def judge_request(
+    schema: GraphQLSchema, binding: GraphQLBinding, made: dict[str, Any]
+) -> list[Finding]:
     # a page of our own size is not what a caller sent
     binding = replace(binding, page_size=None) if hasattr(binding, "page_size") else binding
     try:

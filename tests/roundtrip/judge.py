@@ -27,12 +27,12 @@ class Call:
         self.described = described
         self.binding = binding
         by_place = {
-            (spot.location, _folded(spot.name, spot.location)): spot for spot in described.spots
+            (spot.location, _fold_name(spot.name, spot.location)): spot for spot in described.spots
         }
         self.spots: dict[str, Spot] = {}  # argument -> what it feeds
         for one in binding.parameters:
             if one.argument and (
-                spot := by_place.get((one.location, _folded(one.name, one.location)))
+                spot := by_place.get((one.location, _fold_name(one.name, one.location)))
             ):
                 self.spots[one.argument] = spot
         self.content = _content(described, binding.body) if binding.body else None
@@ -47,7 +47,7 @@ class Call:
             names = list(properties_of(content.schema))
             return frozenset(f"{body.argument}.{name}" for name in files_among(content, names))
         if body.properties is None:
-            told = self._judged or content
+            told = self._judged_content or content
             whole = not bodies.is_json(told.essence) and not told.essence.endswith("xml")
             form = told.essence.startswith("multipart/") or told.essence == FORM
             file = whole and not form and is_file(told.schema, media_type=told.essence)
@@ -58,7 +58,7 @@ class Call:
         return frozenset(arguments[name] for name in files_among(content, list(arguments)))
 
     @property
-    def _judged(self) -> Content | None:
+    def _judged_content(self) -> Content | None:
         """Bytes or text, where the description leaves it open: as the importer has it."""
         body, content = self.binding.body, self.content
         if body is None or content is None or not body.file:
@@ -69,11 +69,13 @@ class Call:
         range_ = "application/octet-stream" if "*" in content.essence else content.media_type
         return replace(content, schema=schema, media_type=range_)
 
-    def unoffered(self) -> Iterator[Finding]:
+    def find_unoffered(self) -> Iterator[Finding]:
         """Whether all that is described can be said by a caller."""
-        bound = {(one.location, _folded(one.name, one.location)) for one in self.binding.parameters}
+        bound = {
+            (one.location, _fold_name(one.name, one.location)) for one in self.binding.parameters
+        }
         for spot in self.described.spots:
-            there = (spot.location, _folded(spot.name, spot.location)) in bound
+            there = (spot.location, _fold_name(spot.name, spot.location)) in bound
             yield Finding(f"offered: {spot.location} parameter", there, detail=spot.name)
 
     def judge(self, received: Received, arguments: Json) -> Iterator[Finding]:
@@ -128,9 +130,9 @@ class Call:
                         read = reading.in_query(spot, query, shape, others)
             except Unreadable as error:
                 read = error
-            yield self._compared(spot, shape, sent, read)
+            yield self._compare_values(spot, shape, sent, read)
 
-    def _compared(self, spot: Spot, shape: str, sent: Any, read: Any) -> Finding:
+    def _compare_values(self, spot: Spot, shape: str, sent: Any, read: Any) -> Finding:
         feature = _feature(spot, shape)
         if why := self._why_not(spot, sent):
             return Finding(feature, False, why)
@@ -163,7 +165,7 @@ class Call:
 
     def _body(self, received: Received, arguments: Json) -> Iterator[Finding]:
         body = self.binding.body
-        sent = _sent(body, arguments) if body else None
+        sent = _sent_body(body, arguments) if body else None
         if body is None or self.content is None or sent is None:
             if body is None or not body.required:
                 yield Finding("no body", not received.body, detail=f"{received.body!r:.100}")
@@ -172,7 +174,9 @@ class Call:
         essence = stated.partition(";")[0].strip().lower()
         fits = essence == self.content.essence or "*" in self.content.essence
         yield Finding("content type", fits, detail=f"{stated} for {self.content.media_type}")
-        yield from bodies.judge(self._judged or self.content, stated, received.body, sent[0])
+        yield from bodies.judge(
+            self._judged_content or self.content, stated, received.body, sent[0]
+        )
 
 
 def _whole_query(spot: Spot, query: str, sent: Any) -> Iterator[Finding]:
@@ -183,7 +187,7 @@ def _whole_query(spot: Spot, query: str, sent: Any) -> Iterator[Finding]:
         yield replace(one, feature=f"querystring: {one.feature}")
 
 
-def _sent(body: Body, arguments: Json) -> tuple[Any] | None:
+def _sent_body(body: Body, arguments: Json) -> tuple[Any] | None:
     """The body's value in a tuple; None when nothing was said about it."""
     if body.properties is not None:
         value = {name: arguments[key] for key, name in body.properties if key in arguments}
@@ -218,5 +222,5 @@ def _feature(spot: Spot, shape: str) -> str:
     return f"{spot.location} {spot.style}{exploded} {shape}"
 
 
-def _folded(name: str, location: str) -> str:
+def _fold_name(name: str, location: str) -> str:
     return name.lower() if location == "header" else name

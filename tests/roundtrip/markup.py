@@ -11,7 +11,7 @@ from tests.roundtrip.facts import property_of
 def says_xml(body: bytes, schema: Node, sent: Any) -> bool:
     """Raises SyntaxError (ElementTree's ParseError) for what is no XML."""
     root, xml = fromstring(body.decode()), schema.get("xml")
-    named = not xml.text("name") or root.tag == _spelled(xml.text("name"), xml)
+    named = not xml.text("name") or root.tag == _qualified_name(xml.text("name"), xml)
     return named and _says(root, schema, sent)
 
 
@@ -28,20 +28,20 @@ def _member(element: Element, schema: Node, name: str, sent: Any) -> bool:
     xml = inner.get("xml")
     called = xml.text("name", name)
     if xml.get("attribute").value is True or xml.text("nodeType") == "attribute":
-        return says(_of(element.attrib, _spelled(called, xml)) or "", sent)
+        return says(_of(element.attrib, _qualified_name(called, xml)) or "", sent)
     if xml.text("nodeType") in ("text", "cdata"):
         return says(element.text or "", sent)
     if not isinstance(sent, list):
-        found = element.findall(_spelled(called, xml))
+        found = element.findall(_qualified_name(called, xml))
         return len(found) == 1 and _says(found[0], inner, sent)
     items = inner.get("items")
     label = items.get("xml").text("name", name if xml.get("wrapped").value is not True else called)
     around = [element]
     if xml.get("wrapped").value is True:
-        around = element.findall(_spelled(called, xml))
+        around = element.findall(_qualified_name(called, xml))
     elif items.get("xml").get("name").value is None:
         label = called
-    spelled = _spelled(label, items.get("xml"))
+    spelled = _qualified_name(label, items.get("xml"))
     return len(around) == 1 and _each(around[0].findall(spelled), items, sent)
 
 
@@ -50,7 +50,7 @@ def _each(elements: list[Element], items: Node, sent: list[Any]) -> bool:
     return len(elements) == len(sent) and all(_says(one, items, value) for one, value in told)
 
 
-def _spelled(name: str, xml: Node) -> str:
+def _qualified_name(name: str, xml: Node) -> str:
     """As ElementTree writes names in a namespace."""
     namespace = xml.text("namespace")
     return f"{{{namespace}}}{name}" if namespace else name

@@ -13,13 +13,13 @@ class Impossible(Exception):
 
 
 def merge(one: Json, other: Json) -> Json:
-    both = dict(_listed(one))
-    for key, value in _listed(other).items():
-        both[key] = _joined(key, both[key], value) if key in both else value
+    both = dict(_list_pattern(one))
+    for key, value in _list_pattern(other).items():
+        both[key] = _join_keyword(key, both[key], value) if key in both else value
     return both
 
 
-def _listed(schema: Json) -> Json:
+def _list_pattern(schema: Json) -> Json:
     """With `pattern` as one of `patterns`."""
     if "pattern" not in schema:
         return schema
@@ -27,7 +27,7 @@ def _listed(schema: Json) -> Json:
     return {**rest, "patterns": [*rest.get("patterns", []), schema["pattern"]]}
 
 
-def _joined(key: str, one: Any, other: Any) -> Any:
+def _join_keyword(key: str, one: Any, other: Any) -> Any:
     if key == "properties":
         return {
             **one,
@@ -47,11 +47,11 @@ def _joined(key: str, one: Any, other: Any) -> Any:
     if key == "const" and one != other:
         _nothing()
     if key == "additionalProperties":
-        return other if one is True else one if other is True else _closed(one, other)
+        return other if one is True else one if other is True else _close_objects(one, other)
     return _all(one, other) if key == "items" else other
 
 
-def _closed(one: Any, other: Any) -> Any:
+def _close_objects(one: Any, other: Any) -> Any:
     return False if one is False or other is False else _all(one, other)
 
 

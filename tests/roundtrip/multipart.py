@@ -41,10 +41,10 @@ def judge_parts(content: Content, content_type: str, body: bytes, sent: Any) -> 
     for name, (spot, encoding) in fields(content, list(sent)).items():
         value = sent[name]
         if _is_file(content, spot, encoding):
-            yield _uploaded(name, value, files.getlist(name))
+            yield _judge_files(name, value, files.getlist(name))
         else:
             styled = content.styled and _has_style(encoding)
-            yield _styled(spot, form, value) if styled else _part(spot, form, value)
+            yield _judge_style(spot, form, value) if styled else _part(spot, form, value)
     strangers = (set(form) | set(files)) - set(sent)
     if any(_has_style(encoding) for _, encoding in fields(content, list(sent)).values()):
         return  # they may be members of an object
@@ -74,7 +74,7 @@ def _names_a_file(encoding: Node) -> bool:
     return stated.startswith(("image/", "audio/", "video/", "application/octet-stream"))
 
 
-def _uploaded(name: str, sent: Any, files: list[Any]) -> Finding:
+def _judge_files(name: str, sent: Any, files: list[Any]) -> Finding:
     wanted = [one for one in (sent if isinstance(sent, list) else [sent]) if one is not None]
     feature = "multipart files" if isinstance(sent, list) else "multipart file"
     if not wanted:
@@ -97,7 +97,7 @@ def _has_style(encoding: Node) -> bool:
     return any(encoding.get(key).value is not None for key in ("style", "explode"))
 
 
-def _styled(spot: Spot, form: MultiDict[str, str], sent: Any) -> Finding:
+def _judge_style(spot: Spot, form: MultiDict[str, str], sent: Any) -> Finding:
     """Whether it is encoded as in a query is a matter of taste (3.1, 4.8.15.1.2): both will do."""
     shape = shape_of(spot, sent)
     feature = f"multipart {spot.style}{' explode' if spot.explode else ''} {shape}"

@@ -107,18 +107,18 @@ _XML_PET: Json = {
 
 def write_all(directory: Path) -> list[Path]:
     """One file for each version."""
-    return [_written(directory / f"ours-{name}.json", one) for name, one in all_versions()]
+    return [_write_json(directory / f"ours-{name}.json", one) for name, one in all_versions()]
 
 
 def all_versions() -> Iterator[tuple[str, Json]]:
     for version in ("3.0", "3.1", "3.2"):
-        yield version, described(version)
+        yield version, describe_api(version)
     yield "2.0", swagger()
     for version in ("3.1", "3.2"):
         yield f"odd-{version}", odd(version)
 
 
-def described(version: str) -> Json:
+def describe_api(version: str) -> Json:
     """OpenAPI 3.x."""
     paths = dict(_parameters()) | dict(_bodies(version))
     if version == "3.2":
@@ -296,6 +296,6 @@ def _old_bodies() -> Iterator[tuple[str, Json]]:
         yield f"/body/{name}", {"post": operation}
 
 
-def _written(path: Path, document: Json) -> Path:
+def _write_json(path: Path, document: Json) -> Path:
     path.write_bytes(msgspec.json.encode(document))
     return path

@@ -48,12 +48,12 @@ def in_path(spot: Spot, raw: str, shape: str) -> Any:
     if spot.style == "matrix":
         return _matrix(spot, raw, shape)
     if spot.style.endswith("Delimited"):  # of 2.0
-        return _loaded(spot, {spot.name: _delimited(spot, raw)}, shape, unquote)
+        return _load_value(spot, {spot.name: _unify_delimiter(spot, raw)}, shape, unquote)
     prefix = {"label": ".", "simple": ""}[spot.style]
     key = f"{prefix}{spot.name}{'*' if spot.explode and prefix else ''}"
     if prefix and not raw.startswith(prefix):
         raise Unreadable(f"{raw[:60]} does not begin with {prefix}")
-    return _loaded(spot, {key: raw}, shape, unquote)
+    return _load_value(spot, {key: raw}, shape, unquote)
 
 
 def _matrix(spot: Spot, raw: str, shape: str) -> Any:
@@ -62,7 +62,7 @@ def _matrix(spot: Spot, raw: str, shape: str) -> Any:
         return ""
     whole = re.sub(rf";{re.escape(name)}(?=;|$)", f";{name}=", raw)
     one = Spot(name, "path", "matrix", spot.explode, spot.schema)
-    return _loaded(one, {f";{name}{'*' if spot.explode else ''}": whole}, shape, unquote)
+    return _load_value(one, {f";{name}{'*' if spot.explode else ''}": whole}, shape, unquote)
 
 
 def in_query(spot: Spot, query: Pairs, shape: str, others: Iterable[str] = ()) -> Any:
@@ -70,22 +70,24 @@ def in_query(spot: Spot, query: Pairs, shape: str, others: Iterable[str] = ()) -
     None when nothing is there."""
     decode = unquote_plus
     if spot.style == "deepObject" and shape != "scalar":
-        return _nested(spot.name, query)
+        return _read_nested(spot.name, query)
     if spot.explode and shape == "object":
         taken = set(others)
         own = [(name, value) for name, value in query if decode(name) not in taken]
         text = "&".join(f"{name}={value}" for name, value in own)
-        return _loaded(spot, {spot.name: text}, shape, decode) if own else None
+        return _load_value(spot, {spot.name: text}, shape, decode) if own else None
     found = [value for name, value in query if decode(name) == spot.name]
     if not found:
         return None
     if spot.explode and shape == "array":
-        return _loaded(_formed(spot), MultiDict((spot.name, one) for one in found), shape, decode)
+        return _load_value(
+            _as_form(spot), MultiDict((spot.name, one) for one in found), shape, decode
+        )
     if len(found) > 1:
         raise Unreadable(f"{spot.name} came {len(found)} times")
     if spot.media_type is not None:
         return decode(found[0])
-    return _loaded(spot, {spot.name: _delimited(spot, found[0])}, shape, decode)
+    return _load_value(spot, {spot.name: _unify_delimiter(spot, found[0])}, shape, decode)
 
 
 def in_header(spot: Spot, values: Sequence[str], shape: str) -> Any:
@@ -94,34 +96,34 @@ def in_header(spot: Spot, values: Sequence[str], shape: str) -> Any:
     raw = ",".join(values)
     if shape == "array" and spot.style in DELIMITERS:  # of 2.0
         return raw.split(DELIMITERS[spot.style])
-    return raw if spot.media_type else _loaded(spot, {spot.name: raw}, shape, str.strip)
+    return raw if spot.media_type else _load_value(spot, {spot.name: raw}, shape, str.strip)
 
 
 def in_cookie(spot: Spot, cookies: Pairs, shape: str, others: Iterable[str] = ()) -> Any:
     if spot.style != "cookie":
-        return in_query(spot, [(name, _kept(value)) for name, value in cookies], shape, others)
+        return in_query(spot, [(name, _keep_plus(value)) for name, value in cookies], shape, others)
     found = [value for name, value in cookies if name == spot.name]
     if shape == "object" and spot.explode:
         return {name: value for name, value in cookies if name not in others}
     return found if shape == "array" and spot.explode else (found or [None])[0]
 
 
-def _kept(value: str) -> str:
+def _keep_plus(value: str) -> str:
     return value.replace("+", "%2B")  # in a cookie it is no blank
 
 
-def _formed(spot: Spot) -> Spot:
+def _as_form(spot: Spot) -> Spot:
     """An array that is exploded is one pair a member, whatever would stand between them."""
     return Spot(spot.name, spot.location, "form", True, spot.schema)
 
 
-def _delimited(spot: Spot, raw: str) -> str:
+def _unify_delimiter(spot: Spot, raw: str) -> str:
     if spot.style == "pipeDelimited":
         return raw.replace("%7C", "|").replace("%7c", "|")
     return raw.replace("+", "%20") if spot.style == "spaceDelimited" else raw
 
 
-def _loaded(spot: Spot, location: Any, shape: str, decode: Callable[[str], str]) -> Any:
+def _load_value(spot: Spot, location: Any, shape: str, decode: Callable[[str], str]) -> Any:
     style = spot.style
     if shape == "scalar" and style.endswith(("Delimited", "Object")):
         style = "form"  # undefined for these styles; what else could it be
@@ -134,16 +136,16 @@ def _loaded(spot: Spot, location: Any, shape: str, decode: Callable[[str], str])
         return None
     except (ValueError, TypeError, AttributeError) as error:
         raise Unreadable(f"{style} {shape}: {error}") from error
-    return _decoded(read, decode)
+    return _decode_parts(read, decode)
 
 
-def _decoded(read: Any, decode: Callable[[str], str]) -> Any:
+def _decode_parts(read: Any, decode: Callable[[str], str]) -> Any:
     if isinstance(read, dict):
         return {decode(key): decode(value) for key, value in read.items()}
     return [decode(one) for one in read] if isinstance(read, list | tuple) else decode(read)
 
 
-def _nested(name: str, query: Pairs) -> Any:
+def _read_nested(name: str, query: Pairs) -> Any:
     """`name[key][inner]=value`: qs reads them as most servers that take them do."""
     own = [(k, v) for k, v in query if unquote_plus(k).startswith(f"{name}[")]
     decoded = qs_codec.decode("&".join(f"{key}={value}" for key, value in own), _NESTED)

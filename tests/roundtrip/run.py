@@ -40,7 +40,7 @@ _OURS = frozenset(
 )
 
 
-async def imported(path: Path, media_types: Sequence[str] = ()) -> ImportedDescription:
+async def import_file(path: Path, media_types: Sequence[str] = ()) -> ImportedDescription:
     options = OpenAPIOptions(media_types=tuple(media_types))
     spec = ImportSpec("described", str(path), options=options)
     found = await find(spec, SETTINGS.imports, Origins())
@@ -56,7 +56,7 @@ async def round_trip(
 ) -> Report:
     """Every operation of the description in `path`, or those whose keys are in `only`; bodies as
     the first of `media_types` that they may have."""
-    read = await imported(path, media_types)
+    read = await import_file(path, media_types)
     return await round_trips(Description(path), read.drafts, seed, variants, only)
 
 
@@ -119,14 +119,14 @@ async def _operation(
         report.unmade.append(f"{draft.key}: {lost}")
         return
     tool = _tool(draft)
-    well = report.add(draft.key, (one for one in call.unoffered() if not _ours(one, secrets)))
+    well = report.add(draft.key, (one for one in call.find_unoffered() if not _ours(one, secrets)))
     sent = 0
     for variant in range(variants):
         made = arguments(draft.input_schema, r, variant, files)
         if made is None:
             continue
         sent += 1
-        well &= report.add(draft.key, [one async for one in _sent(call, tool, send, made)])
+        well &= report.add(draft.key, [one async for one in _send_call(call, tool, send, made)])
     report.calls += sent
     if not sent:
         report.unmade.append(draft.key)
@@ -135,7 +135,7 @@ async def _operation(
     report.good += well
 
 
-async def _sent(
+async def _send_call(
     call: Call, tool: Tool, send: _Sender, made: dict[str, Any]
 ) -> AsyncIterator[Finding]:
     send.echo.take()

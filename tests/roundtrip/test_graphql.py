@@ -8,11 +8,11 @@ from graphql import build_schema, introspection_from_schema
 
 from schemas.binding import GraphQLBinding, Variable
 from tests.fuzz.documents.excerpts import GRAPHQL
-from tests.roundtrip.graphql import judged, round_trip_graphql, schema_of
+from tests.roundtrip.graphql import judge_request, round_trip_graphql, schema_of
 
 
 @pytest.fixture(params=["sdl", "introspection"])
-def described(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def description_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / ("shop.graphql" if request.param == "sdl" else "shop.json")
     told = introspection_from_schema(build_schema(GRAPHQL))
     path.write_text(GRAPHQL if request.param == "sdl" else json.dumps({"data": told}))
@@ -20,8 +20,8 @@ def described(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.anyio
-async def test_every_variable_arrives(described: Path, anyio_backend: str) -> None:
-    report = await round_trip_graphql(described, variants=8)
+async def test_every_variable_arrives(description_file: Path, anyio_backend: str) -> None:
+    report = await round_trip_graphql(description_file, variants=8)
     assert not report.wrong, "\n".join(one for all_ in report.examples.values() for one in all_)
     assert (report.operations, report.unmade) == (6, [])
 
@@ -44,4 +44,4 @@ def test_the_judge_finds_requests_that_a_service_would_refuse(
     path.write_text(GRAPHQL)
     field, name, kind, selection = binding
     one = GraphQLBinding("query", field, (Variable(name, name, kind),), selection)
-    assert {f.feature for f in judged(schema_of(path), one, made) if not f.arrived} == wrong
+    assert {f.feature for f in judge_request(schema_of(path), one, made) if not f.arrived} == wrong

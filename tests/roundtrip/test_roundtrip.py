@@ -17,7 +17,7 @@ from tests.roundtrip.echo import Received
 from tests.roundtrip.expressible import why_not
 from tests.roundtrip.generate import arguments
 from tests.roundtrip.judge import Call
-from tests.roundtrip.ours import all_versions, described
+from tests.roundtrip.ours import all_versions, describe_api
 from tests.roundtrip.run import round_trip
 
 OURS = dict(all_versions())
@@ -140,7 +140,7 @@ def test_the_judge_wants_files_with_their_names(tmp_path: Path) -> None:
 
 def test_described_but_unbound_parameters_are_found(tmp_path: Path) -> None:
     judge = call(tmp_path, replace_parameters(GET), {"parameters": [IN_PATH, IN_QUERY]})
-    found = {one.feature: one.arrived for one in judge.unoffered()}
+    found = {one.feature: one.arrived for one in judge.find_unoffered()}
     assert found == {"offered: path parameter": True, "offered: query parameter": False}
 
 
@@ -222,7 +222,7 @@ def test_files_referring_to_each_other_are_read_in_place(tmp_path: Path) -> None
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "p.yaml").write_text("id:\n  $ref: 'q.json#/a~1b'\n")
     (tmp_path / "parts" / "q.json").write_bytes(msgspec.json.encode({"a/b": IN_PATH}))
-    document = described("3.1")
+    document = describe_api("3.1")
     get = {"parameters": [{"$ref": "parts/p.yaml#/id"}]}
     document["paths"] = {"/a/{x}": {"get": get}}
     description = Description(write_document(tmp_path, document))

@@ -24,7 +24,7 @@ def word(r: Random) -> str:
     return r.choice(_WORDS)
 
 
-def formatted(name: str, r: Random) -> str:
+def format_text(name: str, r: Random) -> str:
     """A text of that format; "" for formats that say nothing here."""
     return _FORMATS[name](r) if name in _FORMATS else ""
 
@@ -42,7 +42,7 @@ def _time(r: Random) -> str:
     return f"{r.randint(0, 23):02}:{r.randint(0, 59):02}:07"
 
 
-def _encoded(r: Random) -> str:
+def _encode_bytes(r: Random) -> str:
     return base64.b64encode(r.choice((b"\xff\xfe+", b"abc", b"\x00" * 5))).decode()
 
 
@@ -61,8 +61,8 @@ _FORMATS: dict[str, Callable[[Random], str]] = {
     "hostname": lambda r: "api.example.com",
     "ipv4": lambda r: "192.0.2.7",
     "ipv6": lambda r: "2001:db8::1",
-    "byte": _encoded,
-    "base64": _encoded,
+    "byte": _encode_bytes,
+    "base64": _encode_bytes,
     "json-pointer": lambda r: "/a~1b/0",
     "regex": lambda r: "a+b",
     "uri-template": lambda r: "/a/{b}",
@@ -78,8 +78,8 @@ def matching(pattern: str, r: Random, least: int = 0) -> str:
             tree = re._parser.parse(_pythonic(pattern))  # type: ignore[attr-defined]
     except (re.error, OverflowError, RecursionError) as error:
         raise Impossible(f"pattern {pattern[:60]}") from error
-    short = "".join(_expanded(tree, r, {}))
-    return short if len(short) >= least else "".join(_expanded(tree, r, {}, least))
+    short = "".join(_expand_pattern(tree, r, {}))
+    return short if len(short) >= least else "".join(_expand_pattern(tree, r, {}, least))
 
 
 def _pythonic(pattern: str) -> str:
@@ -89,7 +89,7 @@ def _pythonic(pattern: str) -> str:
     return plain.replace("\\/", "/").replace("\\Z", "$")
 
 
-def _expanded(tree: Any, r: Random, groups: dict[int, str], least: int = 0) -> Iterator[str]:
+def _expand_pattern(tree: Any, r: Random, groups: dict[int, str], least: int = 0) -> Iterator[str]:
     for operator, detail in tree:
         match str(operator):
             case "LITERAL":
@@ -104,11 +104,11 @@ def _expanded(tree: Any, r: Random, groups: dict[int, str], least: int = 0) -> I
                 low, high, inner = detail
                 usual = r.randint(low, max(low, min(int(high), low + _LONGEST)))
                 for _ in range(min(int(high), max(least, usual))):
-                    yield from _expanded(inner, r, groups)
+                    yield from _expand_pattern(inner, r, groups)
             case "BRANCH":
-                yield from _expanded(r.choice(detail[1]), r, groups, least)
+                yield from _expand_pattern(r.choice(detail[1]), r, groups, least)
             case "SUBPATTERN":
-                text = "".join(_expanded(detail[3], r, groups, least))
+                text = "".join(_expand_pattern(detail[3], r, groups, least))
                 groups[detail[0] or 0] = text
                 yield text
             case "GROUPREF":

@@ -113,7 +113,7 @@ def test_invalid_expressions_are_refused_with_the_reason(text: str, told: str) -
         compile_expression(text, KNOWN, STEPS)
 
 
-def nested(levels: int) -> Any:
+def nest_value(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -130,9 +130,9 @@ def nested(levels: int) -> Any:
         ({"x" * 31: 1}, "more than 30 bytes of text"),
         ("é" * 16, "more than 30 bytes of text"),
         (2**300, "more than 30 bytes of text"),
-        (nested(5), None),
-        (nested(6), "nested more than 5 deep"),
-        (nested(100_000), "nested more than 5 deep"),
+        (nest_value(5), None),
+        (nest_value(6), "nested more than 5 deep"),
+        (nest_value(100_000), "nested more than 5 deep"),
         (None, None),
     ],
     ids=[

@@ -21,7 +21,7 @@ def compile_text(text: str) -> tuple[Predicate | None, Any]:
     return expression.predicate, expression
 
 
-def decided(text: str, **values: Any) -> bool | None:
+def decide_text(text: str, **values: Any) -> bool | None:
     predicate, _ = compile_text(text)
     assert predicate is not None, text
     return predicate(values)
@@ -88,11 +88,11 @@ def test_complex_expressions_are_left_to_the_library(text: str) -> None:
     ],
 )
 def test_uncertain_values_are_left_to_the_library(text: str, arguments: Any) -> None:
-    assert decided(text, arguments=arguments) is None
+    assert decide_text(text, arguments=arguments) is None
 
 
 def test_a_variable_that_is_missing_is_left_to_the_library() -> None:
-    assert decided("arguments.a == 1 || principal.id == 'x'", arguments={"a": 1}) is None
+    assert decide_text("arguments.a == 1 || principal.id == 'x'", arguments={"a": 1}) is None
 
 
 NAMES = ["arguments.a", "arguments.b", "principal.roles", "principal.claims.x", "source"]

@@ -41,7 +41,7 @@ messages = st.fixed_dictionaries(
 bodies = (messages | st.lists(messages | values, max_size=4)).map(lambda v: json.dumps(v).encode())
 
 
-def judged(body: bytes) -> Any:
+def judge_body(body: bytes) -> Any:
     """Result of `decode`, checked to be what it promises; None for text that it refuses."""
     try:
         found = decode(body, 100)
@@ -55,13 +55,13 @@ def judged(body: bytes) -> Any:
 @bounded
 @given(st.binary(max_size=64) | st.text(max_size=32).map(lambda text: text.encode("utf-16")))
 def test_any_bytes(body):
-    judged(body)
+    judge_body(body)
 
 
 @bounded
 @given(bodies)
 def test_any_json_is_judged(body):
-    assert judged(body) is not None
+    assert judge_body(body) is not None
 
 
 @bounded
@@ -80,5 +80,5 @@ def test_the_typed_path_and_the_second_look_agree(value):
 def test_messages_with_a_broken_byte(body, data):
     position = data.draw(st.integers(0, len(body) - 1))
     byte = data.draw(st.sampled_from([b"", b"\x00", b"\xff", b'"', b"{", b"]", b"\\", b"9"]))
-    judged(body[:position] + byte + body[position + 1 :])
-    judged(body[:position])
+    judge_body(body[:position] + byte + body[position + 1 :])
+    judge_body(body[:position])

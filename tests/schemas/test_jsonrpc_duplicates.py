@@ -18,7 +18,7 @@ MEMBERS = ["jsonrpc", "method", "params", "id", "a", "", '"', "\\", "a\\", '\\"'
 
 
 @st.composite
-def spelled(draw: st.DrawFn, text: str) -> str:
+def spell_text(draw: st.DrawFn, text: str) -> str:
     """`text` as a JSON string, each character as it is or escaped in one of the ways there are."""
     parts = []
     for character in text:
@@ -38,14 +38,14 @@ def join_parts(parts: list[str], ends: str, blank: str) -> str:
 
 blanks = st.sampled_from(["", "", " ", "\n", "\t\r\n "])
 texts = (st.sampled_from(MEMBERS) | st.text(st.characters(exclude_categories=["Cs"]))).flatmap(
-    spelled
+    spell_text
 )
 leaves = texts | st.sampled_from(["0", "-1.5e3", "1e2", str(2**70), "true", "null", "{}", "[]"])
 
 
 def objects(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Few names, so that some come twice."""
-    names = st.sampled_from(MEMBERS).flatmap(spelled)
+    names = st.sampled_from(MEMBERS).flatmap(spell_text)
     members = st.lists(st.tuples(names, inner), max_size=5)
     return st.builds(
         lambda pairs, blank: join_parts([f"{n}{blank}:{blank}{v}" for n, v in pairs], "{}", blank),
@@ -72,7 +72,7 @@ def requests(draw: st.DrawFn) -> str:
         ("id", id_),
     ]
     pairs += draw(st.lists(st.sampled_from([*pairs, ("x", id_)]), max_size=1))
-    members = [f"{draw(spelled(name))}:{value}" for name, value in draw(st.permutations(pairs))]
+    members = [f"{draw(spell_text(name))}:{value}" for name, value in draw(st.permutations(pairs))]
     return join_parts(members, "{}", draw(blanks))
 
 
@@ -91,7 +91,7 @@ def names_twice(text: str) -> bool:
     return found
 
 
-def refused(body: bytes, read: Any) -> bool:
+def is_refused(body: bytes, read: Any) -> bool:
     try:
         read(body)
     except DuplicateKeys:
@@ -106,8 +106,8 @@ def refused(body: bytes, read: Any) -> bool:
 @example('{"a\\\\":"\\\\\\"","a":"\\\\"}')
 def test_the_scan_agrees_with_a_decoder_that_shows_every_member(text: str) -> None:
     twice, body = names_twice(text), text.encode()
-    assert refused(body, decode_strict) is twice
-    assert refused(body, lambda body: decode(body, 100)) is twice
+    assert is_refused(body, decode_strict) is twice
+    assert is_refused(body, lambda body: decode(body, 100)) is twice
     if twice:
         assert decode_plain(body, 100) is None
     else:

@@ -126,11 +126,11 @@ def test_members_that_no_schema_names_are_looked_up_once(monkeypatch):
     masks = masks_of(json.dumps(schema).encode())
     looked, place = [], _Marked.place
 
-    def counted(marked, schemas):
+    def count_lookup(marked, schemas):
         looked.append(1)
         return place(marked, schemas)
 
-    monkeypatch.setattr(_Marked, "place", counted)
+    monkeypatch.setattr(_Marked, "place", count_lookup)
     value = {**{f"k{number}": 1 for number in range(50)}, "pin": 2}
     assert masks.mask(value) == {**value, "pin": "***"}
     assert len(looked) <= 2

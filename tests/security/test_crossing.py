@@ -84,8 +84,8 @@ async def test_a_tool_of_another_tenant_looks_like_a_missing_tool(
 
 async def test_lists_searches_and_descriptions_have_one_s_own(client: Both) -> None:
     _, ours, theirs = client
-    assert await theirs.listed() == {SECRET, "getPet", "deletePet"}
-    mine = await ours.listed()
+    assert await theirs.list_tools() == {SECRET, "getPet", "deletePet"}
+    mine = await ours.list_tools()
     assert SECRET not in mine
     assert "listPets" in mine
     asked = [
@@ -93,13 +93,13 @@ async def test_lists_searches_and_descriptions_have_one_s_own(client: Both) -> N
         await ours.session("tools/list", "2024-11-05"),
         await ours.rpc(request("rpc.discover", {})),
         await ours.rpc([request("tools/list", {}), request("tools/list", {}, 2)]),
-        await ours.told("search_tools", query="key of the vault", limit=20),
+        await ours.call_own_tool("search_tools", query="key of the vault", limit=20),
         await ours.modern("resources/list"),
         await ours.modern("prompts/list"),
         await ours.modern("server/discover"),
     ]
     assert "vault" not in json.dumps(asked).lower()
-    described = await ours.told("describe_tools", names=[SECRET])
+    described = await ours.call_own_tool("describe_tools", names=[SECRET])
     assert described["isError"]
     assert "key of the vault" not in json.dumps(described)
 
@@ -124,7 +124,7 @@ async def test_a_cursor_of_another_tenant_is_a_place_in_one_s_own_list(client: B
     _, ours, _ = client
     page = await ours.modern("tools/list", cursor=cursors.seal("getVaultKey", "tools"))
     names = [one["name"] for one in page["result"]["tools"]]
-    assert names == sorted(name for name in await ours.listed() if name > SECRET)
+    assert names == sorted(name for name in await ours.list_tools() if name > SECRET)
 
 
 async def test_a_session_and_its_events_are_of_one_tenant(client: Both) -> None:

@@ -35,7 +35,7 @@ def limit_time() -> Iterator[None]:
     assert time.process_time() - begun < SECONDS
 
 
-def nested(levels: int, value: Any = 1) -> Any:
+def nest_value(levels: int, value: Any = 1) -> Any:
     for _ in range(levels):
         value = {"a": value}
     return value
@@ -77,7 +77,7 @@ def dependent(keyword: str, length: int) -> Json:
 NESTED_COUNTS = "(x{1,100}){1,100}y"
 AMBIGUOUS = "(a|b)*a(a|b){15}c"
 TEXT, PIECES = "x" * BODY, ["ab" * 50] * (BODY // 100)
-RECURSIVE = nested(150)
+RECURSIVE = nest_value(150)
 
 PATTERNS = {
     "nested counts": (NESTED_COUNTS, TEXT),
@@ -112,8 +112,8 @@ SCHEMAS: dict[str, tuple[Json, Any]] = {
     "allOf of references": (double_references(13), list(range(BODY // 8))),
     "anyOf of references": (double_references(11, "anyOf"), ["a"] * (BODY // 4)),
     "too many references": (double_references(40), [1]),
-    "chain down the levels": (chain(12), nested(12)),
-    "longer chain down the levels": (chain(40), nested(40)),
+    "chain down the levels": (chain(12), nest_value(12)),
+    "longer chain down the levels": (chain(40), nest_value(40)),
     "circle": (circle(1), RECURSIVE),
     "circle of anyOf": (circle(1, "anyOf"), RECURSIVE),
     "circle of oneOf": (circle(2, "oneOf"), RECURSIVE),

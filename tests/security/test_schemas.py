@@ -18,7 +18,7 @@ from registry.tools.manual_edits import ToolRefused, check_schema
 from schemas.json_schema.checker import Checker
 from tests.registry.importers.describe import describe, json_body
 from tests.registry.servers import snapshot, tool
-from tests.registry.shown import described, listed
+from tests.registry.shown import describe_tool, list_tools
 
 Json = dict[str, Any]
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -88,7 +88,7 @@ def by_profile(schema: Json) -> None:
     """A list as each kind of client has it, short and whole."""
     large = {**schema, "description": "It is told at length. " * 2_000}
     for profile in BUILT_IN:
-        listed(Catalog([described("t", schema), described("u", large)]), profile)
+        list_tools(Catalog([describe_tool("t", schema), describe_tool("u", large)]), profile)
 
 
 def by_answer(schema: Json) -> None:

@@ -85,7 +85,7 @@ class Server:
         self.seen.append((scope["path"], body))
         await respond(send, 200, b"")
 
-    async def told(self, *pieces: bytes) -> list[bytes]:
+    async def status_lines(self, *pieces: bytes) -> list[bytes]:
         """The status lines of all that is answered until the server hangs up."""
         address = urlsplit(self.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -110,9 +110,9 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
 async def test_ambiguous_requests_are_refused(server: Server, sent: bytes) -> None:
-    assert await server.told(sent) == [b"HTTP/1.1 400 Bad Request"]
+    assert await server.status_lines(sent) == [b"HTTP/1.1 400 Bad Request"]
     middle = len(sent) // 2
-    assert len(await server.told(sent[:middle], sent[middle:])) == 1
+    assert len(await server.status_lines(sent[:middle], sent[middle:])) == 1
     assert server.seen == []
 
 
@@ -120,18 +120,18 @@ async def test_a_request_in_a_body_is_a_body(server: Server) -> None:
     last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     plain = START + LENGTH + b"\r\n" + HIDDEN
     chunked = START + CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(HIDDEN), HIDDEN) + END
-    assert len(await server.told(plain + chunked + last)) == 3
+    assert len(await server.status_lines(plain + chunked + last)) == 3
     assert server.seen == [("/", HIDDEN), ("/", HIDDEN), ("/last", b"")]
 
 
 async def test_after_an_upgrade_that_nobody_knows_nothing_is_read(server: Server) -> None:
     upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
-    await server.told(upgrade + HIDDEN)
+    await server.status_lines(upgrade + HIDDEN)
     assert server.seen == [("/", b"")]
 
 
 async def test_a_name_that_only_looks_like_a_length_is_none(server: Server) -> None:
     close = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     looks = START + b"Content_Length: 5\r\nContent-Length: 0\r\n\r\n"
-    assert len(await server.told(looks + close)) == 2
+    assert len(await server.status_lines(looks + close)) == 2
     assert server.seen == [("/", b""), ("/last", b"")]

@@ -35,8 +35,8 @@ from tests.servers.everything_items import (
     prompts,
     read,
 )
-from tests.servers.everything_tasks import EXTENSION, Tasks, declared, undeclared
-from tests.servers.everything_tools import CHANGED, TOOLS, Tool, changed, failed
+from tests.servers.everything_tasks import EXTENSION, Tasks, declaration_error, declares_tasks
+from tests.servers.everything_tools import CHANGED, TOOLS, Tool, changed_tool, error_result
 from tests.servers.everything_wire import ERAS, Era, Events, OneEra
 
 RETRY_MS = 200
@@ -72,7 +72,7 @@ class Handlers:
 
     @property
     def tools(self) -> dict[str, Tool]:
-        more = {CHANGED: changed(self.audience.changes)} if self.audience.changes else {}
+        more = {CHANGED: changed_tool(self.audience.changes)} if self.audience.changes else {}
         known = {**TOOLS, **more}
         if self.tasks is not None:
             return known
@@ -89,21 +89,21 @@ class Handlers:
         assert tool.run is not None
         try:
             if tool.task is not None and self.tasks is not None and call.stateless:
-                if declared(context):
+                if declares_tasks(context):
                     return await self.tasks.begin(tool, call)
                 if tool.task == "required":
-                    raise undeclared()
+                    raise declaration_error()
             elif tool.task == "required":
                 raise MCPError(types.METHOD_NOT_FOUND, "This tool runs as a task only")
             result = await tool.run(call)
         except InputNeeded as needed:
             return needed.result
         except KeyError as missing:
-            return failed(f"The argument {missing} is missing")
+            return error_result(f"The argument {missing} is missing")
         except MCPError as refused:
             if call.stateless or tool.task is not None:
                 raise
-            return failed(f"The client refused: {refused.message}")
+            return error_result(f"The client refused: {refused.message}")
         if isinstance(result, types.CallToolResult):
             return result
         return types.CallToolResult(content=result if isinstance(result, list) else [result])

@@ -119,7 +119,7 @@ class Call:
         """
         if not self.stateless:
             return await self._request(questions)
-        self._declared(questions)
+        self._check_capabilities(questions)
         earlier = json.loads(self.params.request_state or "{}")
         given = self.params.input_responses or {}
         known = {key: given[key].model_dump(mode="json", by_alias=True) for key in given} | earlier
@@ -154,7 +154,7 @@ class Call:
             raise refused.exceptions[0] from None
         return answers
 
-    def _declared(self, questions: Questions) -> None:
+    def _check_capabilities(self, questions: Questions) -> None:
         missing = {
             CAPABILITY[type(one)]: {} for one in questions.values() if not self.can(type(one))
         }

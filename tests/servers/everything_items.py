@@ -7,7 +7,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from tests.servers.everything_call import Call, elicit, text
-from tests.servers.everything_tools import CHANGED, PNG, embedded, image
+from tests.servers.everything_tools import CHANGED, PNG, embed_text, image
 
 RESOURCES = [
     types.Resource(
@@ -76,7 +76,7 @@ async def prompt(call: Call) -> Any:
             said = [text(f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'")]
         case "test_prompt_with_embedded_resource":
             content = "Embedded resource content for testing."
-            resource = embedded(given["resourceUri"], "text/plain", content)
+            resource = embed_text(given["resourceUri"], "text/plain", content)
             said = [resource, text("Please process the embedded resource above.")]
         case "test_prompt_with_image":
             said = [image(), text("Please analyze the image above.")]

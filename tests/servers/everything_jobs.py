@@ -7,8 +7,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from tests.servers.everything_call import Call, elicit, text
-from tests.servers.everything_questions import NAME, said
-from tests.servers.everything_tools import PAUSE_S, embedded, failed, strings, tool
+from tests.servers.everything_questions import NAME, field_text
+from tests.servers.everything_tools import PAUSE_S, embed_text, error_result, strings, tool
 
 CONFIRM = elicit("Shall it be deleted?", {"confirm": {"type": "boolean"}}, ["confirm"])
 COLOR = elicit("What is your favorite color?", {"name": {"type": "string"}}, ["name"])
@@ -36,7 +36,7 @@ async def slow_compute(call: Call) -> Any:
 async def failing_job(_call: Call) -> Any:
     """Always fails."""
     await anyio.sleep(PAUSE_S)
-    return failed("This job intentionally fails")
+    return error_result("This job intentionally fails")
 
 
 @tool("protocol_error_job", task="optional")
@@ -58,13 +58,13 @@ async def confirm_delete(call: Call) -> Any:
 async def multi_input(call: Call) -> Any:
     """Asks the user for two things at once."""
     answers = await call.ask({"name": NAME, "color": COLOR})
-    return text(", ".join(said(answers[key], "name") for key in ("name", "color")))
+    return text(", ".join(field_text(answers[key], "name") for key in ("name", "color")))
 
 
 @tool("linking_job", task="optional")
 async def linking_job(_call: Call) -> Any:
     """Hands over a resource."""
-    return embedded("test://static-text", "text/plain", "A resource of a job.")
+    return embed_text("test://static-text", "text/plain", "A resource of a job.")
 
 
 @tool("test_tool_with_task", task="required", first={"user_name": NAME})
@@ -72,4 +72,4 @@ async def tool_with_task(call: Call) -> Any:
     """Asks for a name, and then greets in its own time."""
     answers = await call.ask({"user_name": NAME})
     await anyio.sleep(PAUSE_S)
-    return text(f"Hello, {said(answers['user_name'], 'name')}!")
+    return text(f"Hello, {field_text(answers['user_name'], 'name')}!")

@@ -35,7 +35,7 @@ ENUMS = {
 }
 
 
-def said(answer: Any, field: str) -> str:
+def field_text(answer: Any, field: str) -> str:
     """What the user wrote into a field of a form; nothing when the form was declined."""
     return str((answer.content or {}).get(field, ""))
 
@@ -88,7 +88,7 @@ async def missing_capability(call: Call) -> Any:
 async def input_required_result_elicitation(call: Call) -> Any:
     """Greets the user by name."""
     answers = await call.ask({"user_name": NAME})
-    return text(f"Hello, {said(answers['user_name'], 'name')}!")
+    return text(f"Hello, {field_text(answers['user_name'], 'name')}!")
 
 
 @tool("test_input_required_result_sampling")
@@ -109,7 +109,7 @@ async def input_required_result_list_roots(call: Call) -> Any:
 async def input_required_result_request_state(call: Call) -> Any:
     """Asks for a confirmation, and keeps a state meanwhile."""
     answers = await call.ask({"confirm": CONFIRM}, stateful=True)
-    return text(f"state-ok, {said(answers['confirm'], 'ok')}")
+    return text(f"state-ok, {field_text(answers['confirm'], 'ok')}")
 
 
 @tool("test_input_required_result_tampered_state")
@@ -130,7 +130,7 @@ async def input_required_result_multiple_inputs(call: Call) -> Any:
     answers = await call.ask(questions, stateful=True)
     roots = len(answers["client_roots"].roots)
     return text(
-        f"{answers['greeting'].content.text} {said(answers['user_name'], 'name')} ({roots})"
+        f"{answers['greeting'].content.text} {field_text(answers['user_name'], 'name')} ({roots})"
     )
 
 
@@ -139,7 +139,7 @@ async def input_required_result_multi_round(call: Call) -> Any:
     """Asks the user for one thing after the other."""
     first = await call.ask({"step1": STEP_1}, stateful=True)
     second = await call.ask({"step2": STEP_2})
-    name, color = said(first["step1"], "name"), said(second["step2"], "color")
+    name, color = field_text(first["step1"], "name"), field_text(second["step2"], "color")
     return text(f"{name} likes {color}.")
 
 

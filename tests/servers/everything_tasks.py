@@ -71,7 +71,7 @@ class Task:
             self.status = status
         self.changed.set()
 
-    def stated(self) -> Json:
+    def status_members(self) -> Json:
         said = {"taskId": self.id, "status": self.status}
         return {**said, "createdAt": self.created, "lastUpdatedAt": _now()}
 
@@ -110,7 +110,7 @@ class Tasks:
         self._tasks: dict[str, Task] = {}
 
     def serve(self, server: Server[Any]) -> None:
-        server.middleware.append(self.checked)
+        server.middleware.append(self.check_request)
         for method, handler in (
             ("tasks/get", self.get),
             ("tasks/result", self.result),
@@ -119,13 +119,13 @@ class Tasks:
         ):
             server.add_request_handler(method, TaskParams, handler)
 
-    async def checked(self, context: Context, call_next: CallNext) -> Any:
+    async def check_request(self, context: Context, call_next: CallNext) -> Any:
         """Middleware: what the SDK does not check, and results that it would not let out."""
         params = context.params or {}
         if _stateless(context) and context.method in STATELESS_METHODS:
             _check_name(context, params)
-            if not declared(context):
-                raise undeclared()
+            if not declares_tasks(context):
+                raise declaration_error()
         if context.method == "tools/call" and "task" in params and not _stateless(context):
             tool = TOOLS.get(params["name"])
             if tool is None or tool.task is None:
@@ -141,19 +141,21 @@ class Tasks:
         running = TaskCall(call.context, call.params, call.audience, task, known)
         task.work = asyncio.create_task(_work(tool, running))
         if call.stateless:
-            return {"resultType": "task", **_described(task)}
-        return {"task": _described(task)}
+            return {"resultType": "task", **_describe_task(task)}
+        return {"task": _describe_task(task)}
 
     async def get(self, context: Context, params: TaskParams) -> Json:
         task = self._find(context, params)
         if not _stateless(context):
-            return _described(task)
+            return _describe_task(task)
         asked = {
             key: one.model_dump(by_alias=True, mode="json", exclude_none=True)
             for key, (one, _) in task.questions.items()
         }
         more = {"result": task.result, "error": task.error, "inputRequests": asked or None}
-        return _described(task) | {name: said for name, said in more.items() if said is not None}
+        return _describe_task(task) | {
+            name: said for name, said in more.items() if said is not None
+        }
 
     async def update(self, context: Context, params: TaskParams) -> Json:
         if not _stateless(context):
@@ -170,18 +172,18 @@ class Tasks:
         if not task.over and task.work is not None:
             task.turn("cancelled")
             task.work.cancel()
-        return {} if _stateless(context) else _described(task)
+        return {} if _stateless(context) else _describe_task(task)
 
     async def result(self, context: Context, params: TaskParams) -> Json:
         """Of 2025-11-25: waits for the end, and asks meanwhile what the task wants to know."""
         if _stateless(context):
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
         task = self._find(context, params)
-        await _told(context, task)
+        await _log_status(context, task)
         while not task.over:
             task.changed.clear()
             for key, (question, _) in list(task.questions.items()):
-                task.answer(key, await _asked(context, task, question))
+                task.answer(key, await _ask_client(context, task, question))
             if not task.over:
                 await task.changed.wait()
         if task.error is not None:
@@ -213,7 +215,7 @@ async def _work(tool: Tool, call: TaskCall) -> None:
     task.turn("failed" if result.is_error and task.owner is not None else "completed")
 
 
-async def _told(context: Context, task: Task) -> None:
+async def _log_status(context: Context, task: Task) -> None:
     """Log how the task is."""
     params = types.LoggingMessageNotificationParams(
         level="info", data=task.status, _meta={RELATED: {"taskId": task.id}}
@@ -222,7 +224,7 @@ async def _told(context: Context, task: Task) -> None:
     await context.session.send_notification(note, related_request_id=context.request_id)
 
 
-async def _asked(context: Context, task: Task, question: types.InputRequest) -> Any:
+async def _ask_client(context: Context, task: Task, question: types.InputRequest) -> Any:
     params = question.params
     meta = {RELATED: {"taskId": task.id}}
     related = question.model_copy(update={"params": params.model_copy(update={"meta": meta})})
@@ -231,13 +233,13 @@ async def _asked(context: Context, task: Task, question: types.InputRequest) -> 
     )
 
 
-def declared(context: Context) -> bool:
+def declares_tasks(context: Context) -> bool:
     """Whether a 2026-07-28 request says that its client knows tasks."""
     extensions = context.session.client_capabilities
     return EXTENSION in ((extensions and extensions.extensions) or {})
 
 
-def undeclared() -> MCPError:
+def declaration_error() -> MCPError:
     needed = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
     code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
     return MCPError(code, "The client has to declare that it knows tasks", needed)
@@ -249,10 +251,10 @@ def _check_name(context: Context, params: Mapping[str, Any]) -> None:
         raise MCPError(types.HEADER_MISMATCH, "Mcp-Name has to repeat the id of the task")
 
 
-def _described(task: Task) -> Json:
+def _describe_task(task: Task) -> Json:
     if task.owner is None:
-        return {**task.stated(), "ttlMs": TTL_MS, "pollIntervalMs": POLL_MS}
-    return {**task.stated(), "ttl": TTL_MS, "pollInterval": POLL_MS}
+        return {**task.status_members(), "ttlMs": TTL_MS, "pollIntervalMs": POLL_MS}
+    return {**task.status_members(), "ttl": TTL_MS, "pollInterval": POLL_MS}
 
 
 def _stateless(context: Context) -> bool:

@@ -65,7 +65,7 @@ def image() -> types.ImageContent:
     return types.ImageContent(data=PNG, mime_type="image/png")
 
 
-def embedded(uri: str, mime_type: str, value: str) -> types.EmbeddedResource:
+def embed_text(uri: str, mime_type: str, value: str) -> types.EmbeddedResource:
     contents = types.TextResourceContents(uri=uri, mime_type=mime_type, text=value)
     return types.EmbeddedResource(resource=contents)
 
@@ -92,21 +92,21 @@ async def audio_content(_call: Call) -> Any:
 async def embedded_resource(_call: Call) -> Any:
     """Hands over a resource."""
     said = "This is an embedded resource content."
-    return embedded("test://embedded-resource", "text/plain", said)
+    return embed_text("test://embedded-resource", "text/plain", said)
 
 
 @tool("test_multiple_content_types")
 async def multiple_content_types(_call: Call) -> Any:
     """Answers with a text, an image and a resource."""
     data = '{"test":"data","value":123}'
-    resource = embedded("test://mixed-content-resource", "application/json", data)
+    resource = embed_text("test://mixed-content-resource", "application/json", data)
     return [text("Multiple content types test:"), image(), resource]
 
 
 @tool("test_error_handling")
 async def error_handling(_call: Call) -> Any:
     """Always fails."""
-    return failed("This tool intentionally returns an error for testing")
+    return error_result("This tool intentionally returns an error for testing")
 
 
 @tool("test_tool_with_progress")
@@ -214,11 +214,11 @@ async def x_mcp_header(call: Call) -> Any:
     return text(f"Region {call.arguments['region']}")
 
 
-def failed(message: str) -> types.CallToolResult:
+def error_result(message: str) -> types.CallToolResult:
     return types.CallToolResult(content=[text(message)], is_error=True)
 
 
-def changed(count: int) -> Tool:
+def changed_tool(count: int) -> Tool:
     """The tool that the list gains when it is changed."""
 
     async def run(_: Call) -> Any:

@@ -56,12 +56,12 @@ class OneEra:
         elif scope["method"] != "POST":
             await respond(send, 405, b"", [("allow", "POST")])
         else:
-            requested = _requested(await body_of(receive)) or version
+            requested = _requested_revision(await body_of(receive)) or version
             data = {"supported": [LATEST_MODERN_VERSION], "requested": requested}
             await _refuse(send, 400, -32022, "Unsupported protocol version", data)
 
 
-def _requested(body: bytes) -> str:
+def _requested_revision(body: bytes) -> str:
     """The revision that an `initialize` asks for."""
     try:
         return str(json.loads(body)["params"]["protocolVersion"])

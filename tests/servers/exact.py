@@ -24,7 +24,7 @@ class Peer:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def gone(self) -> None:
+    async def wait_for_close(self) -> None:
         """Wait until the client has closed the connection."""
         with suppress(OSError):
             while await self.reader.read(65536):
@@ -49,7 +49,7 @@ async def talking(talk: Talk) -> AsyncIterator[Exact]:
     """A server on which each connection is `talk`, and closed after it."""
     exact = Exact()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer, exact.connections)
         exact.connections += 1
         try:
@@ -60,7 +60,7 @@ async def talking(talk: Talk) -> AsyncIterator[Exact]:
             exact.changed.set()
             writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve_peer, "127.0.0.1", 0)
     async with server:
         exact.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield exact

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote_plus
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
-from tests.servers.rest import JSON, Seen, arrived, respond
+from tests.servers.rest import JSON, Seen, read_seen, respond
 
 CLIENT, SECRET = "gate:way", "s&cret"
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -40,7 +40,7 @@ class ExchangeServer:
         self.released.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         form = parse_qs(seen.body.decode(), keep_blank_values=True, strict_parsing=True)
         asked = {name: values[0] for name, values in form.items()}
         self.seen.append(seen)

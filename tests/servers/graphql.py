@@ -7,7 +7,7 @@ from typing import Any
 from graphql import GraphQLError, build_schema, graphql_sync
 from starlette.types import Receive, Scope, Send
 
-from tests.servers.rest import arrived, respond
+from tests.servers.rest import read_seen, respond
 
 SDL = '''
 """A pet shop."""
@@ -138,7 +138,7 @@ class PetShop:
     schema: Any = field(default_factory=lambda: build_schema(SDL))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         if seen.method != "POST" or scope["path"] != "/graphql":
             await respond(send, 404, b"Not here", [("content-type", "text/plain")])
             return

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
-from tests.servers.rest import JSON, Seen, arrived, respond
+from tests.servers.rest import JSON, Seen, read_seen, respond
 
 Function = Callable[[Any], Any]
 Answers = list[dict[str, Any]]
@@ -43,9 +43,9 @@ class Hybrid:
         return [json.loads(seen.body) for seen in self.seen]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append(await arrived(scope, receive))
+        self.seen.append(await read_seen(scope, receive))
         self.asked.set()
-        if self.held is not None and not await self._released(receive):
+        if self.held is not None and not await self._wait_for_release(receive):
             return
         body = self.bodies[-1]
         if isinstance(body, list):
@@ -59,7 +59,7 @@ class Hybrid:
         else:
             await respond(send, *self._legacy(body))
 
-    async def _released(self, receive: Receive) -> bool:
+    async def _wait_for_release(self, receive: Receive) -> bool:
         assert self.held
         gone = asyncio.ensure_future(receive())
         released = asyncio.ensure_future(self.held.wait())

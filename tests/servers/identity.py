@@ -101,14 +101,14 @@ class Identity:
         if self.fails:
             return Response("<html>oops</html>", self.fails)
         if form["grant_type"] == "refresh_token":
-            return self._refreshed(form["refresh_token"])
+            return self._refresh_tokens(form["refresh_token"])
         asked = self._codes.pop(form["code"], None)
         if asked is None or asked["redirect_uri"] != form["redirect_uri"]:
             return JSONResponse({"error": "invalid_grant"}, 400)
         nonce = "another" if self.wrong_nonce else asked["nonce"]
         return JSONResponse(self._tokens(self.person, nonce))
 
-    def _refreshed(self, token: str) -> Response:
+    def _refresh_tokens(self, token: str) -> Response:
         self.refreshed += 1
         person = self._refresh.get(token)
         if person is None or self.left:

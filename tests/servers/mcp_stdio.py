@@ -33,7 +33,7 @@ def refuse(id_: Any, code: int = -32601) -> None:
     say({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": "no"}})
 
 
-def opened(message: Any, habit: str) -> bool:
+def answer_opening(message: Any, habit: str) -> bool:
     """Answer what comes first; whether it was that."""
     method, id_ = message.get("method"), message.get("id")
     if method == "initialize":
@@ -162,7 +162,7 @@ def serve(habit: str) -> None:
             asked = None
         elif method == "notifications/cancelled":
             tell("notifications/message", level="info", data=message["params"]["requestId"])
-        elif opened(message, habit):
+        elif answer_opening(message, habit):
             continue
         elif method == "ask":
             asked = id_

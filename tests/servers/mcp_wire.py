@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from tests.servers.rest import JSON, Seen, arrived, respond
+from tests.servers.rest import JSON, Seen, read_seen, respond
 
 SSE = "text/event-stream"
 MODERN = "2026-07-28"
@@ -58,7 +58,7 @@ class Turn:
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def left(self) -> None:
+    async def wait_until_left(self) -> None:
         """Returns when the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -104,7 +104,7 @@ class Scripted:
     _came: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         turn = Turn(seen, json.loads(seen.body) if seen.body else None, receive, send)
         self.turns.append(turn)
         async with self._came:
@@ -112,15 +112,15 @@ class Scripted:
         play = self.plays.get(self._what(turn))
         await (play(turn) if play is not None else self._otherwise(turn))
 
-    async def heard(self, what: str, count: int = 1) -> Turn:
+    async def wait_for_request(self, what: str, count: int = 1) -> Turn:
         """The `count`th request of this kind, when it has come."""
 
-        def found() -> list[Turn]:
+        def matching_turns() -> list[Turn]:
             return [turn for turn in self.turns if self._what(turn) == what]
 
         async with self._came:
-            await self._came.wait_for(lambda: len(found()) >= count)
-        return found()[count - 1]
+            await self._came.wait_for(lambda: len(matching_turns()) >= count)
+        return matching_turns()[count - 1]
 
     def all(self, what: str) -> list[Turn]:
         return [turn for turn in self.turns if self._what(turn) == what]
@@ -151,7 +151,7 @@ class Scripted:
         await turn.say(200, reply(turn.id, **result), **headers)
 
 
-def discovered(*versions: str, **members: Any) -> dict[str, Any]:
+def discovery_result(*versions: str, **members: Any) -> dict[str, Any]:
     """The result of `server/discover`."""
     return {
         "resultType": "complete",
@@ -177,7 +177,7 @@ class TwoEndpoints:
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         turn = Turn(seen, json.loads(seen.body) if seen.body else None, receive, send)
         if seen.method == "GET":
             await self._open(turn)
@@ -199,7 +199,7 @@ class TwoEndpoints:
         self._stream = turn
         await turn.begin()
         await turn.piece(b"event: endpoint\ndata: %b\n\n" % self.names.encode())
-        left = asyncio.ensure_future(turn.left())
+        left = asyncio.ensure_future(turn.wait_until_left())
         over = asyncio.ensure_future(self._over.wait())
         await asyncio.wait({left, over}, return_when=asyncio.FIRST_COMPLETED)
         left.cancel()

@@ -11,7 +11,7 @@ SHARED = "note://shared"
 TEMPLATE = "note://{number}/text"
 
 
-def named(name: str) -> tuple[ASGIApp, AbstractAsyncContextManager[Any]]:
+def named_app(name: str) -> tuple[ASGIApp, AbstractAsyncContextManager[Any]]:
     """The app of both eras, at /mcp, and what has to be entered while it serves."""
     server = MCPServer(name)
 
@@ -52,7 +52,7 @@ def named(name: str) -> tuple[ASGIApp, AbstractAsyncContextManager[Any]]:
         return f"{name} {number}"
 
     @server.completion()
-    async def completed(
+    async def complete_argument(
         ref: types.PromptReference | types.ResourceTemplateReference, *_: Any
     ) -> types.Completion:
         about = ref.name if isinstance(ref, types.PromptReference) else ref.uri

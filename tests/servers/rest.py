@@ -41,7 +41,7 @@ class Seen:
         return [value for name, value in self.headers if name == header]
 
 
-async def arrived(scope: Scope, receive: Receive) -> Seen:
+async def read_seen(scope: Scope, receive: Receive) -> Seen:
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
     headers = [(name.decode(), _header_text(value)) for name, value in scope["headers"]]
@@ -67,7 +67,7 @@ class Recorder:
     seen: list[Seen] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append(await arrived(scope, receive))
+        self.seen.append(await read_seen(scope, receive))
         headers = [("content-type", self.media_type), *self.headers]
         await respond(send, self.status, self.body, headers)
 

@@ -32,8 +32,8 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.file = self._written(
-            f"{name}.pem", self._signed(self._name, self._key, authority=True)
+        self.file = self._write_certificate(
+            f"{name}.pem", self._sign_certificate(self._name, self._key, authority=True)
         )
 
     def sign(
@@ -56,9 +56,11 @@ class Authority:
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, kept)
         file = self._folder / f"{name}.key"
         file.write_bytes(pem)
-        return self._written(f"{name}.crt", self._signed(subject, key, host, until)), file
+        return self._write_certificate(
+            f"{name}.crt", self._sign_certificate(subject, key, host, until)
+        ), file
 
-    def _signed(
+    def _sign_certificate(
         self,
         subject: x509.Name,
         key: ec.EllipticCurvePrivateKey,
@@ -93,7 +95,7 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def _written(self, name: str, certificate: x509.Certificate) -> Path:
+    def _write_certificate(self, name: str, certificate: x509.Certificate) -> Path:
         file = self._folder / name
         file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         return file

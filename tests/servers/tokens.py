@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
-from tests.servers.rest import JSON, Seen, arrived, respond
+from tests.servers.rest import JSON, Seen, read_seen, respond
 
 
 @dataclass
@@ -26,12 +26,12 @@ class TokenServer:
         self.released.set()
 
     @property
-    def asked(self) -> list[dict[str, str]]:
+    def request_forms(self) -> list[dict[str, str]]:
         """The form of each request."""
         return [{k: v[0] for k, v in parse_qs(one.body.decode()).items()} for one in self.seen]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append(await arrived(scope, receive))
+        self.seen.append(await read_seen(scope, receive))
         await self.released.wait()
         body = encode({"access_token": f"token-{len(self.seen)}", **self.also})
         headers = [("content-type", JSON)]
@@ -48,7 +48,7 @@ class Guarded:
     seen: list[Seen] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         self.seen.append(seen)
         right = seen.all("authorization") == [f"Bearer {self.token}"]
         await respond(send, 200 if right else 401, b"{}", [("content-type", JSON)])

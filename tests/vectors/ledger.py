@@ -41,18 +41,18 @@ def _why(reason: str, setting: str | None) -> str:
 
 
 def _row(*cells: str) -> str:
-    return f"| {' | '.join(_escaped(cells))} |\n"
+    return f"| {' | '.join(_escape_cells(cells))} |\n"
 
 
-def _escaped(cells: Iterable[str]) -> Iterator[str]:
+def _escape_cells(cells: Iterable[str]) -> Iterator[str]:
     return (cell.replace("|", "\\|") for cell in cells)
 
 
-def rendered() -> str:
+def render_ledger() -> str:
     """LEDGER.md as it should be: what was written by hand, and the tables."""
     by_hand = LEDGER.read_text().partition(MARK)[0]
     return f"{by_hand}{MARK}\n{general()}\n{tables()}"
 
 
 if __name__ == "__main__":
-    LEDGER.write_text(rendered())
+    LEDGER.write_text(render_ledger())

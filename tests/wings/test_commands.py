@@ -48,28 +48,28 @@ def with_row() -> Iterator[None]:
 async def test_its_operations_are_commands(settings: Settings) -> None:
     async with running(with_toy(settings, enabled=True)) as client:
 
-        async def called(*args: str) -> tuple[int, str]:
+        async def run_command(*args: str) -> tuple[int, str]:
             """Its code, and its output."""
             code, out, err = await command("toy", *args, "--url", client.url, **ON)
             return code, err if code else out
 
-        code, said = await called("add", "text=milk")
+        code, said = await run_command("add", "text=milk")
         assert (code, json.loads(said)) == (0, {"number": 1, "text": "milk"})
-        code, said = await called("list", "--args", '{"contains": "il"}')
+        code, said = await run_command("list", "--args", '{"contains": "il"}')
         assert (code, json.loads(said)) == (0, {"notes": [{"number": 1, "text": "milk"}]})
         texts = '{"texts": ["tea"]}'
-        code, said = await called("copy", "--args", texts, "as_job=true", "--no-wait")
+        code, said = await run_command("copy", "--args", texts, "as_job=true", "--no-wait")
         assert (code, json.loads(said)["operation"]) == (0, "toy_copy")
-        await called("add", "text=go")
-        code, said = await called("copy", "--args", texts, "as_job=true")
+        await run_command("add", "text=go")
+        code, said = await run_command("copy", "--args", texts, "as_job=true")
         assert (code, json.loads(said)["state"]) == (0, "succeeded")
-        code, said = await called("list_jobs")
+        code, said = await run_command("list_jobs")
         assert (code, len(json.loads(said)["items"])) == (0, 2)
-        code, said = await called("operations")
+        code, said = await run_command("operations")
         assert (code, "Write a note down" in said) == (0, True)
-        code, said = await called("add")
+        code, said = await run_command("add")
         assert (code, "text" in said) == (2, True)
-        code, said = await called("nothing")
+        code, said = await run_command("nothing")
         assert (code, "toy_nothing" in said) == (2, True)
 
 

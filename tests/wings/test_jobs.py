@@ -23,7 +23,7 @@ from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.cli.processes import Served, environment
 from tests.gateway.guards.signing import by_jwks
-from tests.kinds.test_parrot import asked
+from tests.kinds.test_parrot import ask_gateway
 from tests.wings.rig import wings, with_toy
 from tests.wings.test_commands import TOOLGATE
 from tests.wings.test_toy import got, rpc
@@ -42,27 +42,27 @@ def with_row() -> Iterator[None]:
 
 
 @pytest.fixture
-def toyed(settings: Settings) -> Settings:
+def toy_settings(settings: Settings) -> Settings:
     jobs = replace(settings.jobs, poll_s=0.05, retry_s=0.05)
     guardrails = replace(settings.guardrails, mask=True)
     return with_toy(replace(settings, jobs=jobs, guardrails=guardrails), enabled=True)
 
 
 @pytest.fixture
-async def client(toyed: Settings) -> AsyncIterator[Client]:
-    async with running(toyed) as client:
+async def client(toy_settings: Settings) -> AsyncIterator[Client]:
+    async with running(toy_settings) as client:
         yield client
 
 
 async def until(client: Client, job: str, state: str, **caller: str) -> Any:
     """The job, once it is in this state."""
 
-    async def found() -> Any:
+    async def poll_view() -> Any:
         status, view, _ = await got(client, f"/toy/v1/jobs/{job}", **caller)
         assert status == 200
         return view if view["state"] == state else None
 
-    return await polling.until(found)
+    return await polling.until(poll_view)
 
 
 async def test_rest_runs_operations_as_jobs_with_progress_and_masked_result(
@@ -88,11 +88,11 @@ async def test_rest_runs_operations_as_jobs_with_progress_and_masked_result(
 
 async def test_a_tool_runs_as_a_job_and_is_cancelled(client: Client) -> None:
     call = {"name": "toy_copy", "arguments": {**COPY, "as_job": True}}
-    made = await asked(client, "2025-11-25", "tools/call", call)
+    made = await ask_gateway(client, "2025-11-25", "tools/call", call)
     job = made["structuredContent"]["job"]
     await until(client, job, "running")
     call = {"name": "toy_cancel_job", "arguments": {"job": job}}
-    cancelled = await asked(client, "2025-11-25", "tools/call", call)
+    cancelled = await ask_gateway(client, "2025-11-25", "tools/call", call)
     assert cancelled["structuredContent"]["cancelling"]
     await until(client, job, "cancelled")
 
@@ -106,9 +106,9 @@ async def test_a_method_runs_as_a_job_that_calls_other_tools(client: Client) -> 
 
 
 async def test_jobs_belong_to_their_caller_and_keep_its_scopes(
-    toyed: Settings, tmp_path: Path
+    toy_settings: Settings, tmp_path: Path
 ) -> None:
-    async with running(replace(toyed, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+    async with running(replace(toy_settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         ada, eve = (bearer(name, scope="toy:write toy:read") for name in ("ada", "eve"))
         assert (await client.post("/toy/v1/copies", COPY, ASYNC))[0] == 401
         reader = bearer("ada", scope="toy:read")
@@ -127,9 +127,9 @@ async def test_jobs_belong_to_their_caller_and_keep_its_scopes(
 
 @pytest.mark.parametrize("by_worker", [False, True])
 async def test_a_rule_stored_after_the_acceptance_of_a_job_stops_the_job(
-    toyed: Settings, by_worker: bool
+    toy_settings: Settings, by_worker: bool
 ) -> None:
-    waiting = replace(toyed, jobs=replace(toyed.jobs, concurrency=0))
+    waiting = replace(toy_settings, jobs=replace(toy_settings.jobs, concurrency=0))
     async with running(waiting) as client:
         pool = client.gateway.feed.pool
         assert pool is not None
@@ -139,8 +139,8 @@ async def test_a_rule_stored_after_the_acceptance_of_a_job_stops_the_job(
         await client.post("/toy/v1/notes", {"text": "go"})
         when = 'arguments.arguments.text == "milk"'
         await Policies(pool, HOST).put("no-milk", Rule("deny", tools=("toy_call",), when=when))
-    async with running(waiting if by_worker else toyed) as client:
-        other = await worker(toyed) if by_worker else None
+    async with running(waiting if by_worker else toy_settings) as client:
+        other = await worker(toy_settings) if by_worker else None
         denied = await until(client, call, "failed")
         assert denied["problem"]["type"] == "problems/denied"
         await until(client, copy, "succeeded")
@@ -148,8 +148,8 @@ async def test_a_rule_stored_after_the_acceptance_of_a_job_stops_the_job(
             await other.stop(signal.SIGTERM)
 
 
-async def test_a_schedule_runs_its_job_once_per_tick(toyed: Settings) -> None:
-    settings = replace(toyed, toy=replace(toyed.toy, schedule="* * * * * *"))  # type: ignore[attr-defined]
+async def test_a_schedule_runs_its_job_once_per_tick(toy_settings: Settings) -> None:
+    settings = replace(toy_settings, toy=replace(toy_settings.toy, schedule="* * * * * *"))  # type: ignore[attr-defined]
     async with running(settings) as client:
         pool = client.gateway.feed.pool
         assert pool is not None
@@ -157,29 +157,29 @@ async def test_a_schedule_runs_its_job_once_per_tick(toyed: Settings) -> None:
 
 
 async def test_a_wing_that_is_opened_late_has_its_schedule_and_its_waiting_jobs(
-    toyed: Settings,
+    toy_settings: Settings,
 ) -> None:
-    async with running(toyed) as client:
+    async with running(toy_settings) as client:
         await client.post("/toy/v1/notes", {"text": "go"})
-        stopped = replace(toyed.jobs, concurrency=0)
-    async with running(replace(toyed, jobs=stopped)) as client:
+        stopped = replace(toy_settings.jobs, concurrency=0)
+    async with running(replace(toy_settings, jobs=stopped)) as client:
         job = (await client.post("/toy/v1/copies", COPY, ASYNC))[1]["job"]
-    late = replace(toyed, toy=replace(toyed.toy, schedule="* * * * * *", fails=True))  # type: ignore[attr-defined]
+    late = replace(toy_settings, toy=replace(toy_settings.toy, schedule="* * * * * *", fails=True))  # type: ignore[attr-defined]
     async with running(late) as client:
         pool = client.gateway.feed.pool
         assert pool is not None
 
-        async def attempted() -> bool:
+        async def is_attempted() -> bool:
             row = await JobStore(pool).get(HOST, job)
             return row is not None and row.attempt > 0
 
-        async def succeeded() -> bool:
+        async def has_succeeded() -> bool:
             row = await JobStore(pool).get(HOST, job)
             return row is not None and row.state == "succeeded"
 
-        await polling.until(attempted)
+        await polling.until(is_attempted)
         LIFE.append("repaired")
-        await polling.until(succeeded)
+        await polling.until(has_succeeded)
         await await_scheduled_job(pool)
 
 
@@ -188,18 +188,20 @@ async def await_scheduled_job(pool: Any) -> None:
     await polling.until(lambda: store.page(HOST, ["toy_count"], limit=1, state="succeeded"))
 
 
-async def test_a_killed_worker_is_followed_by_another(toyed: Settings, database: Database) -> None:
-    jobs = replace(toyed.jobs, concurrency=0)
-    async with running(replace(toyed, jobs=jobs)) as client:
+async def test_a_killed_worker_is_followed_by_another(
+    toy_settings: Settings, database: Database
+) -> None:
+    jobs = replace(toy_settings.jobs, concurrency=0)
+    async with running(replace(toy_settings, jobs=jobs)) as client:
         job = (await client.post("/toy/v1/copies", COPY, ASYNC))[1]["job"]
-        first = await worker(toyed)
+        first = await worker(toy_settings)
         await until(client, job, "running")
         first.process.send_signal(signal.SIGKILL)
         await first.process.wait()
         async with database.connect() as connection:
             await connection.execute("UPDATE job_t SET beat_ts = beat_ts - interval '1 hour'")
         await client.post("/toy/v1/notes", {"text": "go"})
-        second = await worker(toyed)
+        second = await worker(toy_settings)
         assert (await until(client, job, "succeeded"))["attempt"] == 2
         code, _ = await second.stop(signal.SIGTERM)
         assert code == 0

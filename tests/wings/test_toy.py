@@ -27,9 +27,9 @@ from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, MODERN, Client, running
 from tests.gateway.admin.client import KEY, bearer
-from tests.gateway.disclosing import told
+from tests.gateway.disclosing import call_for_structure
 from tests.gateway.guards.signing import by_jwks
-from tests.kinds.test_parrot import asked
+from tests.kinds.test_parrot import ask_gateway
 from tests.polling import until
 from tests.wings.rig import ROWS, wings, with_toy
 from tests.wings.toy.wing import LIFE
@@ -51,13 +51,13 @@ def with_row() -> Iterator[None]:
 
 
 @pytest.fixture
-def toyed(settings: Settings) -> Settings:
+def toy_settings(settings: Settings) -> Settings:
     return with_toy(settings, enabled=True)
 
 
 @pytest.fixture
-async def client(toyed: Settings) -> AsyncIterator[Client]:
-    async with running(toyed) as client:
+async def client(toy_settings: Settings) -> AsyncIterator[Client]:
+    async with running(toy_settings) as client:
         yield client
 
 
@@ -74,13 +74,13 @@ async def got(client: Client, path: str, **headers: str) -> tuple[int, Any, dict
 
 @pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
 async def test_every_revision_lists_and_calls_the_wing(client: Client, revision: str) -> None:
-    listed = await asked(client, revision, "tools/list")
+    listed = await ask_gateway(client, revision, "tools/list")
     tools = {tool["name"]: tool for tool in listed["tools"]}
     assert NAMES | {"listPets"} <= tools.keys()
     assert tools["toy_add"]["inputSchema"]["required"] == ["text"]
-    called = await asked(client, revision, "tools/call", ADD)
+    called = await ask_gateway(client, revision, "tools/call", ADD)
     assert json.loads(called["content"][0]["text"]) == {"number": 1, "text": "milk"}
-    refused = await asked(
+    refused = await ask_gateway(
         client, revision, "tools/call", {"name": "toy_get", "arguments": {"number": "7"}}
     )
     assert refused["isError"]
@@ -145,16 +145,16 @@ async def test_a_tool_has_the_name_and_the_text_that_its_clients_expect(client: 
 @pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
 async def test_resources_and_prompts_of_the_wing_are_served(client: Client, revision: str) -> None:
     await client.post("/toy/v1/notes", {"text": "milk"})
-    listed = await asked(client, revision, "resources/list")
+    listed = await ask_gateway(client, revision, "resources/list")
     assert "toy://note/1" in {one["uri"] for one in listed["resources"]}
-    listed = await asked(client, revision, "resources/templates/list")
+    listed = await ask_gateway(client, revision, "resources/templates/list")
     assert "toy://note/{number}" in {one["uriTemplate"] for one in listed["resourceTemplates"]}
-    found = await asked(client, revision, "resources/read", {"uri": "toy://note/1"})
+    found = await ask_gateway(client, revision, "resources/read", {"uri": "toy://note/1"})
     assert json.loads(found["contents"][0]["text"])["text"] == "milk"
-    [prompt] = (await asked(client, revision, "prompts/list"))["prompts"]
+    [prompt] = (await ask_gateway(client, revision, "prompts/list"))["prompts"]
     assert prompt["arguments"][0]["name"] == "what"
     given = {"name": "toy_ask", "arguments": {"what": "tea"}}
-    found = await asked(client, revision, "prompts/get", given)
+    found = await ask_gateway(client, revision, "prompts/get", given)
     assert found["messages"][0]["content"]["text"] == "anonymous wants tea"
 
 
@@ -177,7 +177,7 @@ async def test_a_repeated_post_is_done_once(client: Client) -> None:
 
 
 async def test_a_search_finds_operations_of_the_wing(client: Client) -> None:
-    found = await told(client, "search_tools", query="write a note down")
+    found = await call_for_structure(client, "search_tools", query="write a note down")
     assert "toy_add" in json.dumps(found)
 
 
@@ -188,8 +188,8 @@ async def test_the_search_kind_of_the_wing_finds_own_notes(client: Client) -> No
     assert (status, found) == (200, {"notes": [{"number": 1, "text": "the milk is in the fridge"}]})
 
 
-async def test_its_texts_are_embedded_by_the_workers_of_the_gateway(toyed: Settings) -> None:
-    settings = replace(toyed, embedding=load(None, {}).embedding)
+async def test_its_texts_are_embedded_by_the_workers_of_the_gateway(toy_settings: Settings) -> None:
+    settings = replace(toy_settings, embedding=load(None, {}).embedding)
     async with running(settings) as client:
         await client.post("/toy/v1/notes", {"text": "The invoice goes to the office in Bern."})
         found: list[Any] = []
@@ -200,11 +200,11 @@ async def test_its_texts_are_embedded_by_the_workers_of_the_gateway(toyed: Setti
 
 
 async def test_policy_and_audit_cover_the_wing_on_every_front(
-    toyed: Settings, tmp_path: Path
+    toy_settings: Settings, tmp_path: Path
 ) -> None:
-    policy = replace(toyed.policy, rules={"closed": Rule("deny", tools=("toy_add",))})
-    audit = replace(toyed.audit, mode="always", spool_dir=str(tmp_path / "spool"))
-    async with running(replace(toyed, policy=policy, audit=audit)) as client:
+    policy = replace(toy_settings.policy, rules={"closed": Rule("deny", tools=("toy_add",))})
+    audit = replace(toy_settings.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    async with running(replace(toy_settings, policy=policy, audit=audit)) as client:
         status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"})
         assert (status, problem["type"]) == (404, "problems/not-found")
         denied = await client.rpc(rpc("toy_add", {"text": "milk"}))
@@ -218,10 +218,10 @@ async def test_policy_and_audit_cover_the_wing_on_every_front(
     assert [one.entry.rule for one in page.records].count("closed") == 2
 
 
-async def test_results_over_rest_are_masked(toyed: Settings) -> None:
+async def test_results_over_rest_are_masked(toy_settings: Settings) -> None:
     redact = Guardrail("result", "redact", tools=("toy_get",), pattern="milk")
-    guardrails = replace(toyed.guardrails, mask=True, rules={"drinks": redact})
-    async with running(replace(toyed, guardrails=guardrails)) as client:
+    guardrails = replace(toy_settings.guardrails, mask=True, rules={"drinks": redact})
+    async with running(replace(toy_settings, guardrails=guardrails)) as client:
         await client.post("/toy/v1/notes", {"text": "buy milk"})
         status, note, headers = await got(client, "/toy/v1/notes/1")
     assert (status, note) == (200, {"number": 1, "text": "buy ***", "owner": "***"})
@@ -229,11 +229,13 @@ async def test_results_over_rest_are_masked(toyed: Settings) -> None:
 
 
 async def test_denied_and_missing_operations_answer_alike(
-    toyed: Settings,
+    toy_settings: Settings,
 ) -> None:
     one = Rule("deny", tools=("toy_get",), when="arguments.number == '1'")
     rules = {"by-arguments": one, "hidden": Rule("deny", tools=("toy_list",))}
-    async with running(replace(toyed, policy=replace(toyed.policy, rules=rules))) as client:
+    async with running(
+        replace(toy_settings, policy=replace(toy_settings.policy, rules=rules))
+    ) as client:
         await client.post("/toy/v1/notes", {"text": "milk"})
         for path in ("1", "%31", "1/"):
             status, problem, _ = await got(client, f"/toy/v1/notes/{path}")
@@ -243,18 +245,18 @@ async def test_denied_and_missing_operations_answer_alike(
         assert "operation" not in (await got(client, "/toy/v1/notes/2"))[1]["detail"]
 
 
-async def test_limits_count_calls_over_rest(toyed: Settings) -> None:
-    limits = replace(toyed.limits, tenant_daily=1)
-    async with running(replace(toyed, limits=limits)) as client:
+async def test_limits_count_calls_over_rest(toy_settings: Settings) -> None:
+    limits = replace(toy_settings.limits, tenant_daily=1)
+    async with running(replace(toy_settings, limits=limits)) as client:
         assert (await got(client, "/toy/v1/notes"))[0] == 200
         status, problem, headers = await got(client, "/toy/v1/notes")
     assert (status, problem["type"]) == (429, "problems/too-many-requests")
     assert int(headers["retry-after"]) >= 1
 
 
-async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
+async def test_callers_need_its_scopes(toy_settings: Settings, tmp_path: Path) -> None:
     """The challenge of MCP names the scope of a wing's tool, too (mending 22)."""
-    settings = replace(toyed, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    settings = replace(toy_settings, auth=by_jwks(tmp_path, [KEY.jwk()]))
     reader, writer = bearer(scope="toy:read"), bearer(scope="toy:write")
     async with running(settings) as client:
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
@@ -281,10 +283,10 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
 
 
 async def test_the_wing_calls_other_tools_with_the_rights_of_its_caller(
-    toyed: Settings, service: Any
+    toy_settings: Settings, service: Any
 ) -> None:
-    policy = replace(toyed.policy, rules={"no": Rule("deny", tools=("deletePet",))})
-    async with running(replace(toyed, policy=policy)) as client:
+    policy = replace(toy_settings.policy, rules={"no": Rule("deny", tools=("deletePet",))})
+    async with running(replace(toy_settings, policy=policy)) as client:
         for tool, said in (("listPets", "heard"), ("deletePet", "Unknown tool")):
             body = {"tool": tool, "arguments": {"id": 1} if tool == "deletePet" else {}}
             _, answer, _ = await client.post("/toy/v1/calls", body)
@@ -293,11 +295,11 @@ async def test_the_wing_calls_other_tools_with_the_rights_of_its_caller(
 
 
 async def test_its_tools_are_rows_that_a_second_start_leaves_alone(
-    toyed: Settings, store: ToolStore
+    toy_settings: Settings, store: ToolStore
 ) -> None:
     numbers = []
     for _ in range(2):
-        async with running(toyed):
+        async with running(toy_settings):
             tools = {one.name: one for one in await store.tools(HOST)}
             numbers.append([one.number for one in await store.sources(HOST) if one.name == "toy"])
     assert tools["toy_list"].binding == WingBinding("toy", "toy_list", "toy:read")
@@ -307,28 +309,28 @@ async def test_its_tools_are_rows_that_a_second_start_leaves_alone(
 
 
 async def test_other_tenants_have_the_wing_too(
-    toyed: Settings, database: Database, store: ToolStore
+    toy_settings: Settings, database: Database, store: ToolStore
 ) -> None:
     async with database.pool.connection() as connection:
         await connection.execute("INSERT INTO host_t (host_id, name) VALUES (%s, %s)", [OTHER, "b"])
-    async with running(toyed) as client:
+    async with running(toy_settings) as client:
         assert {one.name for one in await store.tools(OTHER)} == NAMES
         await store.remove(OTHER, "toy")  # as for a tenant that is new
 
-        async def added() -> bool:
+        async def is_added() -> bool:
             loaded = client.gateway.catalogs.of(OTHER).sources
             return "toy" in loaded and bool(await store.tools(OTHER))
 
-        await until(added)
+        await until(is_added)
 
 
 @pytest.mark.parametrize("front", ["rest", "rpc", "list"])
 async def test_a_new_tenant_has_the_wing_with_its_first_request(
-    toyed: Settings, store: ToolStore, tmp_path: Path, front: str
+    toy_settings: Settings, store: ToolStore, tmp_path: Path, front: str
 ) -> None:
     auth = by_jwks(tmp_path, [KEY.jwk()], tenant_claim="host")
     caller = bearer(scope="toy:read toy:write", host=OTHER)
-    async with running(replace(toyed, auth=auth)) as client:
+    async with running(replace(toy_settings, auth=auth)) as client:
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
         assert await store.hosts() == [HOST]  # anonymous callers add none
         if front == "rest":
@@ -343,9 +345,9 @@ async def test_a_new_tenant_has_the_wing_with_its_first_request(
 
 
 async def test_a_source_named_like_the_wing_stays_unchanged(
-    toyed: Settings, store: ToolStore, caplog: pytest.LogCaptureFixture
+    toy_settings: Settings, store: ToolStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = replace(toyed, sources={"toy": toyed.sources["pets"]})
+    settings = replace(toy_settings, sources={"toy": toy_settings.sources["pets"]})
     async with running(replace(settings, toy=replace(settings.toy, enabled=False))):  # type: ignore[attr-defined]
         pass
     async with running(settings) as client:
@@ -365,10 +367,10 @@ async def test_the_wing_mounts_applications_and_shows_metrics(client: Client) ->
 
 
 @pytest.fixture
-async def uploading(toyed: Settings, tmp_path: Path) -> AsyncIterator[Client]:
+async def uploading(toy_settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
     """A gateway whose toy takes larger bodies than all else, from callers that are known."""
-    server = replace(toyed.server, body_limit_bytes=200_000)
-    settings = replace(toyed, server=server, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    server = replace(toy_settings.server, body_limit_bytes=200_000)
+    settings = replace(toy_settings, server=server, auth=by_jwks(tmp_path, [KEY.jwk()]))
     async with running(settings) as client:
         yield client
 
@@ -414,9 +416,11 @@ async def test_larger_bodies_are_read_from_known_callers_alone(uploading: Client
 
 
 async def test_bodies_of_the_own_path_of_a_wing_count_in_the_budget(
-    toyed: Settings,
+    toy_settings: Settings,
 ) -> None:
-    limits = replace(toyed.limits, buffered_body_bytes=300_000, client_buffered_body_bytes=150_000)
+    limits = replace(
+        toy_settings.limits, buffered_body_bytes=300_000, client_buffered_body_bytes=150_000
+    )
     sent, going_on = anyio.Event(), anyio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -424,7 +428,10 @@ async def test_bodies_of_the_own_path_of_a_wing_count_in_the_budget(
         sent.set()
         await going_on.wait()
 
-    async with running(replace(toyed, limits=limits)) as client, anyio.create_task_group() as tasks:
+    async with (
+        running(replace(toy_settings, limits=limits)) as client,
+        anyio.create_task_group() as tasks,
+    ):
         tasks.start_soon(uploads, client, slow())
         with anyio.fail_after(DEADLINE_S):
             await sent.wait()
@@ -436,10 +443,10 @@ async def test_bodies_of_the_own_path_of_a_wing_count_in_the_budget(
         going_on.set()
 
 
-async def test_a_failing_wing_is_reported_and_opened_again(toyed: Settings) -> None:
+async def test_a_failing_wing_is_reported_and_opened_again(toy_settings: Settings) -> None:
     settings = replace(
-        toyed,
-        toy=replace(toyed.toy, fails=True),  # type: ignore[attr-defined]
+        toy_settings,
+        toy=replace(toy_settings.toy, fails=True),  # type: ignore[attr-defined]
         wings=WingsSettings(optional=("toy",)),  # type: ignore[arg-type]
     )
     async with running(settings) as client:
@@ -454,10 +461,10 @@ async def test_a_failing_wing_is_reported_and_opened_again(toyed: Settings) -> N
     assert LIFE == ["repaired", "open", "closed"]
 
 
-async def test_a_gateway_is_not_ready_before_its_wings_were_open(toyed: Settings) -> None:
+async def test_a_gateway_is_not_ready_before_its_wings_were_open(toy_settings: Settings) -> None:
     """Probes are told so; the other tools are served meanwhile, and a wing that fails later takes
     nothing back (mending 37)."""
-    settings = replace(toyed, toy=replace(toyed.toy, fails=True))  # type: ignore[attr-defined]
+    settings = replace(toy_settings, toy=replace(toy_settings.toy, fails=True))  # type: ignore[attr-defined]
     async with running(settings) as client:
         status, ready, _ = await got(client, "/ready")
         assert (status, ready["status"], ready["wing toy"]) == (503, "starting", "failed")
@@ -470,11 +477,11 @@ async def test_a_gateway_is_not_ready_before_its_wings_were_open(toyed: Settings
 
 
 async def test_switched_off_its_tools_go_and_its_table_stays(
-    toyed: Settings, store: ToolStore, database: Database
+    toy_settings: Settings, store: ToolStore, database: Database
 ) -> None:
-    async with running(toyed) as client:
+    async with running(toy_settings) as client:
         await client.post("/toy/v1/notes", {"text": "milk"})
-    async with running(with_toy(toyed, enabled=False)) as client:
+    async with running(with_toy(toy_settings, enabled=False)) as client:
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 404
         assert "wing toy" not in (await got(client, "/ready"))[1]
     assert {one.name for one in await store.tools(HOST)} & NAMES == set()
@@ -485,14 +492,14 @@ async def test_switched_off_its_tools_go_and_its_table_stays(
 
 
 async def test_wings_fail_apart(
-    toyed: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    toy_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A second wing offers what it may not, and then has a task that fails."""
     for name, reason in (("BAD_NAME", "'list'"), ("BAD_PATH", "/else"), ("BAD_TASK", "gave up")):
         caplog.clear()
         rows = {**ROWS, "second": WingRow(f"tests.wings.toy.others:{name}", "Another.")}
         monkeypatch.setattr(table, "WINGS", rows)
-        async with running(toyed) as client:
+        async with running(toy_settings) as client:
             await until(lambda: client.gateway.wings.states["wing second"] == "failed")
             assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
             assert (await client.post("/second/v1/notes", {"text": "milk"}))[0] == 503

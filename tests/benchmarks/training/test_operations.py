@@ -49,12 +49,12 @@ def shop(tmp_path):
     return path
 
 
-def named(path):
+def operations_by_name(path):
     return {one.name: one for one in operations(path)}
 
 
 def test_parameters_come_from_path_operation_and_body(shop):
-    found = named(shop)
+    found = operations_by_name(shop)
     assert [one.name for one in found["listOrders"].parameters] == ["page", "state"]
     assert found["listOrders"].parameters[1].values == ("open", "closed")
     assert [one.name for one in found["createOrder"].parameters] == ["page", "product", "count"]
@@ -78,31 +78,33 @@ def test_versions_of_one_operation_are_no_negatives_of_each_other(shop):
     assert also["Shop delete /v1/orders/{id}"] == also["Shop delete /v2/orders/{id}"] == both
 
 
-def asked(operation, times=200):
+def draw_requests(operation, times=200):
     chance = seeded(1)
     return {request(operation, chance).lower() for _ in range(times)}
 
 
 def test_requests_without_a_summary_are_made_of_method_and_path(shop):
-    found = asked(named(shop)["listNotes"])
+    found = draw_requests(operations_by_name(shop)["listNotes"])
     assert "list notes for a order" in found
     assert not any("json" in one for one in found)
 
 
 def test_a_request_says_the_verb_of_a_summary_in_other_words(shop):
-    found = asked(named(shop)["deleteOrder"])
+    found = draw_requests(operations_by_name(shop)["deleteOrder"])
     assert {"please remove an order", "please get rid of an order"} <= found
 
 
 def test_a_request_names_a_value_of_an_enumeration_or_a_parameter(shop):
-    found = asked(named(shop)["listOrders"])
+    found = draw_requests(operations_by_name(shop)["listOrders"])
     assert any("with state closed" in one for one in found)
     assert any("page" in one for one in found)
 
 
 def test_texts_of_one_operation_vary_as_catalogs_do(shop):
     chance = seeded(1)
-    texts = {tool_text(variant(named(shop)["deleteOrder"], chance)) for _ in range(100)}
+    texts = {
+        tool_text(variant(operations_by_name(shop)["deleteOrder"], chance)) for _ in range(100)
+    }
     assert "shop: delete order. Delete an order" in texts
     assert "delete v1 orders id." in texts
     assert any("delete v1 orders id" in one and "delete order" in one for one in texts)

@@ -117,12 +117,12 @@ def test_every_list_is_used_before_any_repeats() -> None:
 
 
 def test_wrong_operations_are_of_the_same_resource_first(tmp_path: Path) -> None:
-    def named(name: str) -> dict[str, str]:
+    def describe_operation(name: str) -> dict[str, str]:
         return {"operationId": name, "summary": f"{name.split('-')[0]} one of them"}
 
     paths = {
         f"/{kind}/{{id}}": {
-            method: named(f"{method}-{kind}") for method in ("get", "put", "delete")
+            method: describe_operation(f"{method}-{kind}") for method in ("get", "put", "delete")
         }
         for kind in ("orders", "pets", "users")
     }

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.fuzz.documents.run import Outcome, fuzz, prepare
-from tests.fuzz.documents.whole import slowed
+from tests.fuzz.documents.whole import find_slow_mutants
 
 ROUND = 1_000_000
 
@@ -44,7 +44,7 @@ def main(
     if chosen:
         with _progress(len(chosen)) as done:
             outcome = asyncio.run(fuzz(directory, seed, chosen, done))
-    late = slowed(directory, descriptions, seed, whole) if number is None else []
+    late = find_slow_mutants(directory, descriptions, seed, whole) if number is None else []
     for one in (*outcome.findings, *late):
         click.echo(f"\n{one}", err=True)
     for place, count in outcome.places.most_common():

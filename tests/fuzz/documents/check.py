@@ -45,11 +45,11 @@ def check(path: Path, r: Random) -> Verdict:
     try:
         imported = asyncio.run(read(path))
     except ImportRejected:
-        return _timed(-1, begin)
+        return _judge_time(-1, begin)
     except BaseException as crash:
-        return _crashed("import", crash, time.process_time() - begin)
-    verdict = _timed(len(imported.drafts), begin)
-    return verdict if verdict.wrong else _mapped(imported, r, verdict)
+        return _describe_crash("import", crash, time.process_time() - begin)
+    verdict = _judge_time(len(imported.drafts), begin)
+    return verdict if verdict.wrong else _map_drafts(imported, r, verdict)
 
 
 async def read(path: Path) -> ImportedDescription:
@@ -61,14 +61,14 @@ async def read(path: Path) -> ImportedDescription:
     return found.read()
 
 
-def _timed(tools: int, begin: float) -> Verdict:
+def _judge_time(tools: int, begin: float) -> Verdict:
     """Processor time: a busy machine is not a slow importer."""
     cpu_s = time.process_time() - begin
     late = f"took {cpu_s:.1f} s of processor time" if cpu_s > CPU_LIMIT_S else ""
     return Verdict(tools, cpu_s, late, TIME if late else "")
 
 
-def _mapped(imported: ImportedDescription, r: Random, verdict: Verdict) -> Verdict:
+def _map_drafts(imported: ImportedDescription, r: Random, verdict: Verdict) -> Verdict:
     for draft in r.sample(imported.drafts, min(DRAFTS, len(imported.drafts))):
         try:
             made = arguments(draft.input_schema, r, r.randrange(4))
@@ -85,7 +85,7 @@ def _mapped(imported: ImportedDescription, r: Random, verdict: Verdict) -> Verdi
         except InvalidParams:
             continue
         except BaseException as crash:
-            return _crashed(f"call of {draft.key} with {made!r:.300}", crash, verdict.cpu_s)
+            return _describe_crash(f"call of {draft.key} with {made!r:.300}", crash, verdict.cpu_s)
     return verdict
 
 
@@ -93,7 +93,7 @@ def _request(binding: OpenAPIBinding, made: dict[str, Any]) -> HttpRequest:
     return RequestTemplate(binding).request(made)
 
 
-def _crashed(what: str, crash: BaseException, cpu_s: float) -> Verdict:
+def _describe_crash(what: str, crash: BaseException, cpu_s: float) -> Verdict:
     frame, where = crash.__traceback__, ""
     while frame is not None:
         code = frame.tb_frame.f_code

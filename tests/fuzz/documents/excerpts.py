@@ -45,10 +45,10 @@ type Feed { changed: Item }
 '''
 
 
-def gathered(directory: Path | None, r: Random) -> list[tuple[str, bytes]]:
+def gather_excerpts(directory: Path | None, r: Random) -> list[tuple[str, bytes]]:
     """(name, bytes) of all excerpts; the name's end says what it is."""
     found = [
-        (f"ours-{name}-{number}.json", _encoded(excerpt(one, r)))
+        (f"ours-{name}-{number}.json", _encode_json(excerpt(one, r)))
         for name, one in all_versions()
         for number in range(OF_EACH_FILE)
     ]
@@ -56,12 +56,12 @@ def gathered(directory: Path | None, r: Random) -> list[tuple[str, bytes]]:
         root = read(path)
         if isinstance(root, dict) and isinstance(root.get("paths"), dict):
             found += [
-                (f"{path.stem}-{number}.json", _encoded(excerpt(root, r)))
+                (f"{path.stem}-{number}.json", _encode_json(excerpt(root, r)))
                 for number in range(OF_EACH_FILE)
             ]
     told = introspection_from_schema(build_schema(GRAPHQL), descriptions=True)
     found += [(f"shop-{number}.graphql", GRAPHQL.encode()) for number in range(OF_EACH_FILE)]
-    return [*found, ("introspection.json", _encoded({"data": told}))]
+    return [*found, ("introspection.json", _encode_json({"data": told}))]
 
 
 def whole(directory: Path | None) -> list[Path]:
@@ -100,7 +100,7 @@ def excerpt(root: Json, r: Random) -> Json:
     start = r.randrange(max(1, len(keys) - count + 1))
     while True:
         part = _part(root, keys[start : start + count])
-        if count <= 1 or len(_encoded(part)) <= LIMIT_BYTES:
+        if count <= 1 or len(_encode_json(part)) <= LIMIT_BYTES:
             return part
         count //= 2
 
@@ -121,11 +121,11 @@ def _part(root: Json, keys: list[tuple[str, str]]) -> Json:
         ref = waiting.pop()
         if ref not in seen and ref.startswith("#/") and len(seen) < 2000:
             seen.add(ref)
-            waiting += _refs(_copied(root, part, ref))
+            waiting += _refs(_copy_referenced(root, part, ref))
     return part
 
 
-def _copied(root: Json, part: Json, ref: str) -> Any:
+def _copy_referenced(root: Json, part: Json, ref: str) -> Any:
     """What `ref` points at, put into `part` at the same place."""
     source, target, names = root, part, ref[2:].split("/")
     for name in names[:-1]:
@@ -153,5 +153,5 @@ def _refs(node: Any) -> Iterator[str]:
             waiting += one
 
 
-def _encoded(document: Json) -> bytes:
+def _encode_json(document: Json) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")

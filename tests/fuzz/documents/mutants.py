@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.fuzz.damage import damaged
+from tests.fuzz.damage import damage_text
 
 Slot = tuple[Any, Any]  # a dict or list, and a key of it
 
@@ -75,14 +75,14 @@ def mutant(name: str, excerpt: bytes, r: Random) -> tuple[str, bytes]:
     if not name.endswith(".json"):
         return name, _texts(excerpt, r)
     if r.random() < 0.12:
-        return name, damaged(r, excerpt)
+        return name, damage_text(r, excerpt)
     document = json.loads(excerpt)
     for _ in range(r.choice((1, 1, 1, 2, 3, 6))):
         document = mutate(document, r)
     if r.random() < 0.08:
         anchors = _anchors(r) if r.random() < 0.3 else b""
         return name.replace(".json", ".yaml"), anchors + _yaml(document)
-    return name, encoded(document)
+    return name, encode_mutant(document)
 
 
 def mutate(document: Any, r: Random) -> Any:
@@ -93,12 +93,12 @@ def mutate(document: Any, r: Random) -> Any:
     return r.choice(_MUTATIONS)(document, slot, slots, r) or document
 
 
-def encoded(document: Any) -> bytes:
+def encode_mutant(document: Any) -> bytes:
     """JSON, with what is nested deeper than an encoder goes put in as text; where a mutation made
     many copies of that, the first ones."""
     deep = count()
 
-    def nested(found: re.Match[str]) -> str:
+    def write_nested(found: re.Match[str]) -> str:
         if next(deep) >= DEEP_COPIES:
             return "1"
         kind, levels = found[1], int(found[2])
@@ -107,7 +107,7 @@ def encoded(document: Any) -> bytes:
         )
         return f"{opening * levels}1{closing * levels}"
 
-    text = re.sub(r'"@deep:([^:"]+):([0-9]+)@"', nested, json.dumps(document))
+    text = re.sub(r'"@deep:([^:"]+):([0-9]+)@"', write_nested, json.dumps(document))
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -116,7 +116,7 @@ def _yaml(document: Any) -> bytes:
     try:
         dumped: str = yaml.dump(plain, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
     except (yaml.YAMLError, RecursionError, UnicodeError):
-        return encoded(document)
+        return encode_mutant(document)
     return dumped.encode("utf-8", "replace")
 
 
@@ -133,7 +133,7 @@ def _anchors(r: Random) -> bytes:
 def _texts(text: bytes, r: Random) -> bytes:
     """Words and signs of a language change places."""
     if r.random() < 0.3:
-        return damaged(r, text)
+        return damage_text(r, text)
     words = text.split(b" ")
     for _ in range(r.randint(1, 4)):
         at = r.randrange(len(words))

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.fuzz.documents.excerpts import gathered
+from tests.fuzz.documents.excerpts import gather_excerpts
 
 SILENCE_S = 60.0  # of one mutant; a busy machine stays far below it
 ALIKE = 2  # findings at the same place that are kept
@@ -40,7 +40,7 @@ def prepare(directory: Path, descriptions: Path | None, seed: int) -> None:
     """Write the excerpts that the mutants are made of: the same for the same seed."""
     home = directory / "excerpts"
     home.mkdir()
-    for name, data in gathered(descriptions, Random(seed)):
+    for name, data in gather_excerpts(descriptions, Random(seed)):
         (home / name).write_bytes(data)
 
 

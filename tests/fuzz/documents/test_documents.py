@@ -11,11 +11,11 @@ import pytest
 
 from tests.fuzz.documents import check as checking
 from tests.fuzz.documents.check import check
-from tests.fuzz.documents.excerpts import LIMIT_BYTES, excerpt, gathered
-from tests.fuzz.documents.mutants import encoded, mutant, mutate
+from tests.fuzz.documents.excerpts import LIMIT_BYTES, excerpt, gather_excerpts
+from tests.fuzz.documents.mutants import encode_mutant, mutant, mutate
 from tests.fuzz.documents.run import fuzz, prepare
 from tests.fuzz.documents.worker import shrink
-from tests.roundtrip.ours import described, swagger
+from tests.roundtrip.ours import describe_api, swagger
 
 SEED, MUTANTS = 20260728, 400
 
@@ -38,13 +38,13 @@ async def test_no_damaged_description_does_harm(directory: Path, anyio_backend: 
 
 
 def test_mutants_are_reproducible() -> None:
-    excerpts = gathered(None, Random(1))
+    excerpts = gather_excerpts(None, Random(1))
     made = [mutant(*excerpts[n % len(excerpts)], Random(n)) for n in range(60)]
     assert made == [mutant(*excerpts[n % len(excerpts)], Random(n)) for n in range(60)]
     assert made != [mutant(*excerpts[n % len(excerpts)], Random(n + 1)) for n in range(60)]
 
 
-@pytest.mark.parametrize("whole", [described("3.1"), swagger()], ids=["3.1", "2.0"])
+@pytest.mark.parametrize("whole", [describe_api("3.1"), swagger()], ids=["3.1", "2.0"])
 def test_an_excerpt_includes_everything_referenced(whole: dict[str, Any]) -> None:
     for number in range(20):
         part = excerpt(whole, Random(number))
@@ -56,7 +56,7 @@ def test_an_excerpt_includes_everything_referenced(whole: dict[str, Any]) -> Non
 
 
 def test_endless_nesting_is_written_as_text() -> None:
-    assert encoded({"a": "@deep:list:3@", "b": "@deep:all:2@"}) == (
+    assert encode_mutant({"a": "@deep:list:3@", "b": "@deep:all:2@"}) == (
         b'{"a": [[[1]]], "b": {"allOf":[{"allOf":[1]}]}}'
     )
 
@@ -64,16 +64,16 @@ def test_endless_nesting_is_written_as_text() -> None:
 def test_every_kind_of_damage_leaves_something_to_write() -> None:
     whole = json.dumps(swagger())
     for number in range(300):
-        assert encoded(mutate(json.loads(whole), Random(number)))
+        assert encode_mutant(mutate(json.loads(whole), Random(number)))
 
 
 def test_a_crash_is_a_finding_that_names_the_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(path: Path) -> Any:
+    async def fail_to_read(path: Path) -> Any:
         raise KeyError("x")
 
-    monkeypatch.setattr(checking, "read", broken)  # there is no crash to be had otherwise
+    monkeypatch.setattr(checking, "read", fail_to_read)  # there is no crash to be had otherwise
     verdict = check(tmp_path / "x.json", Random(1))
     assert verdict.wrong.startswith("import: KeyError")
     assert verdict.where.startswith("KeyError test_documents.py")
@@ -82,7 +82,7 @@ def test_a_crash_is_a_finding_that_names_the_place(
 def test_slow_checks_are_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "CPU_LIMIT_S", 0.0)
     path = tmp_path / "slow.json"
-    path.write_bytes(encoded(described("3.0")))
+    path.write_bytes(encode_mutant(describe_api("3.0")))
     assert "of processor time" in check(path, Random(1)).wrong
 
 

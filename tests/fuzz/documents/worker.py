@@ -24,8 +24,8 @@ def main(directory: Path, seed: int, first: int, last: int, step: int) -> None:
     own.mkdir(exist_ok=True)
     for number in range(first, last, step):
         _say({"begin": number})
-        name, data = made(excerpts, seed, number)
-        verdict = _checked(own, name, data, number)
+        name, data = make_mutant(excerpts, seed, number)
+        verdict = _check_mutant(own, name, data, number)
         _say({"tools": verdict.tools})
         if verdict.wrong:
             smaller = _smaller(own, name, data, number, verdict)
@@ -35,12 +35,12 @@ def main(directory: Path, seed: int, first: int, last: int, step: int) -> None:
                   "kept": str(kept), "bytes": len(smaller)})  # fmt: skip
 
 
-def made(excerpts: list[tuple[str, bytes]], seed: int, number: int) -> tuple[str, bytes]:
+def make_mutant(excerpts: list[tuple[str, bytes]], seed: int, number: int) -> tuple[str, bytes]:
     r = Random(f"{seed} {number}")
     return mutant(*r.choice(excerpts), r)
 
 
-def _checked(own: Path, name: str, data: bytes, number: int) -> Verdict:
+def _check_mutant(own: Path, name: str, data: bytes, number: int) -> Verdict:
     stem = "introspection" if name.startswith("introspection") else "mutant"
     path = own / f"{stem}{Path(name).suffix}"
     path.write_bytes(data)
@@ -78,7 +78,7 @@ def _smaller(own: Path, name: str, data: bytes, number: int, verdict: Verdict) -
 
     def fails(candidate: Any) -> bool:
         text = json.dumps(candidate).encode("utf-8", "surrogatepass")
-        return _checked(own, name, text, number).where == verdict.where
+        return _check_mutant(own, name, text, number).where == verdict.where
 
     if not fails(document):
         return data

@@ -70,7 +70,7 @@ class Admin:
             self._check(method, path, data, sent, answer)
         return answer
 
-    async def ended(self, answer: Answer, **headers: str) -> Any:
+    async def await_job(self, answer: Answer, **headers: str) -> Any:
         """The job that was answered with, once it has ended."""
         assert answer.status == 202, answer.body
         path = answer.headers["location"].removeprefix(ROOT)
@@ -121,14 +121,14 @@ def operation_of(api: OpenAPI, method: str, path: str) -> str:
     raise AssertionError(f"{method} {path} is not described")
 
 
-async def described(url: str, http: aiohttp.ClientSession) -> Admin:
+async def open_admin(url: str, http: aiohttp.ClientSession) -> Admin:
     """A client of the gateway at `url`, which has read the description of its API."""
     async with http.get(f"{url}{ROOT}/openapi.json", headers=bearer(scope="")) as response:
         assert response.status == 200, await response.text()
-        return Admin(url, http, checked(await response.read()))
+        return Admin(url, http, parse_description(await response.read()))
 
 
 @cache
-def checked(description: bytes) -> OpenAPI:
+def parse_description(description: bytes) -> OpenAPI:
     """A description of the API, checked once for all gateways that give the same one."""
     return OpenAPI.from_dict(json.loads(description), config=CONFIG)

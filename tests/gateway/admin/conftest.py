@@ -30,7 +30,7 @@ from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import wordless
 from tests.fixtures_servers import serving
-from tests.gateway.admin.client import KEY, Admin, described
+from tests.gateway.admin.client import KEY, Admin, open_admin
 from tests.gateway.guards.signing import by_jwks
 from tests.gateway.state.conftest import Node, stores_of
 
@@ -59,14 +59,14 @@ def shout(text: str) -> str:
 
 
 @pytest.fixture
-def done() -> list[AdminAction]:
+def admin_actions() -> list[AdminAction]:
     """What is to be remembered."""
     return []
 
 
 @pytest.fixture
 async def parts(
-    database: Database, admin_settings: Settings, done: list[AdminAction]
+    database: Database, admin_settings: Settings, admin_actions: list[AdminAction]
 ) -> AsyncIterator[AdminParts]:
     settings, catalogs = admin_settings, Catalogs()
     sessions = Node(stores_of(MemorySessions())).sessions
@@ -82,7 +82,7 @@ async def parts(
         node="node",
         streams=lambda: 0,
         engine=lambda _tenant: Engine(settings.policy, {}),
-        record=done.append,
+        record=admin_actions.append,
         find=Search(lambda: database.pool, lambda _: None, settings.search).run,
         functions=lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
         scripts=lambda: settings.scripts,
@@ -94,4 +94,4 @@ async def parts(
 @pytest.fixture
 async def api(parts: AdminParts) -> AsyncIterator[Admin]:
     async with serving(admin_api(parts)) as url, aiohttp.ClientSession() as http:
-        yield await described(url, http)
+        yield await open_admin(url, http)

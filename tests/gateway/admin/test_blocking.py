@@ -37,24 +37,26 @@ WEATHER = {
 SKILL = {"document": "---\nname: care\ndescription: Cares.\n---\nCare.\n"}
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[threading.Thread]:
+def watch_threads(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> list[threading.Thread]:
     """The threads that call the function of this name in `module`."""
     seen: list[threading.Thread] = []
     function: Callable[..., Any] = getattr(module, name)
 
-    def noted(*given: Any) -> Any:
+    def note_thread(*given: Any) -> Any:
         seen.append(threading.current_thread())
         return function(*given)
 
-    monkeypatch.setattr(module, name, noted)
+    monkeypatch.setattr(module, name, note_thread)
     return seen
 
 
 async def test_a_tool_is_made_and_its_schema_checked_off_the_event_loop(
     api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = watched(monkeypatch, manual_tools, "make_tool")
-    checked = watched(monkeypatch, tools, "check_schema")
+    made = watch_threads(monkeypatch, manual_tools, "make_tool")
+    checked = watch_threads(monkeypatch, tools, "check_schema")
     assert (await api("POST", "/tools", WEATHER)).status == 201
     assert made
     assert checked
@@ -65,7 +67,7 @@ async def test_an_edited_schema_is_checked_off_the_event_loop(
     api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await api("POST", "/tools", WEATHER)).status == 201
-    checked = watched(monkeypatch, tools, "own_columns")
+    checked = watch_threads(monkeypatch, tools, "own_columns")
     assert (await api("PUT", "/tools/weather", {"input_schema": SCHEMA})).status == 200
     assert checked
     assert threading.current_thread() not in checked
@@ -74,7 +76,7 @@ async def test_an_edited_schema_is_checked_off_the_event_loop(
 async def test_skills_are_parsed_off_the_event_loop(
     api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed = watched(monkeypatch, skills, "folder_from")
+    parsed = watch_threads(monkeypatch, skills, "folder_from")
     assert (await api("POST", "/skills", {"skills": [SKILL]})).status == 200
     assert parsed
     assert threading.current_thread() not in parsed
@@ -85,7 +87,7 @@ async def test_a_definition_is_shaped_for_each_profile_off_the_event_loop(
 ) -> None:
     assert (await api("POST", "/tools", WEATHER)).status == 201
     await parts.catalogs.reload(ToolStore(database.pool), HOST)
-    shaped = watched(monkeypatch, tool_operations, "_definition")
+    shaped = watch_threads(monkeypatch, tool_operations, "_definition")
     items = (await api("GET", "/tools/weather/definitions")).json["items"]
     assert [one["profile"] for one in items][:1] == ["plain"]
     assert len(shaped) == len(items)

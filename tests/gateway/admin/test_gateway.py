@@ -14,7 +14,7 @@ from registry.access.access_feed import AccessFeed
 from registry.database.postgres import Database
 from tests import polling
 from tests.fixtures_gateway import Client, pets, running
-from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
+from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, open_admin
 from tests.gateway.guards.signing import by_jwks
 
 pytestmark = pytest.mark.anyio
@@ -29,10 +29,10 @@ async def tools(client: Client, headers: dict[str, str]) -> list[str]:
 async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
     """What the database is told reaches the rest a moment later."""
 
-    async def reached() -> bool:
+    async def is_reached() -> bool:
         return await ask() == expected
 
-    await polling.until(reached)
+    await polling.until(is_reached)
 
 
 async def test_admin_changes_take_effect_for_callers(settings: Settings, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ async def test_admin_changes_take_effect_for_callers(settings: Settings, tmp_pat
     auth = by_jwks(tmp_path, [KEY.jwk()])
     admin = replace(settings.admin, requests=0)  # `until` asks often
     async with running(replace(settings, auth=auth, audit=audit, admin=admin)) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         async with client.http.get(client.url) as response:
             assert (await response.json())["endpoints"]["admin"] == ROOT
         await tools_come_and_go(client, api)
@@ -62,7 +62,7 @@ async def test_the_role_of_operators_and_the_tiers_are_read_again(
         policy=replace(settings.policy, tiers=("open", "closed")),
     )
     async with running(settings) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         boss, tier = bearer(roles=["boss"]), {"tier": "closed"}
         assert (await api("GET", "/status", **boss)).json["sessions"] is None
         assert (await api("PUT", "/tools/getPet/metadata", tier)).status == 422
@@ -74,7 +74,7 @@ async def test_the_role_of_operators_and_the_tiers_are_read_again(
 async def test_operators_restart_the_gateway(settings: Settings, tmp_path: Path) -> None:
     settings = replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))
     async with running(settings) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         operator = bearer(roles=["operator"])  # started by a test, not by `toolgate serve`
         assert (await api.raw("POST", "/restart", None, operator)).status == 409
         assert (await api.raw("POST", "/restart", None, bearer())).status == 403
@@ -158,7 +158,7 @@ async def what_was_done_is_in_the_audit_log(api: Admin) -> None:
     assert {"disableTool", "importSource", "deleteSource", "endSession", "createKey"} <= methods
     (ended,) = [one for one in done if one["method"] == "endSession"]
     assert (ended["front"], ended["decision"], ended["outcome"]) == ("admin", "allow", "ok")
-    verified = await api.ended(await api("POST", "/audit/verification"))
+    verified = await api.await_job(await api("POST", "/audit/verification"))
     assert verified["result"]["problems"] == []
 
 
@@ -181,7 +181,7 @@ async def test_a_new_key_works_as_soon_as_returned(
 
     monkeypatch.setattr(AccessFeed, "run", hears_nothing)
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         made = (await api("POST", "/keys", {"name": "at-once"})).json
         headers = {"X-API-Key": made["secret"]}
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

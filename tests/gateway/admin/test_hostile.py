@@ -271,7 +271,7 @@ async def test_the_mistake_is_named(api: Admin, operation: str, body: bytes, tol
 
 
 @pytest.fixture
-async def furnished(api: Admin) -> Admin:
+async def api_with_pets(api: Admin) -> Admin:
     wanted = {"kind": "openapi", "name": "pets", "document": json.dumps(pets())}
     assert (await api("POST", "/sources", wanted)).status == 201
     care = json.dumps(BODIES["importSkills"][0] | {"dry_run": False}).encode()
@@ -285,7 +285,7 @@ async def test_every_operation_with_a_body_has_one_here(parts: AdminParts) -> No
 
 @pytest.mark.parametrize("part", range(PARTS))  # the worker processes of pytest share them
 async def test_no_body_is_an_error_of_the_gateway(
-    furnished: Admin, parts: AdminParts, part: int
+    api_with_pets: Admin, parts: AdminParts, part: int
 ) -> None:
     operations = {one.id: one for one in operations_of(parts)}
     for id_ in list(BODIES)[part::PARTS]:
@@ -293,7 +293,7 @@ async def test_no_body_is_an_error_of_the_gateway(
         headers = {**bearer(), **JSON, **HEADERS.get(id_, {})}
         for data in {text for body in BODIES[id_] for text in texts(body)}:
             path = path_of(operation.path)
-            check(await furnished.raw(operation.method, path, data, headers), id_, data)
+            check(await api_with_pets.raw(operation.method, path, data, headers), id_, data)
 
 
 PETS = {
@@ -346,30 +346,32 @@ async def test_no_document_is_an_error_of_the_gateway(api: Admin) -> None:
         await api.raw("DELETE", "/sources/new", None, bearer())
 
 
-async def test_no_query_is_an_error_of_the_gateway(furnished: Admin, parts: AdminParts) -> None:
+async def test_no_query_is_an_error_of_the_gateway(api_with_pets: Admin, parts: AdminParts) -> None:
     for operation in operations_of(parts):
         for name in operation.query.__struct_fields__:
             for value in QUERIES:
                 if operation.method == "GET":
                     path = f"{path_of(operation.path)}?{name}={value}"
-                    answer = await furnished.raw("GET", path, None, bearer())
+                    answer = await api_with_pets.raw("GET", path, None, bearer())
                     check(answer, operation.id, f"{name}={value}")
 
 
-async def test_no_name_is_an_error_of_the_gateway(furnished: Admin, parts: AdminParts) -> None:
+async def test_no_name_is_an_error_of_the_gateway(api_with_pets: Admin, parts: AdminParts) -> None:
     for operation in operations_of(parts):
         head, brace, tail = operation.path.partition("{")
         for value in QUERIES if brace else ():
             path = f"{head}{value}{path_of(tail.partition('}')[2])}"
             body = json.dumps(BODIES[operation.id][0]).encode() if operation.body else None
             headers = {**bearer(), **(JSON if body else {})}
-            check(await furnished.raw(operation.method, path, body, headers), operation.id, path)
+            check(
+                await api_with_pets.raw(operation.method, path, body, headers), operation.id, path
+            )
 
 
-async def test_no_header_is_an_error_of_the_gateway(furnished: Admin) -> None:
+async def test_no_header_is_an_error_of_the_gateway(api_with_pets: Admin) -> None:
     body = json.dumps({"name": "n"}).encode()
     for name in ("If-Match", "If-None-Match", "Idempotency-Key", "Accept", "Content-Type"):
         for value in ('"\xff"', "\xff", "x" * 5000, '"' * 99, ",", "*, *", "W/", '"\t"', "q=0;q=x"):
             headers = {**bearer(), **JSON, name: value}
-            check(await furnished.raw("POST", "/keys", body, headers), name, value)
-            check(await furnished.raw("PUT", "/policy/rules/r", body, headers), name, value)
+            check(await api_with_pets.raw("POST", "/keys", body, headers), name, value)
+            check(await api_with_pets.raw("PUT", "/policy/rules/r", body, headers), name, value)

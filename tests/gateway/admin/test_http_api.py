@@ -10,14 +10,14 @@ from gateway.admin.http_api import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.operations.operation import Operation
 from tests.fixtures_servers import serving
-from tests.gateway.admin.client import ROOT, Admin, Answer, bearer, described
+from tests.gateway.admin.client import ROOT, Admin, Answer, bearer, open_admin
 
 pytestmark = pytest.mark.anyio
 
 RULE = {"effect": "deny", "tools": ["x"]}
 
 
-def told(answer: Answer) -> tuple[int, str]:
+def problem_of(answer: Answer) -> tuple[int, str]:
     """Status and kind of a problem, which is one in every respect."""
     problem = answer.json
     assert answer.headers["content-type"] == "application/problem+json"
@@ -35,7 +35,7 @@ async def test_nobody_is_served_without_a_good_token(api: Admin) -> None:
     ]:
         for method, path in [("GET", "/keys"), ("GET", "/openapi.json"), ("PUT", "/nothing")]:
             answer = await api.raw(method, path, None, headers)
-            assert told(answer) == (401, "unauthorized")
+            assert problem_of(answer) == (401, "unauthorized")
             assert answer.headers["www-authenticate"] == challenge
 
 
@@ -51,7 +51,7 @@ async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: A
             opens = scope == one.scope or (scope == "admin:read" and one.scope.endswith(":read"))
             if one.scope and not opens:
                 answer = await api.raw(one.method, path, None, bearer(scope=f"a {scope}"))
-                assert told(answer) == (403, "insufficient-scope")
+                assert problem_of(answer) == (403, "insufficient-scope")
                 challenge = answer.headers["www-authenticate"]
                 assert challenge.endswith(f'error="insufficient_scope", scope="{one.scope}"')
         for scope in {one.scope, "admin"}:
@@ -76,41 +76,45 @@ def _with(parts: AdminParts, **changes: object) -> AdminParts:
 
 
 @pytest.fixture
-async def limited(parts: AdminParts) -> AsyncIterator[Admin]:
+async def limited_api(parts: AdminParts) -> AsyncIterator[Admin]:
     """An API of three requests in a minute; its description was the first one of root."""
     admin = replace(parts.settings.admin, requests=3)
     app = admin_api(_with(parts, settings=replace(parts.settings, admin=admin)))
     async with serving(app) as url, aiohttp.ClientSession() as http:
-        yield await described(url, http)
+        yield await open_admin(url, http)
 
 
-async def test_a_principal_has_so_many_requests(limited: Admin, done: list[AdminAction]) -> None:
-    assert [(await limited("GET", "/keys")).status for _ in range(2)] == [200, 200]
-    done.clear()
-    answer = await limited("GET", "/keys")
-    assert told(answer) == (429, "too-many-requests")
+async def test_a_principal_has_so_many_requests(
+    limited_api: Admin, admin_actions: list[AdminAction]
+) -> None:
+    assert [(await limited_api("GET", "/keys")).status for _ in range(2)] == [200, 200]
+    admin_actions.clear()
+    answer = await limited_api("GET", "/keys")
+    assert problem_of(answer) == (429, "too-many-requests")
     assert "at most 3 in 60 s (admin.requests)" in answer.json["detail"]
     assert 1 <= int(answer.headers["retry-after"]) <= 61
-    assert done == []
+    assert admin_actions == []
     for headers, status in [(bearer("ada"), 200), (bearer(tenant="other"), 429)]:
-        assert (await limited.raw("GET", "/keys", None, headers)).status == status
+        assert (await limited_api.raw("GET", "/keys", None, headers)).status == status
 
 
-async def test_strangers_share_the_requests_of_their_address(limited: Admin) -> None:
+async def test_strangers_share_the_requests_of_their_address(limited_api: Admin) -> None:
     guesses = [{"X-API-Key": f"tg_{number}"} for number in range(3)]
-    told_of = [told(await limited.raw("GET", "/keys", None, guess)) for guess in guesses]
+    told_of = [problem_of(await limited_api.raw("GET", "/keys", None, guess)) for guess in guesses]
     assert told_of == [(401, "unauthorized")] * 3
-    answer = await limited("GET", "/keys", Authorization="Bearer x")
-    assert told(answer) == (429, "too-many-requests")
+    answer = await limited_api("GET", "/keys", Authorization="Bearer x")
+    assert problem_of(answer) == (429, "too-many-requests")
     assert "retry-after" in answer.headers
-    assert (await limited("GET", "/keys")).status == 200  # who says who they are is none of them
+    assert (
+        await limited_api("GET", "/keys")
+    ).status == 200  # who says who they are is none of them
 
 
 async def test_unknown_paths_and_methods_are_refused_with_allow(api: Admin) -> None:
     nothing = await api.raw("GET", "/nothing", None, bearer())
-    assert told(nothing) == (404, "not-found")
+    assert problem_of(nothing) == (404, "not-found")
     patched = await api.raw("PATCH", "/keys", None, bearer())
-    assert told(patched) == (405, "method-not-allowed")
+    assert problem_of(patched) == (405, "method-not-allowed")
     assert patched.headers["allow"] == "GET, HEAD, OPTIONS, POST"
     options = await api.raw("OPTIONS", "/policy/rules/a", None, bearer())
     assert (options.status, options.body) == (204, b"")
@@ -163,7 +167,7 @@ A_QUERY_IS_WHAT_THE_OPERATION_TAKES = [
 async def test_unknown_and_invalid_query_parameters_are_refused(api: Admin) -> None:
     for query, parameter in A_QUERY_IS_WHAT_THE_OPERATION_TAKES:
         answer = await api.raw("GET", f"/keys?{query}", None, bearer())
-        assert told(answer) == (400, "bad-request")
+        assert problem_of(answer) == (400, "bad-request")
         errors = answer.json.get("errors", [{}])
         assert [one.get("parameter") for one in errors] == [parameter]
 
@@ -191,7 +195,7 @@ A_BODY_IS_READ_STRICTLY = [
 async def test_a_body_is_read_strictly(api: Admin) -> None:
     for body, status, pointer in A_BODY_IS_READ_STRICTLY:
         answer = await api("POST", "/keys", body)
-        assert told(answer)[0] == status
+        assert problem_of(answer)[0] == status
         errors = answer.json.get("errors", [{}])
         assert [one.get("pointer") for one in errors] == [pointer]
         assert (await api("GET", "/keys")).json == {"items": []}
@@ -216,7 +220,7 @@ async def test_a_body_requires_a_json_media_type(api: Admin) -> None:
 async def test_a_body_has_an_end(api: Admin, parts: AdminParts) -> None:
     limit = parts.settings.admin.body_limit_bytes
     large = b'{"name": "%s"}' % (b"a" * limit)
-    assert told(await api("POST", "/keys", large)) == (413, "too-large")
+    assert problem_of(await api("POST", "/keys", large)) == (413, "too-large")
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(large), 65536):
@@ -229,29 +233,29 @@ async def test_a_body_has_an_end(api: Admin, parts: AdminParts) -> None:
 
 async def test_operations_without_a_body_refuse_a_body(api: Admin) -> None:
     answer = await api.raw("POST", "/tools/a/disable", b"{}", bearer())
-    assert told(answer) == (400, "bad-request")
+    assert problem_of(answer) == (400, "bad-request")
 
 
 async def test_invalid_names_are_not_found(api: Admin) -> None:
     names = ["keys/%00", "keys/%ff", "keys/a%2Fb", "keys/" + "a" * 65, "approvals/1"]
     for path in [f"/{name}" for name in names]:
-        assert told(await api.raw("GET", path, None, bearer())) == (404, "not-found")
+        assert problem_of(await api.raw("GET", path, None, bearer())) == (404, "not-found")
 
 
 async def test_requests_and_refused_callers_are_audited(
-    api: Admin, done: list[AdminAction]
+    api: Admin, admin_actions: list[AdminAction]
 ) -> None:
-    done.clear()
+    admin_actions.clear()
     made = await api("POST", "/keys", {"name": "a"})
     await api("POST", "/keys", {"name": "b"}, scope="admin:keys:read")
     await api("DELETE", f"/keys/{made.json['key']['id']}")
-    assert [(one.operation, one.status, one.principal.id) for one in done] == [
+    assert [(one.operation, one.status, one.principal.id) for one in admin_actions] == [
         ("createKey", 201, "root"),
         ("createKey", 403, "root"),
         ("revokeKey", 204, "root"),
     ]
-    assert done[0].request_id == made.headers["x-request-id"]
-    assert done[2].names == {"key": made.json["key"]["id"]}
+    assert admin_actions[0].request_id == made.headers["x-request-id"]
+    assert admin_actions[2].names == {"key": made.json["key"]["id"]}
 
 
 async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: AdminParts) -> None:
@@ -260,18 +264,21 @@ async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: AdminParts
         aiohttp.ClientSession() as http,
     ):
         alone = Admin(url, http, api.api)
-        assert told(await alone("GET", "/keys")) == (503, "unavailable")
+        assert problem_of(await alone("GET", "/keys")) == (503, "unavailable")
         key = {"Idempotency-Key": "a"}
-        assert told(await alone("POST", "/keys", {"name": "a"}, **key)) == (503, "unavailable")
+        assert problem_of(await alone("POST", "/keys", {"name": "a"}, **key)) == (
+            503,
+            "unavailable",
+        )
 
 
 async def test_an_unexpected_error_is_internal_and_reveals_nothing(
     parts: AdminParts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(_asked: object) -> None:
+    async def raise_secret(_asked: object) -> None:
         raise ZeroDivisionError("secret")
 
-    crash = Operation("crash", "GET", "/crash", "Crash.", "", broken)
+    crash = Operation("crash", "GET", "/crash", "Crash.", "", raise_secret)
     monkeypatch.setattr("gateway.app.admin.operations_of", lambda _parts: (crash,))
     async with (
         serving(admin_api(parts)) as url,

@@ -22,7 +22,7 @@ from registry.database.postgres import Database
 from registry.jobs.store import JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, pets, running
-from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
+from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, open_admin
 from tests.gateway.admin.test_operation_tools import Tools
 from tests.gateway.cli.processes import Served, start
 from tests.gateway.guards.signing import by_jwks
@@ -50,14 +50,14 @@ def with_jobs(settings: Settings, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def served(with_jobs: Settings) -> AsyncIterator[Client]:
+async def job_client(with_jobs: Settings) -> AsyncIterator[Client]:
     async with running(with_jobs) as client:
         yield client
 
 
 @pytest.fixture
-async def api(served: Client) -> Admin:
-    return await described(served.url, served.http)
+async def api(job_client: Client) -> Admin:
+    return await open_admin(job_client.url, job_client.http)
 
 
 def hanging(service: Recorder) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def test_an_import_runs_as_a_job_and_gives_the_same_result(api: Admin) -> 
     assert accepted.headers["preference-applied"] == RESPOND_ASYNC
     assert (job["operation"], job["principal"]) == ("importSource", "root")
     assert job["state"] in ("waiting", "running")
-    ended = await api.ended(accepted)
+    ended = await api.await_job(accepted)
     assert (ended["state"], ended["location"]) == ("succeeded", f"{ROOT}/sources/mine")
     assert (ended["done"], ended["total"]) == (5, 5)
     at_once = await api("POST", "/sources", UPLOAD | {"name": "mine2"})
@@ -87,17 +87,17 @@ async def test_an_import_runs_as_a_job_and_gives_the_same_result(api: Admin) -> 
         "outcomes": ended["result"]["outcomes"],
     }
     again = await api("POST", "/sources/mine/rollback", **ASYNC)
-    assert (await api.ended(again))["problem"]["status"] == 422  # no version before
+    assert (await api.await_job(again))["problem"]["status"] == 422  # no version before
     changed = UPLOAD["document"].replace("One pet", "A pet")
     upload = await api("PUT", "/sources/mine/document", {"document": changed}, **ASYNC)
-    assert (await api.ended(upload))["result"]["counts"]["imported"] == 5
+    assert (await api.await_job(upload))["result"]["counts"]["imported"] == 5
 
 
 async def test_a_repeated_request_gets_the_same_job(api: Admin) -> None:
     once = {**ASYNC, "Idempotency-Key": "k1"}
     first, second = [await api("POST", "/sources", UPLOAD, **once) for _ in range(2)]
     assert (first.status, first.json) == (second.status, second.json)
-    await api.ended(first)
+    await api.await_job(first)
     assert len((await api("GET", "/jobs")).json["items"]) == 1
 
 
@@ -137,7 +137,7 @@ async def test_jobs_are_visible_to_callers_of_their_operations(api: Admin) -> No
             assert (await api(method, path, scope="admin:audit:read")).status == 404
     readable = (await api("GET", "/jobs", scope="admin:audit:read")).json["items"]
     assert [one["operation"] for one in readable] == ["verifyAudit"]
-    report = await api.ended(verified, **bearer(scope="admin:audit:read"))
+    report = await api.await_job(verified, **bearer(scope="admin:audit:read"))
     assert report["result"]["problems"] == []
     assert (await api("GET", f"/jobs/{job}", scope="admin:registry:write")).status == 200
     assert (await api.raw("GET", "/jobs", None, {})).status == 401
@@ -169,7 +169,7 @@ async def test_the_list_is_paged_newest_first_without_results(api: Admin) -> Non
     jobs = []
     for name in ("one", "two", "three"):
         accepted = await api("POST", f"/sources/{name}/refresh", **ASYNC)
-        jobs.append((await api.ended(accepted))["job"])
+        jobs.append((await api.await_job(accepted))["job"])
     first = (await api("GET", "/jobs?limit=2")).json
     rest = (await api("GET", f"/jobs?limit=2&after={first['next']}")).json
     found = [*first["items"], *rest["items"]]
@@ -182,7 +182,7 @@ async def test_the_list_is_paged_newest_first_without_results(api: Admin) -> Non
 
 
 async def test_starts_and_ends_are_in_the_audit_log(api: Admin) -> None:
-    ended = await api.ended(await api("POST", "/sources/none/refresh", **ASYNC))
+    ended = await api.await_job(await api("POST", "/sources/none/refresh", **ASYNC))
 
     async def records() -> list[dict[str, Any]]:
         found = (await api("GET", "/audit?subject=none")).json["items"]
@@ -199,8 +199,8 @@ async def test_starts_and_ends_are_in_the_audit_log(api: Admin) -> None:
     }
 
 
-async def test_tools_answer_with_jobs(served: Client, api: Admin) -> None:
-    tools = Tools(served)
+async def test_tools_answer_with_jobs(job_client: Client, api: Admin) -> None:
+    tools = Tools(job_client)
     listed = await tools.all()
     assert "as_job" in listed["importSource"]["inputSchema"]["properties"]
     assert "as_job" not in listed["verifyAudit"]["inputSchema"].get("properties", {})
@@ -221,7 +221,7 @@ async def test_tools_answer_with_jobs(served: Client, api: Admin) -> None:
 async def test_all_answer_at_once_where_jobs_are_off(with_jobs: Settings) -> None:
     off = replace(with_jobs, jobs=replace(with_jobs.jobs, enabled=False))
     async with running(off) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         assert client.gateway.jobs is None
         verified = await api("POST", "/audit/verification", **ASYNC)
         assert (verified.status, verified.json["problems"]) == (200, [])
@@ -234,18 +234,18 @@ async def test_a_stop_lets_a_job_end_or_wait(
 ) -> None:
     short = replace(with_jobs, jobs=replace(with_jobs.jobs, grace_s=0.05))
     async with running(short) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         job = (await api("POST", "/sources", hanging(service), **ASYNC)).json["job"]
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
     service.release.set()
     async with running(short) as client:
-        api = await described(client.url, client.http)
-        await until(lambda: ended(api, job))
+        api = await open_admin(client.url, client.http)
+        await until(lambda: has_ended(api, job))
         assert (await api("GET", f"/jobs/{job}")).json["attempt"] == 2
 
 
-async def ended(api: Admin, job: str) -> bool:
+async def has_ended(api: Admin, job: str) -> bool:
     return "ended" in (await api("GET", f"/jobs/{job}")).json
 
 
@@ -254,7 +254,7 @@ async def test_a_killed_worker_is_followed_by_another(
 ) -> None:
     jobs = replace(with_jobs.jobs, concurrency=0)
     async with running(replace(with_jobs, jobs=jobs)) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         accepted = await api("POST", "/sources", hanging(service), **ASYNC)
         job = accepted.json["job"]
         first = await worker(with_jobs, tmp_path)
@@ -267,7 +267,7 @@ async def test_a_killed_worker_is_followed_by_another(
             await connection.execute("UPDATE job_t SET beat_ts = beat_ts - interval '1 hour'")
         service.release.set()
         second = await worker(with_jobs, tmp_path)
-        found = await api.ended(accepted)
+        found = await api.await_job(accepted)
         assert found["attempt"] == 2
         code, _ = await second.stop(signal.SIGTERM)
         assert code == 0
@@ -324,20 +324,20 @@ async def test_without_the_admin_api_there_is_no_table_and_no_worker(
 
 
 async def test_ended_jobs_are_removed_on_a_schedule_and_by_operators(
-    served: Client, api: Admin
+    job_client: Client, api: Admin
 ) -> None:
-    old = (await api.ended(await api("POST", "/sources/none/refresh", **ASYNC)))["job"]
-    pool = served.gateway._handle.pool()
+    old = (await api.await_job(await api("POST", "/sources/none/refresh", **ASYNC)))["job"]
+    pool = job_client.gateway._handle.pool()
     async with pool.connection() as connection:
         await connection.execute("UPDATE job_t SET ended_ts = ended_ts - interval '31 days'")
-    refused = await api.ended(await api("POST", "/jobs/removal"))
+    refused = await api.await_job(await api("POST", "/jobs/removal"))
     assert refused["problem"]["status"] == 403
-    await served.gateway.jobs._tick("removeEndedJobs")
+    await job_client.gateway.jobs._tick("removeEndedJobs")
 
-    async def removed() -> bool:
+    async def is_removed() -> bool:
         return await JobStore(pool).get(HOST, old) is None
 
-    await until(removed)
+    await until(is_removed)
     ours = [
         one for one in (await api("GET", "/jobs")).json["items"] if one["principal"] == "schedule"
     ]
@@ -345,33 +345,33 @@ async def test_ended_jobs_are_removed_on_a_schedule_and_by_operators(
 
 
 async def test_runs_of_a_schedule_that_succeed_are_not_in_the_audit_log(
-    served: Client, api: Admin, monkeypatch: pytest.MonkeyPatch
+    job_client: Client, api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The audit log is that of people: a schedule is there if it fails, and whoever asks for the
     same, whatever their name, is (mending 43)."""
     acts: list[tuple[str, str]] = []
-    jobs = served.gateway.jobs
+    jobs = job_client.gateway.jobs
     assert jobs is not None
     monkeypatch.setattr(jobs, "_heard", lambda act: acts.append((act.principal.id, act.event)))
     await jobs._tick("removeEndedJobs")
 
-    async def ended(count: int) -> bool:
+    async def have_succeeded(count: int) -> bool:
         found = (await api("GET", "/jobs")).json["items"]
         return [one["state"] for one in found].count("succeeded") == count
 
-    await until(partial(ended, 1))
+    await until(partial(have_succeeded, 1))
     assert acts == []
     operator = bearer("schedule", roles=["operator"])
     assert (await api("POST", "/jobs/removal", **operator)).status == 202
-    await until(partial(ended, 2))
+    await until(partial(have_succeeded, 2))
     await until(lambda: acts == [("schedule", "started"), ("schedule", "succeeded")])
     jobs._hear(JobAct(Principal("schedule", HOST), "x", (), "job", "failed", 500, scheduled=True))
     assert acts[-1] == ("schedule", "failed")
 
 
-async def test_metrics_count_ended_jobs(served: Client, api: Admin) -> None:
-    await api.ended(await api("POST", "/sources/none/refresh", **ASYNC))
-    async with served.http.get(f"{served.url}/metrics") as response:
+async def test_metrics_count_ended_jobs(job_client: Client, api: Admin) -> None:
+    await api.await_job(await api("POST", "/sources/none/refresh", **ASYNC))
+    async with job_client.http.get(f"{job_client.url}/metrics") as response:
         text = await response.text()
     assert 'toolgate_jobs_ended_total{state="failed"} 1.0' in text
     assert 'toolgate_jobs{state="waiting"}' in text

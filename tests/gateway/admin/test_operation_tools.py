@@ -21,7 +21,7 @@ from gateway.operations.tool_definitions import tool_of
 from schemas.json_schema.checker import Checker
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, pets, running
-from tests.gateway.admin.client import KEY, Admin, bearer, described
+from tests.gateway.admin.client import KEY, Admin, bearer, open_admin
 from tests.gateway.guards.signing import by_jwks
 from tests.polling import until
 
@@ -83,7 +83,7 @@ def admin_tools(settings: Settings, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def served(admin_tools: Settings) -> AsyncIterator[Client]:
+async def tools_client(admin_tools: Settings) -> AsyncIterator[Client]:
     async with running(admin_tools) as client:
         yield client
 
@@ -100,7 +100,7 @@ async def rpc(client: Client, body: Any, who: Mapping[str, str] | None = None) -
     return answer
 
 
-def asked(method: str, id_: int = 1, /, **params: Any) -> dict[str, Any]:
+def make_request(method: str, id_: int = 1, /, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
 
 
@@ -124,8 +124,10 @@ async def test_each_row_is_a_tool_with_valid_schemas_or_says_why_not(parts: Admi
 
 
 @pytest.mark.parametrize("revision", ERAS)
-async def test_clients_of_every_era_list_read_and_write(served: Client, revision: str) -> None:
-    tools = await Tools(served, revision).open()
+async def test_clients_of_every_era_list_read_and_write(
+    tools_client: Client, revision: str
+) -> None:
+    tools = await Tools(tools_client, revision).open()
     found = await tools.all()
     assert {"listTools", "putRule", "decide"} <= found.keys()
     assert not LEFT_OUT & found.keys()
@@ -139,8 +141,8 @@ async def test_clients_of_every_era_list_read_and_write(served: Client, revision
     assert "disabled" in done["content"][0]["text"]
 
 
-async def test_an_operation_gives_the_same_by_http_mcp_and_rpc(served: Client) -> None:
-    api, tools = await described(served.url, served.http), Tools(served)
+async def test_an_operation_gives_the_same_by_http_mcp_and_rpc(tools_client: Client) -> None:
+    api, tools = await open_admin(tools_client.url, tools_client.http), Tools(tools_client)
     for name, path, arguments in [
         ("listTools", "/tools?limit=2", {"limit": 2}),
         ("getTool", "/tools/getPet", {"tool": "getPet"}),
@@ -154,7 +156,7 @@ async def test_an_operation_gives_the_same_by_http_mcp_and_rpc(served: Client) -
         assert by_mcp["structuredContent"] == by_http.json, name
         assert by_mcp["content"][0]["text"] == by_http.body.decode()
         assert by_mcp["_meta"]["toolgate/etag"] == by_http.headers["etag"]
-        assert (await rpc(served, asked(name, **arguments)))["result"] == by_http.json
+        assert (await rpc(tools_client, make_request(name, **arguments)))["result"] == by_http.json
     question = {"tool": "getPet", "principal": "ada"}
     by_http = await api("POST", "/policy/explanations", question)
     assert (await tools.call("explain", **question))["structuredContent"] == by_http.json
@@ -165,8 +167,8 @@ async def test_an_operation_gives_the_same_by_http_mcp_and_rpc(served: Client) -
     assert {**told, "instance": ""} == {**problem, "instance": ""}
 
 
-async def test_conditional_changes_require_their_etag(served: Client) -> None:
-    tools = Tools(served)
+async def test_conditional_changes_require_their_etag(tools_client: Client) -> None:
+    tools = Tools(tools_client)
     rule = {"rule": "mine", "effect": "deny", "tools": ["slow"]}
     one = await tools.call("putRule", **rule)
     assert one["_meta"]["toolgate/problem"]["status"] == 428
@@ -182,26 +184,32 @@ async def test_conditional_changes_require_their_etag(served: Client) -> None:
     assert gone["content"] == [{"type": "text", "text": "Done."}]
 
 
-async def test_a_tag_in_any_characters_is_none_of_ours(served: Client) -> None:
-    tools = Tools(served)
+async def test_a_tag_in_any_characters_is_none_of_ours(tools_client: Client) -> None:
+    tools = Tools(tools_client)
     for tag in ('"\N{GREEK SMALL LETTER ALPHA}"', "\N{SNOWMAN}", '"a\0"', '"\xff"'):
         refused = await tools.call("describeTool", tool="slow", text="x", if_match=tag)
         assert refused["_meta"]["toolgate/problem"]["status"] == 412, tag
 
 
-async def test_rpc_takes_single_calls_and_batches(served: Client) -> None:
-    assert (await rpc(served, asked("getTool", tool="slow")))["result"]["name"] == "slow"
-    many = [asked("listKeys", 1), asked("disableTool", 2, tool="slow"), asked("nothing", 3)]
-    found = {one["id"]: one for one in await rpc(served, many)}
+async def test_rpc_takes_single_calls_and_batches(tools_client: Client) -> None:
+    assert (await rpc(tools_client, make_request("getTool", tool="slow")))["result"][
+        "name"
+    ] == "slow"
+    many = [
+        make_request("listKeys", 1),
+        make_request("disableTool", 2, tool="slow"),
+        make_request("nothing", 3),
+    ]
+    found = {one["id"]: one for one in await rpc(tools_client, many)}
     assert found[1]["result"] == {"items": []}
     assert found[2]["result"]["name"] == "slow"
     assert found[3]["error"]["code"] == -32601
-    methods = (await rpc(served, asked("rpc.discover")))["result"]["methods"]
+    methods = (await rpc(tools_client, make_request("rpc.discover")))["result"]["methods"]
     assert "listKeys" in {one["name"] for one in methods}
 
 
-async def test_wrong_arguments_are_named(served: Client) -> None:
-    tools = Tools(served)
+async def test_wrong_arguments_are_named(tools_client: Client) -> None:
+    tools = Tools(tools_client)
     for arguments in ({}, {"tool": "slow", "more": 1}, {"tool": 1}):
         answer = await tools.call("getTool", **arguments)
         assert answer["isError"] is True
@@ -213,44 +221,44 @@ async def test_wrong_arguments_are_named(served: Client) -> None:
     assert made["structuredContent"]["source"] == "more"
 
 
-async def test_without_the_scope_an_operation_is_unknown(served: Client) -> None:
+async def test_without_the_scope_an_operation_is_unknown(tools_client: Client) -> None:
     who = bearer("ada", scope="admin:keys:read other")
-    tools = Tools(served, who=who)
+    tools = Tools(tools_client, who=who)
     keys = ["getKey", "getRevocation", "listKeys", "listRevocations"]
     assert sorted(await tools.all()) == sorted([*keys, "getJob", "listJobs"])
     for name in ("listTools", "revokeKey", "nothing", "search_tools", "getPet"):
         refused, unknown = await tools.call(name), await tools.call("unheard")
         assert refused["error"]["code"] == unknown["error"]["code"] == -32602
         assert refused["error"]["message"] == f"Unknown tool: {name}"
-        assert (await rpc(served, asked(name), who))["error"]["code"] == -32601
-    reader = Tools(served, who=bearer("eve", scope="admin:read"))
+        assert (await rpc(tools_client, make_request(name), who))["error"]["code"] == -32601
+    reader = Tools(tools_client, who=bearer("eve", scope="admin:read"))
     assert all(one["annotations"]["readOnlyHint"] for one in (await reader.all()).values())
-    assert await Tools(served, who=bearer("bob", scope="pets")).all() == {}
+    assert await Tools(tools_client, who=bearer("bob", scope="pets")).all() == {}
 
 
-async def test_nobody_is_served_without_a_good_token(served: Client) -> None:
-    body = asked("listKeys")
+async def test_nobody_is_served_without_a_good_token(tools_client: Client) -> None:
+    body = make_request("listKeys")
     for path in (PATH, RPC):
-        status, answer, headers = await served.post(path, body)
+        status, answer, headers = await tools_client.post(path, body)
         assert status == 401
         assert "result" not in answer
         assert "www-authenticate" in headers
 
 
-async def test_admin_tools_are_on_no_other_endpoint(served: Client) -> None:
-    everything = Tools(served, path="/mcp")
+async def test_admin_tools_are_on_no_other_endpoint(tools_client: Client) -> None:
+    everything = Tools(tools_client, path="/mcp")
     assert not {"listKeys", "listTools"} & (await everything.all()).keys()
     assert (await everything.call("listKeys"))["error"]["message"] == "Unknown tool: listKeys"
     found = await everything.call("search_tools", query="list the keys of the gateway")
     assert "listKeys" not in json.dumps(found)
-    status, _, _ = await served.post("/mcp?scope=admin", asked("tools/list"), bearer())
+    status, _, _ = await tools_client.post("/mcp?scope=admin", make_request("tools/list"), bearer())
     assert status == 404
-    _, answer, _ = await served.post("/rpc", asked("listKeys"), bearer())
+    _, answer, _ = await tools_client.post("/rpc", make_request("listKeys"), bearer())
     assert answer["error"]["code"] == -32601
 
 
-async def test_a_session_of_the_tools_is_none_elsewhere(served: Client) -> None:
-    tools = await Tools(served, "2025-06-18").open()
+async def test_a_session_of_the_tools_is_none_elsewhere(tools_client: Client) -> None:
+    tools = await Tools(tools_client, "2025-06-18").open()
     tools.path = "/mcp"
     assert "error" in await tools.request("tools/list")
 
@@ -281,8 +289,8 @@ async def test_rules_hold_for_operations(admin_tools: Settings) -> None:
         for name in ("listKeys", "disableTool"):
             refused = await tools.call(name)
             assert refused["error"]["message"] == f"Unknown tool: {name}"
-            assert (await rpc(client, asked(name)))["error"]["code"] == -32601
-        api = await described(client.url, client.http)
+            assert (await rpc(client, make_request(name)))["error"]["code"] == -32601
+        api = await open_admin(client.url, client.http)
         denied = await until(lambda: records_of(api, "listKeys"))
         assert {(one["decision"], one["rule"]) for one in denied} == {("deny", "no-keys")}
 
@@ -308,7 +316,7 @@ async def test_the_query_of_a_refused_url_is_not_recorded(admin_tools: Settings)
         body = {"kind": "openapi", "name": "more", "url": "https://a.example/d?token=tiger"}
         refused = await Tools(client).call("importSource", body=body)
         assert "expected an http:// or https:// URL" in refused["content"][0]["text"]
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         found = await until(lambda: records_of(api, "importSource"))
         assert "https://a.example/d?***" in json.dumps(found)
         assert "tiger" not in json.dumps(found)
@@ -320,9 +328,9 @@ async def records_of(api: Admin, subject: str) -> list[dict[str, Any]]:
     return [one["entry"] for one in found if one["entry"].get("subject") == subject]
 
 
-async def test_calls_are_in_the_audit_log(served: Client) -> None:
-    await Tools(served).call("disableTool", tool="slow")
-    api = await described(served.url, served.http)
+async def test_calls_are_in_the_audit_log(tools_client: Client) -> None:
+    await Tools(tools_client).call("disableTool", tool="slow")
+    api = await open_admin(tools_client.url, tools_client.http)
     done = await until(lambda: records_of(api, "disableTool"))
     assert [(one["method"], one["decision"], one["outcome"]) for one in done] == [
         ("tools/call", "allow", "ok")
@@ -334,27 +342,27 @@ async def test_a_caller_has_one_rate_by_http_and_by_tools(admin_tools: Settings)
     async with running(replace(admin_tools, admin=admin)) as client:
         tools, ada = Tools(client, who=bearer("ada")), bearer("ada")
         assert "isError" not in await tools.call("listKeys")
-        many = await rpc(client, [asked("listKeys", n) for n in range(4)], ada)
+        many = await rpc(client, [make_request("listKeys", n) for n in range(4)], ada)
         assert all("result" in one for one in many)
-        api = Admin(client.url, client.http, (await described(client.url, client.http)).api)
+        api = Admin(client.url, client.http, (await open_admin(client.url, client.http)).api)
         assert (await api.raw("GET", "/keys", None, ada)).status == 200
         assert (await api.raw("GET", "/keys", None, ada)).status == 429
         refused = await tools.call("listKeys")
         assert refused["_meta"]["toolgate/problem"]["limit"] == "admin.requests"
-        assert (await rpc(client, asked("listKeys"), ada))["error"]["code"] == 1429
+        assert (await rpc(client, make_request("listKeys"), ada))["error"]["code"] == 1429
         assert "isError" not in await Tools(client, who=bearer("bob")).call("listKeys")
 
 
-async def test_a_repetition_under_a_key_is_done_once(served: Client) -> None:
+async def test_a_repetition_under_a_key_is_done_once(tools_client: Client) -> None:
     who = {**bearer(), "Idempotency-Key": "k1"}
-    body = asked("revokeTokens", jti="eve", expires="2099-01-01T00:00:00Z")
-    first, second = await rpc(served, body, who), await rpc(served, body, who)
+    body = make_request("revokeTokens", jti="eve", expires="2099-01-01T00:00:00Z")
+    first, second = await rpc(tools_client, body, who), await rpc(tools_client, body, who)
     assert "id" in first["result"], first
     assert second["result"] == first["result"]
 
 
-async def test_secrets_are_in_no_result(served: Client) -> None:
-    api, tools = await described(served.url, served.http), Tools(served)
+async def test_secrets_are_in_no_result(tools_client: Client) -> None:
+    api, tools = await open_admin(tools_client.url, tools_client.http), Tools(tools_client)
     made = await api("POST", "/keys", {"name": "ci", "scopes": ["admin:keys:read"]})
     key = made.json["secret"]
     for name in await tools.all():
@@ -367,7 +375,7 @@ async def test_switched_off_there_are_none(admin_tools: Settings) -> None:
     admin = replace(admin_tools.admin, tools=False)
     async with running(replace(admin_tools, admin=admin)) as client:
         for path in (PATH, RPC):
-            assert (await client.post(path, asked("tools/list"), bearer()))[0] == 404
+            assert (await client.post(path, make_request("tools/list"), bearer()))[0] == 404
         async with client.http.get(client.url) as response:
             assert "admin-mcp" not in (await response.json())["endpoints"]
 

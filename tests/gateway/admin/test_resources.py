@@ -37,9 +37,9 @@ from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.fixtures_servers import Serve
-from tests.gateway.admin.client import Admin, bearer, described
+from tests.gateway.admin.client import Admin, bearer, open_admin
 from tests.registry.servers import snapshot, spec, tool
-from tests.registry.sources.test_mcp_sources import imported
+from tests.registry.sources.test_mcp_sources import import_snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -48,12 +48,12 @@ PETS = {"kind": "openapi", "name": "pets", "base_url": "https://pets.example"}
 ADA = Principal("ada", HOST)
 
 
-def uploaded(count: int = 0, **changes: Any) -> dict[str, Any]:
+def pets_upload(count: int = 0, **changes: Any) -> dict[str, Any]:
     return {**PETS, "document": json.dumps(pets(count)), **changes}
 
 
 async def test_every_operation_is_called_and_has_the_described_effect(
-    api: Admin, parts: AdminParts, database: Database, done: list[AdminAction]
+    api: Admin, parts: AdminParts, database: Database, admin_actions: list[AdminAction]
 ) -> None:
     validate((await api("GET", "/openapi.json")).json)
     await sources_and_tools(api)
@@ -61,7 +61,7 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await rules_and_approvals(api, database)
     await sessions(api, parts)
     await audit(api, database)
-    await secrets(api, done)
+    await secrets(api, admin_actions)
     await metadata_and_embeddings(api)
     await skills_and_agents(api)
     await tools_by_hand(api, database)
@@ -74,13 +74,13 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
     restarted = await api("POST", "/restart", **bearer(roles=["operator"]))
     assert restarted.json == {"restarts": "settings"}
-    await imported(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
+    await import_snapshot(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
     await accepting(api, database)
     assert api.called == {one.id for one in operations_of(parts)}
 
 
 async def sources_and_tools(api: Admin) -> None:
-    made = await api("POST", "/sources", uploaded())
+    made = await api("POST", "/sources", pets_upload())
     assert (made.status, made.json["counts"]) == (201, {"imported": 5})
     one = (await api("GET", "/sources/pets")).json
     assert (one["tools"], one["guarded"], one["location"]) == (5, True, "upload:pets")
@@ -89,7 +89,7 @@ async def sources_and_tools(api: Admin) -> None:
     assert (one["items"], one["held"], one["credentials"]) == (
         {"prompt": 0, "resource": 0, "template": 0}, [], [],
     )  # fmt: skip
-    assert (await api("POST", "/sources", uploaded())).status == 409
+    assert (await api("POST", "/sources", pets_upload())).status == 409
     file = {"kind": "machine", "name": "f", "importer": "openapi", "location": "/etc/passwd"}
     refused = await api("POST", "/sources", file)
     assert (refused.status, b"machine" in refused.body) == (422, True)
@@ -141,7 +141,7 @@ async def sources_and_tools(api: Admin) -> None:
 
 
 async def metadata_and_embeddings(api: Admin) -> None:
-    await api("POST", "/sources", uploaded())
+    await api("POST", "/sources", pets_upload())
     said = {
         "tier": "confidential",
         "domain": "pets",
@@ -215,7 +215,7 @@ async def tools_by_hand(api: Admin, database: Database) -> None:
     assert (edited.json["title"], edited.json["description"]) == ("Weather", "The weather.")
     assert edited.json["input_schema"]["examples"] == said["examples"]
     assert (await api("PUT", "/tools/weather", said, **{"If-Match": '"x"'})).status == 412
-    await api("POST", "/sources", uploaded())
+    await api("POST", "/sources", pets_upload())
     assert (await api("PUT", "/tools/getPet", said)).status == 422
     assert (await api("DELETE", "/tools/getPet")).status == 422
     assert (await api("DELETE", "/sources/pets")).status == 204
@@ -273,7 +273,7 @@ def skill(name: str, text: str = "Look.", **metadata: str) -> dict[str, Any]:
 
 
 async def skills_and_agents(api: Admin) -> None:
-    await api("POST", "/sources", uploaded())
+    await api("POST", "/sources", pets_upload())
     wanted = {"skills": [skill("care"), skill("sell", **{"toolgate-requires": "care"})]}
     assert (await api("POST", "/skills", {**wanted, "strict": True})).status == 422
     tried = (await api("POST", "/skills", {**wanted, "dry_run": True})).json["skills"]
@@ -461,13 +461,13 @@ async def secrets(api: Admin, done: list[AdminAction]) -> None:
     assert "s3cret" not in json.dumps(kept)
     assert done[-2].operation == "putSecret"
     assert done[-2].body == b""  # a digest of it could be guessed
-    assert (await api("POST", "/sources", uploaded())).status == 409  # it would get them
+    assert (await api("POST", "/sources", pets_upload())).status == 409  # it would get them
     assert (await api("POST", "/secrets/rotation")).json == {"encrypted": 0}
     assert (await api("PUT", "/secrets/models/none", {"token": "s3cret"})).status == 404
     assert (await api("DELETE", "/secrets/pets/a%2Fb")).status == 204
     assert (await api("DELETE", "/secrets/pets/a%2Fb")).status == 404
     assert (await api("PUT", "/secrets/pets/key?force=true", {})).status == 422
-    await api("POST", "/sources", uploaded())
+    await api("POST", "/sources", pets_upload())
     astray = await api("PUT", "/secrets/pts/key", {"token": "s3cret"})
     assert (astray.status, (await api("GET", "/secrets")).json) == (404, {"items": []})
     assert "Did you mean pets?" in astray.json["detail"]
@@ -483,7 +483,7 @@ async def secrets(api: Admin, done: list[AdminAction]) -> None:
 
 
 async def explaining(api: Admin, parts: AdminParts, database: Database) -> None:
-    await api("POST", "/sources", uploaded())
+    await api("POST", "/sources", pets_upload())
     await parts.catalogs.reload(ToolStore(database.pool), HOST)
     wanted = {"tool": "deletePet", "principal": "ada", "roles": ["r"], "arguments": {"id": 1}}
     told = (await api("POST", "/policy/explanations", wanted)).json
@@ -527,14 +527,14 @@ async def evaluating(api: Admin) -> None:
 async def accepting(api: Admin, database: Database) -> None:
     """What a server says of a tool that was accepted is served when somebody has looked at it."""
     store = ToolStore(database.pool)
-    await imported(store, snapshot(tool("a", description="New words")), spec(pin=True))
+    await import_snapshot(store, snapshot(tool("a", description="New words")), spec(pin=True))
     (waits,) = (await api("GET", "/tools?state=held")).json["items"]
     at = f"/tools/{waits['name']}"
     looked_at = await api("GET", at)
     assert looked_at.json["held_reason"] == "description changed"
     assert looked_at.json["waiting"]["description"] == "New words"
     assert (await api("POST", f"{at}/accept")).status == 428
-    await imported(store, snapshot(tool("a", description="Newer words")), spec(pin=True))
+    await import_snapshot(store, snapshot(tool("a", description="Newer words")), spec(pin=True))
     assert (await api("POST", f"{at}/accept", **looked_at.tag)).status == 412
     tag = (await api("GET", at)).tag
     assert (await api("POST", f"{at}/accept", **tag)).json["state"] == "served"
@@ -542,7 +542,7 @@ async def accepting(api: Admin, database: Database) -> None:
 
 
 async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: AdminParts) -> None:
-    await api("POST", "/sources", uploaded(count=20))
+    await api("POST", "/sources", pets_upload(count=20))
     seen, after = [], ""
     while True:
         page = (await api("GET", f"/tools?limit=7{after}")).json
@@ -558,8 +558,8 @@ async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: AdminPar
 async def test_pages_have_a_limit(parts: AdminParts, serve: Serve, api: Admin) -> None:
     few = replace(parts.settings.admin, page_size=2, page_limit=3)
     url = await serve(admin_api(with_(parts, settings=replace(parts.settings, admin=few))))
-    other = await described(url, api.http)
-    await api("POST", "/sources", uploaded())
+    other = await open_admin(url, api.http)
+    await api("POST", "/sources", pets_upload())
     assert len((await other("GET", "/tools")).json["items"]) == 2
     assert len((await other("GET", "/tools?limit=100")).json["items"]) == 3
 
@@ -575,7 +575,7 @@ async def test_tenants_neither_see_nor_change_foreign_resources(
     api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:
     """Only the token says whose things are meant."""
-    await api("POST", "/sources", uploaded())
+    await api("POST", "/sources", pets_upload())
     key = (await api("POST", "/keys", {"name": "ci"})).json["key"]["id"]
     await api("PUT", "/policy/rules/a", {"effect": "deny"}, **{"If-None-Match": "*"})
     gone = {"jti": "j", "expires": "2100-01-01T00:00:00Z"}
@@ -590,7 +590,7 @@ async def test_tenants_neither_see_nor_change_foreign_resources(
         return with_(identity, principal=with_(identity.principal, tenant=OTHER))
 
     url = await serve(admin_api(with_(parts, identify=stranger)))
-    other = await described(url, api.http)
+    other = await open_admin(url, api.http)
     await api("PUT", "/secrets/pets/key", {"token": "s3cret"})
     await api("POST", "/skills", {"skills": [skill("care")]})
     await api("PUT", "/agents/helper", {})
@@ -658,7 +658,7 @@ async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
     callers: list[tuple[Any, list[str]]] = [(stranger, []), (parts.identify, ["crm"])]
     for identify, heard in callers:
         url = await serve(admin_api(with_(parts, identify=identify, lister=lister)))
-        caller = await described(url, api.http)
+        caller = await open_admin(url, api.http)
         refused = await caller("POST", "/sources", server)
         assert refused.status == 422
         assert asked == heard
@@ -821,7 +821,7 @@ async def test_a_tool_made_by_hand_reaches_no_further_than_its_maker(
         identity = await parts.identify(scope)
         return with_(identity, principal=with_(identity.principal, tenant=OTHER))
 
-    other = await described(await serve(admin_api(with_(parts, identify=stranger))), api.http)
+    other = await open_admin(await serve(admin_api(with_(parts, identify=stranger))), api.http)
     wanted = {"name": "x", "function": "shout"}
     assert (await other("POST", "/tools", wanted, **operator)).status == 403
     assert (await other("PUT", "/tools/inner", {"title": "x"}, **operator)).status == 404
@@ -837,7 +837,7 @@ async def test_descriptions_on_private_hosts_are_read_if_allowed(
 
     imports = replace(parts.settings.imports, private_networks=True)
     settings = replace(parts.settings, imports=imports)
-    other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
+    other = await open_admin(await serve(admin_api(with_(parts, settings=settings))), api.http)
     url = f"{await serve(inside)}/pets.json"
     made = await other("POST", "/sources", {"kind": "openapi", "name": "in", "url": url})
     assert made.status == 201
@@ -850,7 +850,7 @@ async def test_a_refresh_does_not_make_an_imported_source_trusted(
     api: Admin, database: Database
 ) -> None:
     """Its calls and its descriptions lead to public addresses, whoever has it read again."""
-    await api("POST", "/sources", uploaded(base_url="http://10.0.0.1"))
+    await api("POST", "/sources", pets_upload(base_url="http://10.0.0.1"))
     store = ToolStore(database.pool)
     for document in (pets(1), pets(2)):
         source = await store.source(HOST, "pets")
@@ -869,12 +869,12 @@ async def test_sources_and_rules_of_the_settings_are_immutable(
     api: Admin, parts: AdminParts, serve: Serve
 ) -> None:
     """Credentials of the settings go where its address leads."""
-    assert (await api("POST", "/sources", uploaded(name="own"))).status == 409
+    assert (await api("POST", "/sources", pets_upload(name="own"))).status == 409
     assert (await api("DELETE", "/sources/own")).status == 409
     assert (await api("PUT", "/sources/own/document", {"document": "{}"})).status == 409
     policy = replace(parts.settings.policy, rules={"fixed": Rule("deny")})
     settings = replace(parts.settings, policy=policy)
-    other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
+    other = await open_admin(await serve(admin_api(with_(parts, settings=settings))), api.http)
     operator = bearer(roles=["operator"])
     found = await other("GET", "/policy/rules/fixed", **operator)
     assert found.json["origin"] == "settings"
@@ -886,7 +886,7 @@ async def test_sources_and_rules_of_the_settings_are_immutable(
 async def test_only_so_many_rules_are_stored(api: Admin, parts: AdminParts, serve: Serve) -> None:
     policy = replace(parts.settings.policy, stored_rules=1)
     settings = replace(parts.settings, policy=policy)
-    other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
+    other = await open_admin(await serve(admin_api(with_(parts, settings=settings))), api.http)
     new = {"If-None-Match": "*"}
     assert (await other("PUT", "/policy/rules/a", {"effect": "deny"}, **new)).status == 201
     refused = await other("PUT", "/policy/rules/b", {"effect": "deny"}, **new)
@@ -902,8 +902,8 @@ async def test_an_admin_of_a_tenant_sees_only_the_tenant(
     settings = replace(parts.settings, policy=policy)
     stored = {"ours": Rule("deny", tools=("slow",), reason="slow")}
     mine = with_(parts, settings=settings, engine=lambda _tenant: Engine(policy, stored))
-    other = await described(await serve(admin_api(mine)), api.http)
-    await other("POST", "/sources", uploaded())
+    other = await open_admin(await serve(admin_api(mine)), api.http)
+    await other("POST", "/sources", pets_upload())
     await parts.catalogs.reload(ToolStore(database.pool), HOST)
     new = {"If-None-Match": "*"}
     await other("PUT", "/policy/rules/ours", {"effect": "deny"}, **new)
@@ -940,9 +940,9 @@ async def test_another_tenant_hears_nothing_of_the_settings_sources(
         identity = await parts.identify(scope)
         return with_(identity, principal=with_(identity.principal, tenant=OTHER))
 
-    api = await described(await serve(admin_api(with_(parts, identify=of_another))), api.http)
+    api = await open_admin(await serve(admin_api(with_(parts, identify=of_another))), api.http)
     theirs = bearer(roles=["operator"])
-    assert (await api("POST", "/sources", uploaded(name="own"), **theirs)).status == 201
+    assert (await api("POST", "/sources", pets_upload(name="own"), **theirs)).status == 201
     assert (await api("GET", "/sources/own", **theirs)).json["in_settings"] is False
     assert (await api("GET", "/toolsets/some", **theirs)).json["include"] == []
     assert (await api("GET", "/status", **theirs)).json["sources"] == {}
@@ -956,7 +956,7 @@ async def test_the_command_of_a_process_is_told_to_operators_alone(
     tell them to others."""
     how = spec("local", command=("serve-notes", "--token", "t0p"))
     how = with_(how, location=stdio_location(("serve-notes", "--token", "t0p")))
-    await imported(ToolStore(database.pool), snapshot(tool("a")), how)
+    await import_snapshot(ToolStore(database.pool), snapshot(tool("a")), how)
     paths = ("/sources", "/sources/local", "/sources/local/versions")
     for path in paths:
         told = (await api("GET", path, **bearer(roles=["operator"]))).body
@@ -979,7 +979,7 @@ async def test_imports_wait_for_each_other(api: Admin) -> None:
     statuses: list[int] = []
 
     async def make(number: int) -> None:
-        wanted = uploaded(count=50, name=f"s{number}")
+        wanted = pets_upload(count=50, name=f"s{number}")
         statuses.append((await api("POST", "/sources", wanted)).status)
 
     async with anyio.create_task_group() as group:
@@ -1012,7 +1012,7 @@ async def test_stored_secrets_fill_no_arguments_of_sources_that_take_tokens_of_c
     """A refresh by the API obeys the settings of the source, as one by command (mending 35)."""
     sources = {"rooms": SourceSettings(forward_token=True)}
     url = await serve(admin_api(with_(parts, sources=lambda: sources)))
-    forwarding = await described(url, api.http)
+    forwarding = await open_admin(url, api.http)
     token = {"name": "access_token", "in": "query", "schema": {"type": "string"}}
     paths = {"/rooms": {"get": {"operationId": "rooms", "parameters": [token], "responses": {}}}}
     path = tmp_path / "rooms.json"
@@ -1030,9 +1030,11 @@ async def test_an_explained_search_counts_tools_in_the_database(
     api: Admin, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number is that of the served tools: neither those that wait nor those that are off."""
-    await api("POST", "/sources", uploaded(count=3))
-    await imported(ToolStore(database.pool), snapshot(tool("a"), tool("b")), spec())
-    await imported(ToolStore(database.pool), snapshot(tool("a", description="N")), spec(pin=True))
+    await api("POST", "/sources", pets_upload(count=3))
+    await import_snapshot(ToolStore(database.pool), snapshot(tool("a"), tool("b")), spec())
+    await import_snapshot(
+        ToolStore(database.pool), snapshot(tool("a", description="N")), spec(pin=True)
+    )
     served = len(await ToolStore(database.pool).tools(HOST))
     await api("POST", "/tools/listPets/disable")
 

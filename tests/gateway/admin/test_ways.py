@@ -37,7 +37,7 @@ from registry.login.logins import add_login
 from registry.login.people import Person, note_login
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
-from tests.gateway.admin.client import KEY, Admin, bearer, described
+from tests.gateway.admin.client import KEY, Admin, bearer, open_admin
 from tests.gateway.admin.inputs import CASES, Case, Json
 from tests.gateway.admin.test_operation_tools import Tools
 from tests.gateway.cli.processes import command
@@ -234,7 +234,7 @@ class House:
         value: Any = answer.json if answer.body else None
         if answer.status >= 400:
             return Outcome(errors=texts(value))
-        return await self.ended(id_, value) if answer.status == 202 else Outcome(value)
+        return await self.await_outcome(id_, value) if answer.status == 202 else Outcome(value)
 
     async def by_mcp(self, id_: str, arguments: Json) -> Outcome:
         tools = Tools(self.client, who=self.who("mcp"))
@@ -248,12 +248,12 @@ class House:
         value = None if answer["result"] == DONE else answer["result"]
         if isinstance(value, dict) and ("isError" in value or "content" in value):
             return await self.of_result(id_, value)
-        return await self.ended(id_, value)
+        return await self.await_outcome(id_, value)
 
     async def of_result(self, id_: str, result: Json) -> Outcome:
         if "error" in result or result.get("isError"):
             return Outcome(errors=(json.dumps(result, ensure_ascii=False),))
-        return await self.ended(id_, result.get("structuredContent"))
+        return await self.await_outcome(id_, result.get("structuredContent"))
 
     async def by_remote(self, id_: str, arguments: Json) -> Outcome:
         """`toolgate admin`, at the running gateway."""
@@ -294,7 +294,7 @@ class House:
             value = value.get("result")  # of a job
         return Outcome(value) if code == 0 else Outcome(errors=(err,))
 
-    async def ended(self, id_: str, value: Any) -> Outcome:
+    async def await_outcome(self, id_: str, value: Any) -> Outcome:
         """The outcome of a job, where one was begun."""
         if id_ in {"getJob", "cancelJob"} or not (
             isinstance(value, dict) and {"job", "operation"} <= value.keys()
@@ -314,7 +314,7 @@ class House:
         """Make what the case is about, and give the ids that it has."""
         ids: Json = {}
         for before, arguments in case.before:
-            outcome = await self.by_rest(before, named(arguments, id_, way, {}))
+            outcome = await self.by_rest(before, insert_names(arguments, id_, way, {}))
             assert not outcome.errors, (id_, before, outcome.text)
             if before == "createKey":
                 ids["KEY"] = outcome.value["key"]["id"]
@@ -325,7 +325,7 @@ class House:
         if case.prepare == "job":
             body = await self.api.raw("POST", "/audit/verification", None, self.who("rest"))
             ids["ID"] = body.json["job"]
-            await self.ended("verifyAudit", body.json)
+            await self.await_outcome("verifyAudit", body.json)
         if case.prepare == "session":
             await self.client.post("/mcp", OPENING, bearer("visitor"))
             listed = await self.by_rest("listSessions", {"principal": "visitor"})
@@ -377,20 +377,20 @@ def texts(problem: Json) -> tuple[str, ...]:
     return tuple(error["detail"] for error in problem.get("errors", ())) or (problem["detail"],)
 
 
-def named(value: Any, id_: str, way: str, ids: Json) -> Any:
+def insert_names(value: Any, id_: str, way: str, ids: Json) -> Any:
     text = json.dumps(value)
     for mark, id_of in ids.items():
         text = text.replace(f'"{mark}"', json.dumps(id_of))
     return json.loads(text.replace("NAME", f"{id_.lower()}-{way}"))
 
 
-def settled(value: Any, way: str) -> Any:
+def strip_volatile(value: Any, way: str) -> Any:
     """A response without what is another one each time."""
     if isinstance(value, dict):
         kept = {name: member for name, member in value.items() if name not in VOLATILE}
-        return {name: settled(member, way) for name, member in kept.items()}
+        return {name: strip_volatile(member, way) for name, member in kept.items()}
     if isinstance(value, list):
-        return [settled(member, way) for member in value]
+        return [strip_volatile(member, way) for member in value]
     return TIME.sub("*", value).replace(f"-{way}", "-way") if isinstance(value, str) else value
 
 
@@ -416,7 +416,7 @@ async def test_every_operation_does_the_same_by_every_way(whole: Settings, tmp_p
     """Effect, error text and audit record of every operation are those of the one row."""
     async with running(whole) as client, open_operations(whole) as local:
         command_line = CommandLine.of(whole, tmp_path)
-        house = House(client, await described(client.url, client.http), local, command_line)
+        house = House(client, await open_admin(client.url, client.http), local, command_line)
         assert set(CASES) == set(house.operations), "each operation has a row of inputs"
         tagged = {"kind": "openapi", "name": "tagged", "document": TAGGED}
         base = "---\nname: base\ndescription: The base.\n---\nDo it.\n"
@@ -430,7 +430,7 @@ async def test_every_operation_does_the_same_by_every_way(whole: Settings, tmp_p
         for id_, case in CASES.items():
             faults += await differences(house, id_, case, of_registry)
         assert not faults, "\n".join(faults)
-        await audited(house, of_registry)
+        await check_audit(house, of_registry)
         faults += [fault for id_ in LISTED for fault in await compare_list(house, id_, of_registry)]
         assert not faults, "\n".join(faults)
 
@@ -460,12 +460,12 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
         ids = await house.prepare(id_, way, case)
         call = house.ways[way]
         if case.invalid is not None and offers(way, operation, case.invalid, of_registry):
-            refused[way] = await call(id_, named(case.invalid, id_, way, ids))
+            refused[way] = await call(id_, insert_names(case.invalid, id_, way, ids))
         if case.valid is not None:
-            outcome = await call(id_, named(case.valid, id_, way, ids))
+            outcome = await call(id_, insert_names(case.valid, id_, way, ids))
             if outcome.errors and id_ != "restartGateway":
                 faults.append(f"{id_} by {way}: {outcome.text[:300]}")
-            done[way] = json.dumps(settled(entries_of(outcome.value), way), sort_keys=True)
+            done[way] = json.dumps(strip_volatile(entries_of(outcome.value), way), sort_keys=True)
     if len(set(done.values())) > 1 and id_ not in UNEQUAL:
         faults.append(f"{id_}: {json.dumps({way: text[:400] for way, text in done.items()})}")
     for way, outcome in refused.items():
@@ -529,7 +529,7 @@ def without_moments(value: Any) -> Any:
     return [without_moments(member) for member in value] if isinstance(value, list) else value
 
 
-async def audited(house: House, of_registry: set[str]) -> None:
+async def check_audit(house: House, of_registry: set[str]) -> None:
     """Each way has left a record of each change, and of each refusal, under the same operation."""
 
     async def records(way: str) -> dict[str | None, set[bool]]:

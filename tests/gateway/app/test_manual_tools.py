@@ -25,7 +25,7 @@ def new(name: str, binding: Any, address: Address | None = None) -> NewTool:
     return NewTool(ToolDraft("", name, f"Does {name}", SCHEMA, binding), address)
 
 
-async def called(session: SessionClient, which: str, **arguments: Any) -> Any:
+async def call_tool(session: SessionClient, which: str, **arguments: Any) -> Any:
     """The answer of a tool, once the catalog has it."""
 
     async def answer() -> Any:
@@ -55,30 +55,30 @@ async def test_manual_tools_are_served_and_disabled_tools_are_not(
             new("greet", FunctionBinding("greet")),
             new("script", ScriptBinding("python", "def main(a): return 1")),
         ])  # fmt: skip
-        made = await called(session, "made", name="a b")
+        made = await call_tool(session, "made", name="a b")
         assert made["structuredContent"]["heard"]["path"] == "/made/a%20b"
         refused = await session.call("tools/call", {"name": "made", "arguments": {}})
         assert "name" in refused["error"]["message"]
 
-        missing = await called(session, "greet", name="Rex")
+        missing = await call_tool(session, "greet", name="Rex")
         assert (missing["isError"], "no function greet" in missing["content"][0]["text"]) == (
             True,
             True,
         )
         functions = {"greet": "front_functions:greet"}
         await client.gateway.reconfigure(replace(settings, functions=functions))
-        assert (await called(session, "greet", name="Rex"))["content"][0]["text"] == "Hello Rex"
+        assert (await call_tool(session, "greet", name="Rex"))["content"][0]["text"] == "Hello Rex"
 
-        off = await called(session, "script", name="x")
+        off = await call_tool(session, "script", name="x")
         assert "scripts are switched off" in off["content"][0]["text"]
 
         await tools.disable(["made", "listPets"])
 
-        async def disabled() -> bool:
-            return not {"made", "listPets"} & await listed(session)
+        async def are_disabled() -> bool:
+            return not {"made", "listPets"} & await list_names(session)
 
-        await until(disabled)
-        assert {"greet", "getPet"} <= await listed(session)
+        await until(are_disabled)
+        assert {"greet", "getPet"} <= await list_names(session)
 
 
 async def test_scripts_are_listed_only_while_enabled(settings: Settings) -> None:
@@ -89,25 +89,25 @@ async def test_scripts_are_listed_only_while_enabled(settings: Settings) -> None
             new("greet", FunctionBinding("greet")),
             new("script", ScriptBinding("python", "def main(a): return 1")),
         ])  # fmt: skip
-        await called(session, "script", name="x")
-        assert {"greet", "script"} & await listed(session) == {"greet"}
+        await call_tool(session, "script", name="x")
+        assert {"greet", "script"} & await list_names(session) == {"greet"}
         assert await search_names(session) == {"greet"}
         asked = {"name": "describe_tools", "arguments": {"names": ["script"]}}
         refused = await session.call("tools/call", asked)
         assert "there is no tool 'script'" in refused["error"]["message"]
 
         await client.gateway.reconfigure(on)
-        assert "script" in await listed(session)
+        assert "script" in await list_names(session)
         assert await search_names(session) == {"greet", "script"}
         await client.gateway.reconfigure(settings)
-        assert "script" not in await listed(session)
+        assert "script" not in await list_names(session)
 
 
 async def search_names(session: SessionClient) -> set[str]:
-    told = await called(session, "search_tools", query="greet script does", limit=2)
+    told = await call_tool(session, "search_tools", query="greet script does", limit=2)
     return {tool["name"] for tool in told["structuredContent"]["tools"]}
 
 
-async def listed(session: SessionClient) -> set[str]:
+async def list_names(session: SessionClient) -> set[str]:
     answer = await session.call("tools/list")
     return {tool["name"] for tool in answer["result"]["tools"]}

@@ -27,12 +27,12 @@ async def ready(client: Client) -> tuple[int, dict[str, Any]]:
 async def until(client: Client, part: str, state: str) -> dict[str, Any]:
     """What /ready says, as soon as a part of it has this state."""
 
-    async def found() -> dict[str, Any] | None:
+    async def poll_part() -> dict[str, Any] | None:
         status, said = await ready(client)
         assert status == 200
         return said if said[part] == state else None
 
-    return await polling.until(found)
+    return await polling.until(poll_part)
 
 
 async def test_an_unreachable_redis_is_reported_until_back(

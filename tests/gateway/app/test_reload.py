@@ -48,10 +48,10 @@ async def test_a_service_is_added_with_its_tools(settings: Settings, tmp_path: P
         session = await client.session()
         await client.gateway.reconfigure(adding(settings, more=write_service(tmp_path, "added")))
 
-        async def loaded() -> bool:  # the catalog follows the notice of the database
+        async def is_loaded() -> bool:  # the catalog follows the notice of the database
             return (await more(client))[0] != 400
 
-        await until(loaded)
+        await until(is_loaded)
         assert await more(client) == (200, "added")
         listed = (await session.call("tools/list"))["result"]["tools"]
         assert "rule_more" in [tool["name"] for tool in listed]
@@ -111,11 +111,11 @@ async def test_every_source_that_cannot_be_loaded_is_named(settings: Settings) -
     assert load_services(settings.sources) == {}
 
 
-def ruled(settings: Settings, **rules: Rule) -> Settings:
+def with_policy(settings: Settings, **rules: Rule) -> Settings:
     return replace(settings, policy=replace(settings.policy, rules=rules))
 
 
-async def listed(client: Client, path: str = "/mcp") -> list[str]:
+async def list_names(client: Client, path: str = "/mcp") -> list[str]:
     """Names of the tools, by the modern revision."""
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
     sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
@@ -123,7 +123,7 @@ async def listed(client: Client, path: str = "/mcp") -> list[str]:
     return [tool["name"] for tool in answer["result"]["tools"]] if status == 200 else [str(status)]
 
 
-async def called(client: Client, name: str, **arguments: Any) -> Any:
+async def call_method(client: Client, name: str, **arguments: Any) -> Any:
     return await client.rpc({"jsonrpc": "2.0", "id": 1, "method": name, "params": arguments})
 
 
@@ -133,12 +133,12 @@ async def test_changed_rules_apply_to_the_next_call_and_clients_are_notified(
     async with running(settings) as client:
         gateway = client.gateway
         version = gateway.shared.hub.version(HOST, None)
-        await gateway.reconfigure(ruled(settings, no=Rule("deny", tools=("listPets",))))
-        assert "listPets" not in await listed(client)
-        assert "error" in await called(client, "listPets")
+        await gateway.reconfigure(with_policy(settings, no=Rule("deny", tools=("listPets",))))
+        assert "listPets" not in await list_names(client)
+        assert "error" in await call_method(client, "listPets")
         assert gateway.shared.hub.version(HOST, None) != version
         await gateway.reconfigure(settings)
-        assert "result" in await called(client, "listPets")
+        assert "result" in await call_method(client, "listPets")
 
 
 async def test_a_running_call_continues_under_its_initial_rules(
@@ -147,14 +147,16 @@ async def test_a_running_call_continues_under_its_initial_rules(
     answers: list[Any] = []
 
     async def slow(client: Client) -> None:
-        answers.append(await called(client, "slow"))
+        answers.append(await call_method(client, "slow"))
 
     with anyio.fail_after(DEADLINE_S):
         async with running(settings) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(slow, client)
             await service.arrived.wait()
-            await client.gateway.reconfigure(ruled(settings, no=Rule("deny", tools=("slow",))))
-            assert "error" in await called(client, "slow")
+            await client.gateway.reconfigure(
+                with_policy(settings, no=Rule("deny", tools=("slow",)))
+            )
+            assert "error" in await call_method(client, "slow")
             service.release.set()
     assert answers[0]["result"]["heard"]["path"] == "/slow"
 
@@ -166,14 +168,14 @@ async def test_calls_that_run_count_against_other_limits(
     async with running(settings) as client, anyio.create_task_group() as tasks:
         with anyio.fail_after(DEADLINE_S):
             await client.gateway.reconfigure(replace(settings, limits=limits))
-            tasks.start_soon(called, client, "slow")
+            tasks.start_soon(call_method, client, "slow")
             await service.arrived.wait()
             wider = replace(limits, sources={"pets": Rate(concurrent=1, calls=100)})
             await client.gateway.reconfigure(replace(settings, limits=wider))
-            refused = await called(client, "listPets")
+            refused = await call_method(client, "listPets")
             assert "at a time: at most 1" in refused["error"]["message"]
             await client.gateway.reconfigure(settings)
-            assert "result" in await called(client, "listPets")
+            assert "result" in await call_method(client, "listPets")
             service.release.set()
 
 
@@ -182,13 +184,13 @@ async def test_toolsets_come_change_and_go(settings: Settings) -> None:
         return replace(settings, toolsets=toolsets)
 
     async with running(settings) as client:
-        assert await listed(client, "/mcp/one") == ["404"]
+        assert await list_names(client, "/mcp/one") == ["404"]
         await client.gateway.reconfigure(having(one=Toolset(include=("getPet",))))
-        assert await listed(client, "/mcp/one") == ["getPet"]
+        assert await list_names(client, "/mcp/one") == ["getPet"]
         await client.gateway.reconfigure(having(one=Toolset(include=("listPets",))))
-        assert await listed(client, "/mcp/one") == ["listPets"]
+        assert await list_names(client, "/mcp/one") == ["listPets"]
         await client.gateway.reconfigure(settings)
-        assert await listed(client, "/mcp/one") == ["404"]
+        assert await list_names(client, "/mcp/one") == ["404"]
 
 
 async def test_guardrails_and_profiles_change(settings: Settings) -> None:
@@ -200,11 +202,11 @@ async def test_guardrails_and_profiles_change(settings: Settings) -> None:
         profiles=replace(settings.profiles, default="short", custom={"short": short}),
     )
     async with running(settings) as client:
-        assert (await called(client, "listPets"))["result"]["heard"]["path"] == "/pets"
+        assert (await call_method(client, "listPets"))["result"]["heard"]["path"] == "/pets"
         await client.gateway.reconfigure(changed)
-        assert (await called(client, "listPets"))["result"]["heard"].get("path") != "/pets"
+        assert (await call_method(client, "listPets"))["result"]["heard"].get("path") != "/pets"
         assert client.gateway.catalogs.shaper.profiles.default.name == "short"
-        assert await listed(client, "/mcp?profile=short") == await listed(client)
+        assert await list_names(client, "/mcp?profile=short") == await list_names(client)
 
 
 async def test_settings_needing_a_restart_are_named_and_unchanged(settings: Settings) -> None:

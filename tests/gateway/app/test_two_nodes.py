@@ -19,7 +19,7 @@ from gateway.state.change_notifications import update_notification
 from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
 from tests.fixtures_servers import Serve
 from tests.gateway.cli.processes import serving
-from tests.gateway.events import Events, Sent, listening, refused
+from tests.gateway.events import Events, Sent, listening, refusal_of_stream
 from tests.gateway.transports.test_client_requests import answer, ask
 from tests.gateway.transports.test_resumed_streams import after, say
 from tests.gateway.verbs import Verbs, install
@@ -31,7 +31,7 @@ URI = "test://watched"
 
 
 @pytest.fixture(params=["redis", "postgres"])
-def shared(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+def shared_settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
     """Settings of gateways that share their state."""
     url = request.getfixturevalue("redis_server").url if request.param == "redis" else ""
     state = replace(settings.state, backend=request.param, redis_url=url, change_wait_s=30)
@@ -51,8 +51,8 @@ class Nodes:
 
 
 @pytest.fixture
-async def nodes(shared: Settings) -> AsyncIterator[Nodes]:
-    async with running(shared) as a, running(shared) as b:
+async def nodes(shared_settings: Settings) -> AsyncIterator[Nodes]:
+    async with running(shared_settings) as a, running(shared_settings) as b:
         async with asyncio.timeout(30):
             for client in (a, b):
                 await client.gateway.shared.bus.following.wait()
@@ -201,7 +201,7 @@ async def test_ids_of_one_session_are_good_at_no_node_for_another(nodes: Nodes) 
     session, other = await nodes.a.session(), await nodes.a.session()
     async with listening(nodes.a, "/mcp", session.headers, say("secret")) as events:
         seen = await events.event()
-    assert (await refused(nodes.b, "/mcp", after(nodes.of_b(other), seen.id)))[0] == 400
+    assert (await refusal_of_stream(nodes.b, "/mcp", after(nodes.of_b(other), seen.id)))[0] == 400
 
 
 @dataclass
@@ -233,9 +233,9 @@ class Behind:
 
 
 @pytest.fixture
-def short_lived(shared: Settings) -> Settings:
+def short_lived(shared_settings: Settings) -> Settings:
     """The same, where a gateway counts as dead soon after its last heartbeat."""
-    return replace(shared, state=replace(shared.state, heartbeat_s=0.2))
+    return replace(shared_settings, state=replace(shared_settings.state, heartbeat_s=0.2))
 
 
 @pytest.fixture

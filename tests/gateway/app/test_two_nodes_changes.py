@@ -17,7 +17,7 @@ from tests.fixtures_gateway import Client, SessionClient, running
 from tests.fixtures_redis import RedisServer
 from tests.fixtures_servers import Serve
 from tests.gateway.app.test_two_nodes import Nodes, at
-from tests.gateway.app.test_two_nodes import shared as shared
+from tests.gateway.app.test_two_nodes import shared_settings as shared_settings
 from tests.gateway.events import listening
 from tests.gateway.verbs import install
 from tests.servers.mcp_wire import Scripted, Turn, note
@@ -37,11 +37,11 @@ class Telling(Scripted):
         super().__init__(
             {
                 "resources/list": self._resources,
-                "resources/subscribe": self._done,
-                "resources/unsubscribe": self._done,
+                "resources/subscribe": self._finish_call,
+                "resources/unsubscribe": self._finish_call,
                 "tools/list": self._tools,
                 "tools/call": self._call,
-                "logging/setLevel": self._done,
+                "logging/setLevel": self._finish_call,
                 "GET": self._listen,
             },
             capabilities={"resources": {"subscribe": True}, "logging": {}, "tools": {}},
@@ -66,13 +66,13 @@ class Telling(Scripted):
         await turn.event({"jsonrpc": "2.0", "id": turn.id, "result": {"content": []}})
         await turn.end()
 
-    async def _done(self, turn: Turn) -> None:
+    async def _finish_call(self, turn: Turn) -> None:
         await turn.result()
 
     async def _listen(self, turn: Turn) -> None:
         await turn.begin()
         self._ears.append(turn)
-        await turn.left()
+        await turn.wait_until_left()
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def server() -> Telling:
 
 
 @pytest.fixture
-async def nodes(shared: Settings, serve: Serve, server: Telling) -> AsyncIterator[Nodes]:
+async def nodes(shared_settings: Settings, serve: Serve, server: Telling) -> AsyncIterator[Nodes]:
     source = SourceSettings(mcp=f"{await serve(server)}/mcp")
-    mcp = replace(shared.mcp, keep_alive_s=60)  # answers that take a while stay JSON
-    settings = replace(shared, sources={"telling": source}, mcp=mcp)
+    mcp = replace(shared_settings.mcp, keep_alive_s=60)  # answers that take a while stay JSON
+    settings = replace(shared_settings, sources={"telling": source}, mcp=mcp)
     async with running(settings) as a, running(settings) as b:
         async with asyncio.timeout(30):
             for client in (a, b):
@@ -188,7 +188,7 @@ async def _deaf(_said: dict[str, Any]) -> None:
     return None
 
 
-@pytest.mark.parametrize("shared", ["redis"], indirect=True)
+@pytest.mark.parametrize("shared_settings", ["redis"], indirect=True)
 async def test_a_redis_that_goes_and_comes_back_empty_is_told_in_errors(
     nodes: Nodes, redis_server: RedisServer
 ) -> None:
@@ -214,19 +214,19 @@ async def test_a_redis_that_goes_and_comes_back_empty_is_told_in_errors(
     assert knows(nodes.a, again) == {URIS[1], URIS[2]}
 
 
-@pytest.mark.parametrize("shared", ["redis"], indirect=True)
+@pytest.mark.parametrize("shared_settings", ["redis"], indirect=True)
 async def test_requests_that_change_nothing_ask_the_store_nothing(
     nodes: Nodes, redis_server: RedisServer
 ) -> None:
     ways = await both(nodes)
     with redis_server.client() as client:
 
-        def asked() -> int:
+        def count_store_requests() -> int:
             said = client.info("commandstats")
             return sum(said.get(f"cmdstat_{one}", {"calls": 0})["calls"] for one in STORE)
 
-        before = asked()
+        before = count_store_requests()
         for way in ways * 10:
             assert (await way.call("ping", id_=next(ids)))["result"] == {}
             assert (await way.call("tools/list", id_=next(ids)))["result"]["tools"]
-        assert asked() == before
+        assert count_store_requests() == before

@@ -15,13 +15,13 @@ def chain():
     return Chain(entry().host_id, node="node", started=NOON, key=b"")
 
 
-def opened(directory, chain_id="own", limit_bytes=1 << 20):
+def open_spool(directory, chain_id="own", limit_bytes=1 << 20):
     spool = Spool(directory, limit_bytes, chain_id)
     spool.open()
     return spool
 
 
-def emptied(spool, most=2):
+def empty_spool(spool, most=2):
     """All batches, as (header, sequences)."""
     found = []
     while batch := spool.batch(most):
@@ -31,7 +31,7 @@ def emptied(spool, most=2):
 
 
 def test_spooled_lines_are_read_back_unchanged(spool, chain):
-    disk, lines = opened(spool), chain.link(entry(n) for n in range(5))
+    disk, lines = open_spool(spool), chain.link(entry(n) for n in range(5))
     disk.append(chain.header, lines[:3])
     disk.append(chain.header, lines[3:])
     batch = disk.batch(10)
@@ -45,39 +45,39 @@ def test_spooled_lines_are_read_back_unchanged(spool, chain):
 
 
 def test_lines_appended_while_reading_come_later(spool, chain):
-    disk, lines = opened(spool), chain.link(entry(n) for n in range(6))
+    disk, lines = open_spool(spool), chain.link(entry(n) for n in range(6))
     disk.append(chain.header, lines[:3])
     assert len(disk.batch(2).lines) == 2
     disk.append(chain.header, lines[3:])
-    assert [numbers for _, numbers in emptied(disk)] == [[1, 2], [3], [4, 5], [6]]
+    assert [numbers for _, numbers in empty_spool(disk)] == [[1, 2], [3], [4, 5], [6]]
 
 
 def test_the_next_process_adopts_spools_of_ended_processes(spool, chain):
-    first = opened(spool, chain.id)
+    first = open_spool(spool, chain.id)
     first.append(chain.header, chain.link([entry(1)]))
-    beside = opened(spool, "beside")
+    beside = open_spool(spool, "beside")
     assert beside.empty  # its process lives
     first.close()
-    later = opened(spool, "later")
-    assert emptied(later) == [(chain.header, [1])]
+    later = open_spool(spool, "later")
+    assert empty_spool(later) == [(chain.header, [1])]
 
 
 def test_half_a_line_of_a_killed_process_is_left_out(spool, chain, caplog):
-    first = opened(spool, chain.id)
+    first = open_spool(spool, chain.id)
     first.append(chain.header, chain.link([entry(1), entry(2)]))
     first.close()
     [file] = spool.glob("*.jsonl")
     os.truncate(file, file.stat().st_size - 5)
-    assert emptied(opened(spool)) == [(chain.header, [1])]
+    assert empty_spool(open_spool(spool)) == [(chain.header, [1])]
     assert [record.msg for record in caplog.records] == ["audit_spool_torn"]
 
 
 def test_the_spool_respects_its_size_limit(spool, chain):
-    disk, lines = opened(spool, limit_bytes=2000), chain.link(entry(n) for n in range(8))
+    disk, lines = open_spool(spool, limit_bytes=2000), chain.link(entry(n) for n in range(8))
     disk.append(chain.header, lines[:2])
     with pytest.raises(SpoolFull):
         disk.append(chain.header, lines[2:])
-    assert emptied(disk, 10) == [(chain.header, [1, 2])]
+    assert empty_spool(disk, 10) == [(chain.header, [1, 2])]
     assert disk.has_room(1900)
 
 
@@ -90,9 +90,9 @@ def test_a_directory_that_cannot_be_used_has_no_room(tmp_path):
 
 
 def test_nothing_is_left_where_nothing_waits(spool, chain):
-    opened(spool).close()
+    open_spool(spool).close()
     assert not spool.exists()
     spool.mkdir()
     (spool / "dead.lock").touch()  # of a process that was killed
-    opened(spool).close()
+    open_spool(spool).close()
     assert not spool.exists()

@@ -32,7 +32,7 @@ async def write(database, spool, numbers, **changes):
     return subject._chain.id
 
 
-async def checked(database, key=KEY):
+async def verify_chains(database, key=KEY):
     return await verify(database.pool, HOST, key.encode())
 
 
@@ -41,13 +41,13 @@ async def execute(database, statement):
         await connection.execute(statement)
 
 
-async def found(database, statement):
+async def problems_after(database, statement):
     """What verify says when `statement` was executed, which is undone."""
     async with borrow(database.pool) as connection:
         for table in ("audit_t", "audit_chain_t"):
             await connection.execute(f"CREATE TABLE kept_{table} AS TABLE {table}")
         await connection.execute(statement)
-    report = await checked(database)
+    report = await verify_chains(database)
     async with borrow(database.pool) as connection:
         for table in ("audit_t", "audit_chain_t"):
             await connection.execute(f"DELETE FROM {table}")
@@ -59,7 +59,7 @@ async def found(database, statement):
 async def test_tampering_is_found_and_named(database, spool):
     first = await write(database, spool, range(1, 6))
     second = await write(database, spool, range(6, 9))
-    report = await checked(database)
+    report = await verify_chains(database)
     assert (report.problems, report.records) == ([], 8)
     assert {head.chain_id: head.sequence for head in report.heads} == {first: 5, second: 3}
     one, two = f"chain_id = '{first}'", f"chain_id = '{second}'"
@@ -106,11 +106,11 @@ async def test_tampering_is_found_and_named(database, spool):
     }
     wrong = {}
     for statement, expected in cases.items():
-        said = await found(database, statement)
+        said = await problems_after(database, statement)
         if said != expected:
             wrong[statement] = said
     assert wrong == {}
-    assert (await checked(database)).problems == []
+    assert (await verify_chains(database)).problems == []
 
 
 async def test_each_break_is_told_with_the_good_and_bad_records(database, spool):
@@ -123,7 +123,7 @@ async def test_each_break_is_told_with_the_good_and_bad_records(database, spool)
         f"DELETE FROM audit_t WHERE {one} AND sequence IN (5, 6);"
         f"UPDATE audit_t SET outcome = 'none' WHERE chain_id = '{second}' AND sequence = 3",
     )
-    report = await checked(database)
+    report = await verify_chains(database)
     assert [(one.kind, one.chain_id, one.sequence) for one in report.problems] == [
         ("changed", first, 2),
         ("missing", first, 5),
@@ -147,21 +147,21 @@ async def test_the_end_of_a_chain_that_was_put_back_shows_in_later_chains(databa
         tasks.cancel_scope.cancel()
     await subject.close()
     await write(database, spool, [3])
-    assert (await checked(database)).problems == []
+    assert (await verify_chains(database)).problems == []
     await execute(
         database,
         "DELETE FROM audit_chain_t c USING kept k WHERE c.chain_id = k.chain_id;"
         " INSERT INTO audit_chain_t TABLE kept; DELETE FROM audit_t WHERE sequence = 2;"
         " DROP TABLE kept",
     )
-    [problem] = (await checked(database)).problems
+    [problem] = (await verify_chains(database)).problems
     assert (problem.kind, problem.sequence) == ("missing", 2)
     assert "a later chain saw 2 records of it" in problem.text
 
 
 async def test_without_its_key_a_chain_cannot_be_verified(database, spool):
     chain_id = await write(database, spool, [1])
-    [problem] = (await checked(database, key="")).problems
+    [problem] = (await verify_chains(database, key="")).problems
     assert (problem.kind, problem.chain_id) == ("chain_changed", chain_id)
     assert "audit.key" in problem.text
 
@@ -176,15 +176,15 @@ async def test_records_removed_by_retention_are_not_missing(database, spool):
     next_week = monday + timedelta(weeks=1)
     await maintain(database.pool, key, 1, monday)
     second = await write(database, spool, range(3, 6), recorded_ts=next_week)
-    assert (await checked(database)).records == 5
+    assert (await verify_chains(database)).records == 5
     assert await maintain(database.pool, key, 1, monday + timedelta(days=1)) == []
-    assert (await checked(database)).records == 5
+    assert (await verify_chains(database)).records == 5
     assert await maintain(database.pool, key, 1, monday + timedelta(days=14)) == []
-    report = await checked(database)
+    report = await verify_chains(database)
     assert (report.problems, report.records) == ([], 3)
     dropped = await maintain(database.pool, key, 1, monday + timedelta(days=15))
     assert dropped == [f"audit_{next_week:%Y%m%d}_t"]
-    report = await checked(database)
+    report = await verify_chains(database)
     assert (report.problems, report.records) == ([], 0)
     assert {head.chain_id: head.sequence for head in report.heads} == {first: 2, second: 3}
     third = await write(database, spool, [6])
@@ -208,7 +208,7 @@ async def test_retention_seals_nothing_that_was_put_in(database, spool, sequence
     )
     await maintain(database.pool, KEY.encode(), 90, now)
     await execute(database, "DELETE FROM audit_t WHERE sequence < 5")
-    report = await checked(database)
+    report = await verify_chains(database)
     assert [(one.kind, one.chain_id, one.sequence) for one in report.problems] == [
         ("missing", chain_id, 1)
     ]
@@ -244,7 +244,7 @@ async def test_a_chain_that_was_changed_is_not_sealed_anew(database, spool, by):
             await maintain(database.pool, KEY.encode(), 90, now)
         tasks.cancel_scope.cancel()
     await subject.close()
-    [problem] = (await checked(database)).problems
+    [problem] = (await verify_chains(database)).problems
     assert (problem.kind, problem.chain_id) == ("chain_changed", subject._chain.id)
 
 
@@ -264,20 +264,20 @@ async def test_the_work_of_a_verification_grows_with_the_chains(database, spool,
     counts = []
     execute = psycopg.AsyncCursor.execute
 
-    async def counted(self, *args, **kwargs):
+    async def count_statement(self, *args, **kwargs):
         counts[-1] += 1
         return await execute(self, *args, **kwargs)
 
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", count_statement)
     counts.append(0)
     for number in range(20):
         if number == 10:
             counts.append(0)
-            assert (await checked(database)).problems == []
+            assert (await verify_chains(database)).problems == []
             counts.append(0)
         await write(database, spool, [number])
     counts.append(0)
-    report = await checked(database)
+    report = await verify_chains(database)
     assert (report.problems, len(report.heads)) == ([], 20)
     _, few, _, many = counts
     assert many <= 2 * few

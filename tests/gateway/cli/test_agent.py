@@ -11,7 +11,7 @@ from anyio.from_thread import start_blocking_portal
 from config.settings import DatabaseSettings
 from tests.gateway.cli.conftest import Toolgate
 from tests.servers.provider import chat, chat_whole, failing
-from tests.wings.agent.rig import Rig, rigged
+from tests.wings.agent.rig import Rig, open_rig
 from tests.wings.agent.test_takeover import GET
 
 
@@ -19,7 +19,7 @@ from tests.wings.agent.test_takeover import GET
 def rig(database_settings: DatabaseSettings, tmp_path: Path) -> Iterator[Rig]:
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(rigged(database_settings, tmp_path)) as rig,
+        portal.wrap_async_context_manager(open_rig(database_settings, tmp_path)) as rig,
     ):
         yield rig
 

@@ -16,7 +16,7 @@ from config.telemetry import SWITCHES
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
 from tests.fixtures_gateway import pets
-from tests.isolated import isolated, networks
+from tests.isolated import networks, run_isolated
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("schemas", "config", "registry", "gateway", "benchmarks")
@@ -128,7 +128,7 @@ def test_the_gateway_looks_nothing_up(folder: Path, database_settings: DatabaseS
         **{wing: {"enabled": True} for wing in WINGS},
     }
     (folder / "toolgate.yaml").write_text(json.dumps(settings))
-    ran = isolated(
+    ran = run_isolated(
         [sys.executable, "-c", GATEWAY],
         environment(folder, database_settings),
     )
@@ -161,7 +161,7 @@ def test_no_command_looks_anything_up(folder: Path, database_settings: DatabaseS
     lines = [*running, *(" ".join(path) + " --help" for path in commands(cli))]
     file = folder / "lines"
     file.write_text("\n".join(lines))
-    ran = isolated(
+    ran = run_isolated(
         ["sh", "-c", f"exec {sys.executable} -c '{EACH}' < {file}"],
         environment(folder, database_settings),
     )

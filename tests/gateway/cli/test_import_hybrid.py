@@ -13,7 +13,7 @@ from gateway.cli.common.database import open_registry
 from gateway.hybrid import load as load_service
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
-from tests.fixtures_hybrid import RULE, SPEC, action, described, wanting
+from tests.fixtures_hybrid import RULE, SPEC, action, describe_actions, wanting
 from tests.gateway.cli.conftest import Toolgate, answering
 
 AT = "http://localhost:8439"
@@ -52,7 +52,9 @@ def test_an_import_reports_its_changes_and_the_address_of_calls(
 def test_degraded_and_skipped_actions_are_reported_with_reasons(
     toolgate: Toolgate, folder: Path
 ) -> None:
-    document = described(wanting({"type": "object"}), wanting("No", "other"), {"name": "odd"})
+    document = describe_actions(
+        wanting({"type": "object"}), wanting("No", "other"), {"name": "odd"}
+    )
     (folder / "spec.yaml").write_text(json.dumps(document))
     ran = toolgate(*IMPORT)
     assert ran.code == 0
@@ -167,7 +169,7 @@ def test_show_gives_the_id_the_side_and_the_scope(with_rules: Toolgate) -> None:
 
 
 def test_show_marks_public_actions(toolgate: Toolgate, spec: Path) -> None:
-    spec.write_text(json.dumps(described(action(skipAuth=True))))
+    spec.write_text(json.dumps(describe_actions(action(skipAuth=True))))
     assert toolgate(*IMPORT).code == 0
     said = toolgate("tools", "show", "s_do").out
     assert "side query and command, scope any, needs no token, its data is not checked" in said

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from tests.fixtures_gateway import running
-from tests.gateway.admin.client import KEY, bearer, described, key_file
+from tests.gateway.admin.client import KEY, bearer, key_file, open_admin
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import command
 from tests.gateway.guards.signing import by_jwks
@@ -76,7 +76,7 @@ async def test_tools_of_a_running_gateway_are_listed_shown_and_searched(
 
 async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_path: Path) -> None:
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
-        api = await described(client.url, client.http)
+        api = await open_admin(client.url, client.http)
         at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
 
         async def called(*args: str) -> tuple[int, str, str]:

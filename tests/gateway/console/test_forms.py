@@ -33,7 +33,7 @@ def kinds(schema: Any) -> dict[str, str]:
     return {one.pointer: one.kind for one in walk(form.fields({}))}
 
 
-def posted(**values: str) -> dict[str, list[str]]:
+def form_values(**values: str) -> dict[str, list[str]]:
     return {f"/{name.replace('__', '/')}": [value] for name, value in values.items()}
 
 
@@ -69,7 +69,7 @@ def test_a_form_is_read_as_the_displayed_value() -> None:
 
 
 def test_empty_fields_are_left_out() -> None:
-    reading = Form(PET).read(posted(name="Rex", age="", species="", tags="", extra=""))
+    reading = Form(PET).read(form_values(name="Rex", age="", species="", tags="", extra=""))
     assert reading.value == {"name": "Rex", "adopted": False}
     assert not reading.errors
 
@@ -85,7 +85,7 @@ def test_empty_fields_are_left_out() -> None:
     ],
 )
 def test_an_invalid_text_is_reported_at_its_field(name: str, text: str, part: str) -> None:
-    errors = Form(PET).read(posted(name="Rex", **{name: text})).errors
+    errors = Form(PET).read(form_values(name="Rex", **{name: text})).errors
     assert list(errors) == [f"/{name}"]
     assert part in errors[f"/{name}"]
 
@@ -178,13 +178,13 @@ def test_references_that_multiply_are_no_work(
     steps = 0
     resolved = Form._resolve
 
-    def counted(*given: Any) -> Any:
+    def count_resolution(*given: Any) -> Any:
         nonlocal steps
         steps += 1
         assert steps < WORK
         return resolved(*given)
 
-    monkeypatch.setattr(Form, "_resolve", counted)
+    monkeypatch.setattr(Form, "_resolve", count_resolution)
     assert not Form(schema).is_drawn
 
 
@@ -193,7 +193,7 @@ def test_alternatives_are_chosen() -> None:
     form = Form(schema)
     assert form.node.variants == ("openapi", "graphql", "hybrid", "mcp")
     other = Form(schema, chosen_in({"#variant": ["3"]}))
-    assert other.read(posted(name="files", url="http://a.example/")).value == {
+    assert other.read(form_values(name="files", url="http://a.example/")).value == {
         "kind": "mcp",
         "name": "files",
         "url": "http://a.example/",
@@ -214,6 +214,6 @@ def test_required_members_are_in_an_example() -> None:
 def test_a_rule_is_drawn() -> None:
     form = Form(msgspec.json.schema(Rule))
     assert form.is_drawn
-    reading = form.read(posted(effect='"approve"', tools="create*\ndelete*"))
+    reading = form.read(form_values(effect='"approve"', tools="create*\ndelete*"))
     assert reading.value == {"effect": "approve", "tools": ["create*", "delete*"]}
     assert WHOLE not in reading.errors

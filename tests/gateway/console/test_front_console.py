@@ -333,10 +333,10 @@ async def test_tools_of_long_names_and_of_a_pair_have_pages_of_their_own(
             status, text = await browser.post("do/createTool", fields)
             assert status == 200, text[-500:]
 
-        def served() -> set[str]:
+        def tool_names() -> set[str]:
             return {tool.name for tool in client.gateway.catalogs.of(HOST).tools}
 
-        await polling.until(lambda: {long, "tidesAt", "tidesat"} <= served())
+        await polling.until(lambda: {long, "tidesAt", "tidesat"} <= tool_names())
         for name in (long, "tidesAt", "tidesat"):
             status, text = await browser.get(f"tools/{name}")
             assert (status, f"About {name}." in text) == (200, True)
@@ -345,8 +345,8 @@ async def test_tools_of_long_names_and_of_a_pair_have_pages_of_their_own(
             fields = {"name.tool": gone, "act": "do", "confirmed": gone}
             status, text = await browser.post(f"do/{act}", fields)
             assert status == 200, text[-500:]
-            await polling.until(lambda gone=gone: gone not in served())
-        assert "tidesAt" in served()
+            await polling.until(lambda gone=gone: gone not in tool_names())
+        assert "tidesAt" in tool_names()
         assert (await browser.get(f"tools/{long}"))[0] == 404
 
 

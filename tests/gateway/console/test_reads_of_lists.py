@@ -67,7 +67,7 @@ class Counted:
 
 
 @pytest.fixture
-async def counted(database_settings: DatabaseSettings) -> AsyncIterator[Counted]:
+async def counted_database(database_settings: DatabaseSettings) -> AsyncIterator[Counted]:
     settings = changed(database_settings, pool_max=1)
     async with Database.open(settings, wait=True) as database:
         store = ToolStore(database.pool)
@@ -80,10 +80,10 @@ async def counted(database_settings: DatabaseSettings) -> AsyncIterator[Counted]
         yield Counted(database)
 
 
-async def test_a_page_of_a_long_list_reads_only_its_rows(counted: Counted) -> None:
-    await a_page_of_tools_reads_the_rows_that_it_shows(counted)
-    await a_page_of_sources_counts_the_tools_of_no_other(counted)
-    await a_page_of_the_audit_log_reads_the_records_that_it_shows(counted)
+async def test_a_page_of_a_long_list_reads_only_its_rows(counted_database: Counted) -> None:
+    await a_page_of_tools_reads_the_rows_that_it_shows(counted_database)
+    await a_page_of_sources_counts_the_tools_of_no_other(counted_database)
+    await a_page_of_the_audit_log_reads_the_records_that_it_shows(counted_database)
 
 
 async def a_page_of_tools_reads_the_rows_that_it_shows(counted: Counted) -> None:

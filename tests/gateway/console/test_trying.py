@@ -18,7 +18,7 @@ from tests import polling
 from tests.fixtures_gateway import Client, Recorder
 from tests.fixtures_servers import serving
 from tests.gateway.console.visiting import Browser, console
-from tests.servers.named import named
+from tests.servers.named import named_app
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ SECRETS = ("k-header-4711", "k query/4711", "k-configured")
 def shop() -> dict[str, Any]:
     """An API with a key in a header and one in the query."""
 
-    def keyed(id_: str, scheme: str, **more: Any) -> dict[str, Any]:
+    def keyed_operation(id_: str, scheme: str, **more: Any) -> dict[str, Any]:
         trace = {"name": "X-Trace", "in": "header", "schema": {"type": "string"}}
         return {
             "operationId": id_,
@@ -47,8 +47,11 @@ def shop() -> dict[str, Any]:
         "info": {"title": "Shop", "version": "1"},
         "components": {"securitySchemes": schemes},
         "paths": {
-            "/a": {"get": keyed("byHeader", "head"), "delete": keyed("remove", "query")},
-            "/b": {"get": keyed("inspectedCall", "head")},
+            "/a": {
+                "get": keyed_operation("byHeader", "head"),
+                "delete": keyed_operation("remove", "query"),
+            },
+            "/b": {"get": keyed_operation("inspectedCall", "head")},
         },
     }
 
@@ -71,7 +74,7 @@ async def shops(
     )
     hides = Guardrail("result", "redact", tools=("inspectedCall",), pattern="q=a%20b")
     audit = replace(settings.audit, mode="always", spool_dir=str(folder / "audit"))
-    app, entered = named("tower")
+    app, entered = named_app("tower")
     async with entered, serving(app) as far:
         changed = replace(
             settings,
@@ -88,7 +91,7 @@ async def test_a_trial_shows_request_and_answer_and_no_secret(
 ) -> None:
     async with shops(settings, service, tmp_path) as (_, browser):
 
-        async def tried(tool: str, act: str, **fields: str) -> str:
+        async def try_tool(tool: str, act: str, **fields: str) -> str:
             await browser.get(f"tools/{tool}/try")
             status, text = await browser.post(f"tools/{tool}/try", {"act": act, **fields})
             assert status == 200
@@ -97,24 +100,24 @@ async def test_a_trial_shows_request_and_answer_and_no_secret(
             return text
 
         values = {"view": "form", "/q": "a b", "/X-Trace": "t-1"}
-        text = await tried("byHeader", "preview", **values)
+        text = await try_tool("byHeader", "preview", **values)
         assert service.requests == []
         assert f"GET {service.url}/a?q=a%20b" in text
         assert "X-Shop-Key: ***" in text
         assert "X-Configured: ***" in text
         assert "X-Trace: t-1" in text  # the visitor's own value
         assert "curl -s" in text
-        text = await tried("byHeader", "call", **values)
+        text = await try_tool("byHeader", "call", **values)
         assert len(service.requests) == 1
         assert service.requests[0]["headers"]["x-shop-key"] == SECRETS[0]  # which it echoes
         assert "200 OK" in text
         assert text.count('"x-shop-key": "***"') == 2  # in the result, and in the answer
-        text = await tried("remove", "preview", **values)  # unconfirmed: nothing is called
+        text = await try_tool("remove", "preview", **values)  # unconfirmed: nothing is called
         assert f"DELETE {service.url}/a?q=a%20b&key=***" in text
-        text = await tried("remove", "call", **values)
+        text = await try_tool("remove", "call", **values)
         assert "confirm-error" in text
         assert len(service.requests) == 1
-        text = await tried("inspectedCall", "call", **values)
+        text = await try_tool("inspectedCall", "call", **values)
         assert '"query": "q=a%20b"' not in text  # a guardrail hides it from all callers
         assert "200 OK" in text
         _, text = await browser.get("sources/shop")  # which credentials its tools want
@@ -123,7 +126,7 @@ async def test_a_trial_shows_request_and_answer_and_no_secret(
         assert ">wanted<" not in text
         await polling.until(partial(is_there, browser, "tools/whoami"))
         for act, answered in (("preview", False), ("call", True)):
-            text = await tried("whoami", act)
+            text = await try_tool("whoami", act)
             assert '"method": "tools/call"' in text
             assert ("What it answered" in text) is answered
 

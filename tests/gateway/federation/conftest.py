@@ -81,7 +81,7 @@ class Stream:
 
 
 @asynccontextmanager
-async def posted(
+async def post_message(
     client: Client, message: Mapping[str, Any], headers: Mapping[str, str]
 ) -> AsyncIterator[Stream]:
     sent = {"Accept": "application/json, text/event-stream", **headers}
@@ -99,20 +99,20 @@ class Caller:
         self._ids = iter(range(100, 10_000))
 
     @asynccontextmanager
-    async def sent(
+    async def send_request(
         self, method: str, params: Mapping[str, Any], meta: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Stream]:
         """A request of the next id."""
         own = {} if self.session else {**META, CAPABILITIES: self._capabilities}
         params = {**params, "_meta": {**own, **(meta or {})}}
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
-        async with posted(self.client, message, self._headers(method, params)) as stream:
+        async with post_message(self.client, message, self._headers(method, params)) as stream:
             yield stream
 
     async def result(
         self, method: str, params: Mapping[str, Any], meta: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        async with self.sent(method, params, meta) as stream:
+        async with self.send_request(method, params, meta) as stream:
             return (await stream.all())[-1]
 
     async def answer(self, id_: Any, result: Any) -> None:

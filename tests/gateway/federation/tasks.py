@@ -28,7 +28,7 @@ def calling(tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"name": tool, "arguments": arguments}
 
 
-async def begun(who: Caller, tool: str, /, **arguments: Any) -> str:
+async def begin_task(who: Caller, tool: str, /, **arguments: Any) -> str:
     """The id of the task that a call of a tool became."""
     wish = {"task": {"ttl": 60_000}} if who.session else {}
     said = await result(who, "tools/call", calling(tool, **arguments) | wish)

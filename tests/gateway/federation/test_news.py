@@ -9,7 +9,7 @@ import pytest
 
 from config.settings import Settings
 from tests.fixtures_gateway import META, MODERN, Client
-from tests.gateway.federation.conftest import Stream, caller, gateway_to, posted
+from tests.gateway.federation.conftest import Stream, caller, gateway_to, post_message
 from tests.servers.everything_wire import Era
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ async def listening(client: Client, **wanted: Any) -> AsyncIterator[Stream]:
     params = {"notifications": wanted, "_meta": META}
     request = {"jsonrpc": "2.0", "id": "ear", "method": "subscriptions/listen", "params": params}
     headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
-    async with posted(client, request, headers) as stream:
+    async with post_message(client, request, headers) as stream:
         acknowledged = await stream.next()
         assert acknowledged["params"]["notifications"] == wanted
         yield stream

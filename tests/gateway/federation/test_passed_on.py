@@ -9,7 +9,7 @@ import pytest
 from config.settings import Settings
 from tests.fixtures_gateway import MODERN
 from tests.gateway.federation.conftest import Caller, Stream, caller, gateway_to
-from tests.gateway.federation.tasks import KNOWS, LEGACY, OVER, begun, result, until
+from tests.gateway.federation.tasks import KNOWS, LEGACY, OVER, begin_task, result, until
 from tests.servers.everything_wire import Era
 
 pytestmark = pytest.mark.anyio
@@ -30,13 +30,13 @@ class Passing(Caller):
     """A client that calls no tool by its own name."""
 
     @asynccontextmanager
-    async def sent(
+    async def send_request(
         self, method: str, params: Mapping[str, Any], meta: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Stream]:
         if method == "tools/call":
             inside = {key: params[key] for key in ("name", "arguments") if key in params}
             params = {**params, "name": "call_tool", "arguments": inside}
-        async with super().sent(method, params, meta) as stream:
+        async with super().send_request(method, params, meta) as stream:
             yield stream
 
 
@@ -56,7 +56,7 @@ async def test_answers_progress_and_questions_of_a_tool_are_forwarded(
                 said = [(await one.result("tools/call", {"name": name})) for one in (direct, who)]
                 assert said[0]["result"] == said[1]["result"]
             named = {"name": "test_tool_with_progress"}
-            async with who.sent("tools/call", named, {"progressToken": "mine"}) as stream:
+            async with who.send_request("tools/call", named, {"progressToken": "mine"}) as stream:
                 *told, answer = await stream.all()
             progress = [one["params"] for one in told if one["method"] == "notifications/progress"]
             assert [(one["progressToken"], one["progress"]) for one in progress] == [
@@ -71,7 +71,7 @@ async def test_answers_progress_and_questions_of_a_tool_are_forwarded(
 async def test_a_session_is_asked_while_its_call_runs(bare: Settings, server: Era) -> None:
     async with gateway_to(bare, every=server) as client:
         who = passing(await caller(client, "2025-11-25"))
-        async with who.sent("tools/call", ASKING) as stream:
+        async with who.send_request("tools/call", ASKING) as stream:
             asked = await stream.next()
             assert asked["params"]["message"] == "Who are you?"
             await who.answer(asked["id"], FORM)
@@ -98,7 +98,7 @@ async def test_a_stateless_client_sends_its_call_again_with_the_answers(
 async def test_a_call_becomes_a_task(bare: Settings, revision: str) -> None:
     async with gateway_to(bare, every="both") as client:
         who = passing(await caller(client, revision, KNOWS))
-        task = await begun(who, "slow_compute", seconds=0.1, label="a sum")
+        task = await begin_task(who, "slow_compute", seconds=0.1, label="a sum")
         assert (await until(who, task, *OVER))["status"] == "completed"
         if revision == LEGACY:
             said = await result(who, "tasks/result", {"taskId": task})

@@ -9,7 +9,7 @@ from config.settings import Settings
 from tests.fixtures_gateway import MODERN
 from tests.gateway.federation.conftest import EVERYTHING, caller
 from tests.gateway.federation.servers import fleet
-from tests.servers.mcp_wire import Scripted, Turn, discovered
+from tests.servers.mcp_wire import Scripted, Turn, discovery_result
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ def asking(**result: Any) -> Scripted:
     """A server of 2026-07-28 alone whose tool answers with this result."""
 
     async def discover(turn: Turn) -> None:
-        await turn.result(**discovered())
+        await turn.result(**discovery_result())
 
     async def refuse(turn: Turn) -> None:
         await turn.error(-32022, status=400)

@@ -40,8 +40,8 @@ async def test_a_client_able_to_answer_has_an_exclusive_session_during_a_call(
     async with gateway_to(bare, every="handshake") as client:
         who = [await caller(client, "2025-11-25") for _ in range(3)]
         async with (
-            who[0].sent("tools/call", ASKING) as first,
-            who[1].sent("tools/call", ASKING) as second,
+            who[0].send_request("tools/call", ASKING) as first,
+            who[1].send_request("tools/call", ASKING) as second,
         ):
             asked = [await first.next(), await second.next()]
             assert len(pool(client)) == 3  # and the one that all share
@@ -99,7 +99,7 @@ async def test_a_running_call_ends_unchanged_when_the_settings_change(
 ) -> None:
     async with gateway_to(bare, every="handshake") as client:
         who = await caller(client, "2025-11-25")
-        async with who.sent("tools/call", ASKING) as stream:
+        async with who.send_request("tools/call", ASKING) as stream:
             asked = await stream.next()
             settings = client.gateway.settings
             changed = replace(settings, upstream=replace(settings.upstream, timeout_s=20))
@@ -114,7 +114,7 @@ async def test_a_session_whose_call_was_cut_off_is_not_used_again(bare: Settings
         who = await caller(client, "2025-11-25")
         await who.result("tools/call", SAY)
         [alone] = [kept.link for kept in pool(client)._sessions if kept.key.exclusive_to]
-        async with who.sent("tools/call", ASKING) as stream:
+        async with who.send_request("tools/call", ASKING) as stream:
             asked = await stream.next()
             assert who.session is not None
             params = {"requestId": 101, "reason": "enough"}

@@ -12,7 +12,7 @@ from mcp.client.client import Client as McpClient
 from config.settings import Settings
 from tests.fixtures_gateway import with_mcp
 from tests.gateway.federation.servers import Fleet, fleet
-from tests.servers.named import SHARED, TEMPLATE, named
+from tests.servers.named import SHARED, TEMPLATE, named_app
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ WRAPPED = f"toolgate://two/{SHARED}"
 @asynccontextmanager
 async def two(settings: Settings, mode: str, **options: Any) -> AsyncIterator[tuple[Fleet, Any]]:
     """Servers "one" and "two" behind a gateway, and a client in front of it."""
-    servers = {name: named(name) for name in ("one", "two")}
+    servers = {name: named_app(name) for name in ("one", "two")}
     async with fleet(settings, servers, **options) as behind:
         with anyio.fail_after(30):
             async with McpClient(behind.client.url + "/mcp", mode=mode) as mcp:
@@ -58,7 +58,7 @@ async def templates(mcp: Any) -> list[str]:
     return await everything_of(mcp, "list_resource_templates", "resource_templates", "uri_template")
 
 
-async def said(mcp: Any, tool: str) -> str:
+async def call_for_text(mcp: Any, tool: str) -> str:
     result = await mcp.call_tool(tool, {})
     assert not result.is_error, result
     return str(result.content[0].text)
@@ -77,7 +77,7 @@ async def test_the_first_server_keeps_its_names_and_later_servers_are_prefixed(
             "link", "only_one", "only_two", "two_link", "two_whoami", "whoami",
         ]  # fmt: skip
         for tool, name in (("whoami", "one"), ("two_whoami", "two"), ("only_two", "two")):
-            assert await said(mcp, tool) == name
+            assert await call_for_text(mcp, tool) == name
         assert sorted(await prompts(mcp)) == ["hello", "only_one", "only_two", "two_hello"]
         for prompt, name in (("hello", "one"), ("two_hello", "two")):
             given = await mcp.get_prompt(prompt, {"who": "Ada"})
@@ -96,8 +96,8 @@ async def test_prefixes_mark_every_object_with_its_server(bare: Settings, mode: 
         assert sorted(await tools(mcp)) == [
             "one_link", "one_only_one", "one_whoami", "two_link", "two_only_two", "two_whoami",
         ]  # fmt: skip
-        assert await said(mcp, "one_whoami") == "one"
-        assert await said(mcp, "two_only_two") == "two"
+        assert await call_for_text(mcp, "one_whoami") == "one"
+        assert await call_for_text(mcp, "two_only_two") == "two"
         assert sorted(await prompts(mcp)) == [
             "one_hello", "one_only_one", "two_hello", "two_only_two",
         ]  # fmt: skip
@@ -114,7 +114,7 @@ async def test_prefixes_mark_every_object_with_its_server(bare: Settings, mode: 
 async def test_names_without_prefixes_belong_to_the_first_server(bare: Settings, mode: str) -> None:
     async with two(bare, mode, prefix="never") as (_, mcp):
         assert sorted(await tools(mcp)) == ["link", "only_one", "only_two", "whoami"]
-        assert await said(mcp, "whoami") == "one"
+        assert await call_for_text(mcp, "whoami") == "one"
         assert sorted(await prompts(mcp)) == ["hello", "only_one", "only_two"]
         assert sorted(await resources(mcp)) == ["note://of-one", "note://of-two", SHARED]
         assert await templates(mcp) == [TEMPLATE]
@@ -170,7 +170,7 @@ async def test_an_unreachable_server_does_not_affect_other_servers(
         before = [await listed(mcp) for listed in lists]
         await behind.kill("two")
         assert [await listed(mcp) for listed in lists] == before
-        assert await said(mcp, "whoami") == "one"
+        assert await call_for_text(mcp, "whoami") == "one"
         for attempt in (
             mcp.call_tool("two_whoami", {}),
             mcp.get_prompt("two_hello", {"who": "Ada"}),
@@ -190,4 +190,4 @@ async def test_fail_closed_refuses_incomplete_lists(bare: Settings, mode: str) -
         with pytest.raises(MCPError) as failed:
             await mcp.list_tools(**({} if mode == "legacy" else {"cache_mode": "bypass"}))
         assert failed.value.error.message == "The list may be incomplete: two cannot be reached"
-        assert await said(mcp, "whoami") == "one"
+        assert await call_for_text(mcp, "whoami") == "one"

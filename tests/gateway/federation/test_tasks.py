@@ -10,7 +10,7 @@ from tests.gateway.federation.tasks import (
     LEGACY,
     OVER,
     RELATED,
-    begun,
+    begin_task,
     calling,
     refusal,
     result,
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_task_begun_by_a_server_has_its_result_in_place(both: Client) -> None:
     who = await caller(both, MODERN, KNOWS)
-    task = await begun(who, "slow_compute", seconds=0, label="a sum")
+    task = await begin_task(who, "slow_compute", seconds=0, label="a sum")
     done = await until(who, task, *OVER)
     assert done["status"] == "completed"
     assert done["resultType"] == "complete"
@@ -32,7 +32,7 @@ async def test_a_task_begun_by_a_server_has_its_result_in_place(both: Client) ->
 
 async def test_a_client_asks_for_a_task_and_fetches_its_result(both: Client) -> None:
     who = await caller(both, LEGACY)
-    task = await begun(who, "slow_compute", seconds=0.2, label="a sum")
+    task = await begin_task(who, "slow_compute", seconds=0.2, label="a sum")
     said = await result(who, "tasks/result", {"taskId": task})
     assert said["content"] == [{"type": "text", "text": "Computed a sum."}]
     assert said["_meta"][RELATED] == {"taskId": task}
@@ -46,7 +46,7 @@ async def test_a_client_asks_for_a_task_and_fetches_its_result(both: Client) -> 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_a_task_can_be_cancelled(both: Client, revision: str) -> None:
     who = await caller(both, revision, KNOWS)
-    task = await begun(who, "slow_compute", seconds=60)
+    task = await begin_task(who, "slow_compute", seconds=60)
     said = await result(who, "tasks/cancel", {"taskId": task})
     assert said.get("taskId") == (task if revision == LEGACY else None)
     assert (await until(who, task, *OVER))["status"] == "cancelled"
@@ -54,7 +54,7 @@ async def test_a_task_can_be_cancelled(both: Client, revision: str) -> None:
 
 async def test_a_stateless_client_answers_a_task_by_an_update(both: Client) -> None:
     who = await caller(both, MODERN, KNOWS)
-    task = await begun(who, "multi_input")
+    task = await begin_task(who, "multi_input")
     asked = (await until(who, task, "input_required"))["inputRequests"]
     assert {key: one["method"] for key, one in asked.items()} == {
         "name": "elicitation/create",
@@ -70,9 +70,9 @@ async def test_a_stateless_client_answers_a_task_by_an_update(both: Client) -> N
 
 async def test_a_session_is_asked_while_waiting_for_the_result(both: Client) -> None:
     who = await caller(both, LEGACY)
-    task = await begun(who, "confirm_delete", filename="a.txt")
+    task = await begin_task(who, "confirm_delete", filename="a.txt")
     await until(who, task, "input_required")
-    async with who.sent("tasks/result", {"taskId": task}) as stream:
+    async with who.send_request("tasks/result", {"taskId": task}) as stream:
         told = (await stream.next())["params"]
         assert (told["data"], told["_meta"][RELATED]) == ("input_required", {"taskId": task})
         asked = await stream.next()
@@ -98,16 +98,16 @@ async def test_a_call_may_ask_first_and_then_become_a_task(both: Client) -> None
 
 async def test_a_task_ends_with_the_outcome_of_its_server(both: Client) -> None:
     stateless, session = await caller(both, MODERN, KNOWS), await caller(both, LEGACY)
-    failed = await until(stateless, await begun(stateless, "protocol_error_job"), *OVER)
+    failed = await until(stateless, await begin_task(stateless, "protocol_error_job"), *OVER)
     error = {"code": -32603, "message": "This job intentionally breaks", "data": {"step": 1}}
     assert (failed["status"], failed["error"]) == ("failed", error)
     answer = await session.result(
-        "tasks/result", {"taskId": await begun(session, "protocol_error_job")}
+        "tasks/result", {"taskId": await begin_task(session, "protocol_error_job")}
     )
     assert answer["error"]["code"] == error["code"]
     assert answer["error"]["message"] == error["message"]
     assert answer["error"]["data"]["step"] == 1
-    ended = await until(stateless, await begun(stateless, "failing_job"), *OVER)
+    ended = await until(stateless, await begin_task(stateless, "failing_job"), *OVER)
     assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
 
 
@@ -121,7 +121,7 @@ async def test_resources_in_task_results_have_addresses_of_the_gateway(
         named = [tool["name"] for tool in tools if tool["name"].endswith("linking_job")]
         uris = set()
         for name in named:
-            task = await begun(who, name)
+            task = await begin_task(who, name)
             done = await until(who, task, *OVER)
             if revision == LEGACY:
                 done = {"result": await result(who, "tasks/result", {"taskId": task})}

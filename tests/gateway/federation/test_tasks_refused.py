@@ -17,7 +17,7 @@ from tests.gateway.federation.tasks import (
     EXTENSION,
     KNOWS,
     LEGACY,
-    begun,
+    begin_task,
     calling,
     refusal,
     result,
@@ -38,15 +38,15 @@ async def test_an_id_of_nowhere_is_refused(both: Client, revision: str) -> None:
     who = await caller(both, revision, KNOWS)
     for method in ("tasks/get", "tasks/cancel"):
         assert await refusal(who, method, {"taskId": "nowhere"}) == UNKNOWN
-    task = await begun(who, "slow_compute", seconds=0)
+    task = await begin_task(who, "slow_compute", seconds=0)
     assert await refusal(who, "tasks/get", {"taskId": task + "A"}) == UNKNOWN
 
 
 async def test_neither_form_is_known_to_clients_of_the_other(both: Client) -> None:
     stateless, session = await caller(both, MODERN, KNOWS), await caller(both, LEGACY)
     one, other = (
-        await begun(stateless, "slow_compute", seconds=0),
-        await begun(session, "slow_compute", seconds=0),
+        await begin_task(stateless, "slow_compute", seconds=0),
+        await begin_task(session, "slow_compute", seconds=0),
     )
     assert await refusal(session, "tasks/get", {"taskId": one}) == UNKNOWN
     assert await refusal(stateless, "tasks/get", {"taskId": other}) == UNKNOWN
@@ -68,13 +68,13 @@ async def test_nobody_else_gets_at_a_task(bare: Settings, tmp_path: Path, revisi
     ):
         ada = await caller(replace(client, http=hers), revision, KNOWS)
         bob = await caller(replace(client, http=his), revision, KNOWS)
-        task = await begun(ada, "slow_compute", seconds=60)
+        task = await begin_task(ada, "slow_compute", seconds=60)
         for method in ("tasks/get", "tasks/cancel"):
             assert await refusal(bob, method, {"taskId": task}) == UNKNOWN
         assert (await until(ada, task, "working"))["status"] == "working"
 
 
-async def offered(client: Client, revision: str) -> tuple[bool, bool]:
+async def list_offers(client: Client, revision: str) -> tuple[bool, bool]:
     """Whether tasks of 2025-11-25, and the extension, are offered."""
     who = await caller(client, revision, KNOWS)
     if who.session is not None:
@@ -92,15 +92,15 @@ async def test_each_era_is_offered_tasks_of_its_servers(
     bare: Settings, server: Era, legacy: bool, modern: bool
 ) -> None:
     async with gateway_to(bare, every=server) as client:
-        assert await offered(client, LEGACY) == (legacy, False)
-        assert await offered(client, "2025-06-18") == (False, False)
-        assert await offered(client, MODERN) == (False, modern)
+        assert await list_offers(client, LEGACY) == (legacy, False)
+        assert await list_offers(client, "2025-06-18") == (False, False)
+        assert await list_offers(client, MODERN) == (False, modern)
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_where_no_server_has_tasks_there_are_none(bare: Settings, revision: str) -> None:
     async with fleet(bare, {"every": everything(tasks=False)}) as behind:
-        assert await offered(behind.client, revision) == (False, False)
+        assert await list_offers(behind.client, revision) == (False, False)
         who = await caller(behind.client, revision, KNOWS)
         for method in ("tasks/get", "tasks/cancel", "tasks/result", "tasks/update", "tasks/list"):
             code, _ = await refusal(who, method, {"taskId": "any"})
@@ -174,19 +174,23 @@ async def test_so_does_any_other_tool_where_clients_were_told_of_tasks(
 
 
 async def test_a_task_that_nobody_can_know_is_no_result(bare: Settings) -> None:
-    async def discovered(turn: Turn) -> None:
+    async def answer_discovery(turn: Turn) -> None:
         can = {"tools": {}}
         await turn.result(resultType="complete", supportedVersions=[MODERN], capabilities=can)
 
-    async def listed(turn: Turn) -> None:
+    async def answer_list(turn: Turn) -> None:
         tool = {"name": "eager", "inputSchema": {"type": "object"}}
         await turn.result(resultType="complete", tools=[tool], ttlMs=0, cacheScope="private")
 
-    async def called(turn: Turn) -> None:
+    async def answer_call(turn: Turn) -> None:
         await turn.result(resultType="task", taskId="t-1", status="working")
 
-    plays = {"server/discover": discovered, "tools/list": listed, "tools/call": called}
-    server = Scripted({**plays, "initialize": refused})
+    plays = {
+        "server/discover": answer_discovery,
+        "tools/list": answer_list,
+        "tools/call": answer_call,
+    }
+    server = Scripted({**plays, "initialize": refuse_revision})
     async with fleet(bare, {"eager": (server, nullcontext())}) as behind:
         who = await caller(behind.client, MODERN)
         code, message = await refusal(who, "tools/call", calling("eager"))
@@ -194,5 +198,5 @@ async def test_a_task_that_nobody_can_know_is_no_result(bare: Settings) -> None:
         assert code not in (-32601, -32602)
 
 
-async def refused(turn: Turn) -> None:
+async def refuse_revision(turn: Turn) -> None:
     await turn.error(-32022, "Unsupported protocol version", 400)

@@ -72,7 +72,7 @@ def in_every_cell(test: Test) -> Any:
 async def test_progress_comes_under_the_clients_own_token(who: Caller, revision: str) -> None:
     for token in ("mine", 7):
         named = {"name": "test_tool_with_progress"}
-        async with who.sent("tools/call", named, {"progressToken": token}) as stream:
+        async with who.send_request("tools/call", named, {"progressToken": token}) as stream:
             *told, answer = await stream.all()
         said = [one["params"] for one in told if one["method"] == "notifications/progress"]
         assert [(one["progressToken"], one["progress"]) for one in said] == [
@@ -85,7 +85,7 @@ async def test_progress_comes_under_the_clients_own_token(who: Caller, revision:
 
 @in_every_cell
 async def test_without_a_token_nothing_is_told(who: Caller, revision: str) -> None:
-    async with who.sent("tools/call", {"name": "test_tool_with_progress"}) as stream:
+    async with who.send_request("tools/call", {"name": "test_tool_with_progress"}) as stream:
         assert len(await stream.all()) == 1
 
 
@@ -94,7 +94,7 @@ async def test_log_messages_are_sent_to_requesting_clients(who: Caller, revision
     wanted = {"io.modelcontextprotocol/logLevel": "info"} if revision == MODERN else {}
     if who.session is not None:
         await who.session.call("logging/setLevel", {"level": "info"})
-    async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+    async with who.send_request("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
         *told, answer = await stream.all()
     assert [one["method"] for one in told] == ["notifications/message"] * 3
     assert answer["result"]["content"][0]["text"] == "Messages were logged."
@@ -105,7 +105,7 @@ async def test_log_messages_below_the_level_are_kept_back(who: Caller, revision:
     wanted = {"io.modelcontextprotocol/logLevel": "error"} if revision == MODERN else {}
     if who.session is not None:
         await who.session.call("logging/setLevel", {"level": "error"})
-    async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+    async with who.send_request("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
         assert len(await stream.all()) == 1
 
 
@@ -137,7 +137,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(who: Caller, revision
 
 
 async def _ends_without_an_answer(who: Caller) -> None:
-    async with who.sent("tools/call", {"name": "test_wait"}) as stream:
+    async with who.send_request("tools/call", {"name": "test_wait"}) as stream:
         assert stream.status == 202 or await stream.all() == []
 
 
@@ -155,7 +155,7 @@ async def test_a_session_is_asked_while_its_call_runs(
 ) -> None:
     async with gateway_to(bare, every=server) as client:
         who = await caller(client, revision)
-        async with who.sent("tools/call", ASKING) as stream:
+        async with who.send_request("tools/call", ASKING) as stream:
             asked = await stream.next()
             assert asked["method"] == "elicitation/create"
             assert asked["params"]["message"] == "Who are you?"
@@ -170,7 +170,7 @@ async def test_a_session_is_asked_in_every_round_of_a_call(bare: Settings, serve
     async with gateway_to(bare, every=server) as client:
         who = await caller(client, "2025-11-25")
         name = {"name": "test_input_required_result_multi_round"}
-        async with who.sent("tools/call", name) as stream:
+        async with who.send_request("tools/call", name) as stream:
             for _ in range(2):
                 asked = await stream.next()
                 [field] = asked["params"]["requestedSchema"]["required"]
@@ -198,7 +198,7 @@ async def test_questions_of_several_servers_name_their_server(
 ) -> None:
     async with gateway_to(bare, every=server, other="both") as client:
         who = await caller(client, revision)
-        async with who.sent("tools/call", ASKING) as stream:
+        async with who.send_request("tools/call", ASKING) as stream:
             said = await stream.next()
         asked = said if "method" in said else next(iter(said["result"]["inputRequests"].values()))
         assert asked["params"]["message"] == "every: Who are you?"

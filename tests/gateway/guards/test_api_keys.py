@@ -25,7 +25,7 @@ OTHER = "00000000-0000-0000-0000-000000000002"
 KEYS: Auth = replace(load(None, {}).auth, mode="keys")
 
 
-async def identified(authenticator: Authenticator, *headers: tuple[str, str]) -> Identity:
+async def identify_caller(authenticator: Authenticator, *headers: tuple[str, str]) -> Identity:
     return await authenticator.identify(http(headers=headers))
 
 
@@ -33,7 +33,7 @@ def bearer(text: str) -> tuple[str, str]:
     return "Authorization", f"Bearer {text}"
 
 
-def said(identity: Identity) -> tuple[str, str] | None:
+def refusal_of(identity: Identity) -> tuple[str, str] | None:
     """Code and text of the refusal."""
     if identity.refusal is None:
         return None
@@ -47,10 +47,12 @@ async def test_a_key_has_its_scopes_roles_and_tenant(database: Database) -> None
     )
     authenticator = Authenticator(KEYS, HOST)
     assert authenticator.keys is not None
-    assert said(await identified(authenticator, bearer(text))) is not None  # nothing was read yet
+    assert (
+        refusal_of(await identify_caller(authenticator, bearer(text))) is not None
+    )  # nothing was read yet
     await authenticator.keys.load(database.pool)
     for headers in [(bearer(text),), (("X-API-Key", text),), (("X-API-Key", f" {text} "),)]:
-        identity = await identified(authenticator, *headers)
+        identity = await identify_caller(authenticator, *headers)
         assert (identity.refusal, identity.verified) == (None, True)
         who = identity.principal
         assert (who.id, who.tenant, who.mark) == ("key:deploy", OTHER, f"key:{key.id}")
@@ -66,7 +68,7 @@ async def test_a_key_has_its_scopes_roles_and_tenant(database: Database) -> None
     await ApiKeys(database.pool, OTHER).revoke(key.id)
     await authenticator.keys.load(database.pool)
     assert not still()
-    assert said(await identified(authenticator, bearer(text))) is not None
+    assert refusal_of(await identify_caller(authenticator, bearer(text))) is not None
 
 
 async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> None:
@@ -80,7 +82,7 @@ async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> No
     authenticator = Authenticator(KEYS, HOST, lambda: now[0])
     assert authenticator.keys is not None
     await authenticator.keys.load(database.pool)
-    still = (await identified(authenticator, bearer(ending))).still
+    still = (await identify_caller(authenticator, bearer(ending))).still
     assert still is not None
     assert still()
     now[0] += 3600
@@ -101,10 +103,10 @@ async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> No
         f"xyz_{id_}_{secret}",
         f"tgk_{id_}_\xe9\xff",
     ]
-    refused = [await identified(authenticator, bearer(text)) for text in wrong]
-    refused += [await identified(authenticator, ("X-API-Key", text)) for text in wrong]
+    refused = [await identify_caller(authenticator, bearer(text)) for text in wrong]
+    refused += [await identify_caller(authenticator, ("X-API-Key", text)) for text in wrong]
     refused += [
-        await identified(authenticator, *headers)
+        await identify_caller(authenticator, *headers)
         for headers in (
             (bearer(good), ("X-API-Key", good)),
             (("X-API-Key", good), ("X-API-Key", good)),
@@ -112,10 +114,10 @@ async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> No
             (("Authorization", "Basic YTpi"), ("X-API-Key", good)),
         )
     ]
-    (only,) = {said(identity) for identity in refused}
+    (only,) = {refusal_of(identity) for identity in refused}
     assert only is not None
     assert only[0] == "ERR10000"
-    assert said(await identified(authenticator, bearer(good))) is None
+    assert refusal_of(await identify_caller(authenticator, bearer(good))) is None
 
 
 async def test_keys_can_be_switched_off_and_exclude_tokens(
@@ -125,16 +127,16 @@ async def test_keys_can_be_switched_off_and_exclude_tokens(
     both = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
     assert both.keys is not None
     await both.keys.load(database.pool)
-    assert said(await identified(both, bearer(text))) is None
-    assert said(await identified(both, bearer(ES.token()))) is None
+    assert refusal_of(await identify_caller(both, bearer(text))) is None
+    assert refusal_of(await identify_caller(both, bearer(ES.token()))) is None
     off = Authenticator(by_key(tmp_path, ES.pem, api_keys=False), HOST, lambda: NOW)
     assert off.keys is None
     for headers, code in [((bearer(text),), "ERR10000"), ((("X-API-Key", text),), "ERR10002")]:
-        refusal = said(await identified(off, *headers))
+        refusal = refusal_of(await identify_caller(off, *headers))
         assert refusal is not None
         assert refusal[0] == code
     alone = Authenticator(KEYS, HOST)
-    refusal = said(await identified(alone, bearer(ES.token())))
+    refusal = refusal_of(await identify_caller(alone, bearer(ES.token())))
     assert refusal is not None
     assert refusal[0] == "ERR10000"
 
@@ -159,7 +161,9 @@ async def test_revoked_credentials_are_refused_even_if_cached(tmp_path: Path) ->
             "nobody": {"jti": ["abc"]},
         }.items()
     }
-    still = {name: (await identified(authenticator, token)).still for name, token in tokens.items()}
+    still = {
+        name: (await identify_caller(authenticator, token)).still for name, token in tokens.items()
+    }
     lost = {"stolen", "old", "now", "undated", "odd"}
     subjects = {(HOST, "bob"): float(NOW), (OTHER, "ada"): NOW + 99.0}
     revoked = RevocationCache(frozenset({(HOST, "abc"), (OTHER, "def")}), subjects)
@@ -167,31 +171,31 @@ async def test_revoked_credentials_are_refused_even_if_cached(tmp_path: Path) ->
     for judge in (authenticator, fresh):
         judge._tokens.revoke(revoked)
         for name, token in tokens.items():
-            refusal = said(await identified(judge, token))
+            refusal = refusal_of(await identify_caller(judge, token))
             assert (refusal is not None) == (name in lost), name
             check = still[name]
             assert check is not None
             assert check() == (name not in lost), name
     authenticator._tokens.revoke(RevocationCache())
     for token in tokens.values():
-        assert said(await identified(authenticator, token)) is None
+        assert refusal_of(await identify_caller(authenticator, token)) is None
 
 
 async def test_a_revocation_in_the_registry_is_read(database: Database, tmp_path: Path) -> None:
     authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
     token = bearer(ES.token(jti="abc"))
-    assert said(await identified(authenticator, token)) is None
+    assert refusal_of(await identify_caller(authenticator, token)) is None
     until = datetime.now(UTC) + timedelta(hours=1)
     store = Revocations(database.pool, HOST)
     await store.add(Revocation("abc", None, issued_before=None, expires=until))
     await authenticator.load_revocations(database.pool)
-    assert said(await identified(authenticator, token)) is not None
+    assert refusal_of(await identify_caller(authenticator, token)) is not None
 
 
 async def test_scope_tokens_are_revoked_too(tmp_path: Path) -> None:
     authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
     beside = ("X-Scope-Token", ES.token(jti="abc", scope="x"))
-    assert (await identified(authenticator, bearer(ES.token()), beside)).scope_token == {"x"}
+    assert (await identify_caller(authenticator, bearer(ES.token()), beside)).scope_token == {"x"}
     authenticator._tokens.revoke(RevocationCache(frozenset({(HOST, "abc")})))
-    found = (await identified(authenticator, bearer(ES.token()), beside)).scope_token
+    found = (await identify_caller(authenticator, bearer(ES.token()), beside)).scope_token
     assert isinstance(found, StatusFault)

@@ -14,7 +14,7 @@ from config.load import load
 from gateway.guards.authorization_server import AuthorizationServer, NoMetadata
 from schemas.issuers import well_known
 from tests.fixtures_servers import Serve
-from tests.servers.rest import arrived, respond
+from tests.servers.rest import read_seen, respond
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ class Metadata:
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await arrived(scope, receive)
+        await read_seen(scope, receive)
         self.asked.append(scope["path"])
         self.came.set()
         await self.released.wait()

@@ -89,7 +89,7 @@ class Client:
                 body = (await self._reader.readexactly(size + 7))[:size]
             return int(lines[0].split()[1]), headers, body
 
-    async def ended(self):
+    async def wait_for_end(self):
         with anyio.fail_after(DEADLINE_S):
             try:
                 return await self._reader.read() == b""
@@ -159,7 +159,7 @@ async def test_headers_have_to_arrive_in_time(sent):
         assert (status, headers["connection"]) == (408, "close")
         error = msgspec.json.decode(body)["error"]
         assert error["message"].endswith("within 0.3 s (limits.header_timeout_s)")
-        assert await client.ended()
+        assert await client.wait_for_end()
         assert (served.refused, served.app.seen) == (["header_timeout_s"], [])
 
 
@@ -297,7 +297,7 @@ async def test_pipelined_requests_beyond_the_limit_end_the_connection():
         client = await served.connect()
         with suppress(ConnectionError):
             await client.send(request() * 1000)
-        assert await client.ended()
+        assert await client.wait_for_end()
         assert len(cycles()) - before <= 11
         assert (served.refused, len(served.app.seen)) == (["pipelined"], 1)
 
@@ -349,7 +349,7 @@ async def test_there_are_so_many_connections_but_for_probes():
         status, headers, body = await late.answer()
         assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
         assert b"Too many connections" in body
-        assert await late.ended()
+        assert await late.wait_for_end()
         assert served.refused == ["connections"]
 
 
@@ -360,7 +360,7 @@ async def test_spare_connections_for_refusals_are_limited():
         late = await served.connect()
         status, headers, _ = await late.answer()
         assert (status, headers["retry-after"]) == (503, "1")
-        assert await late.ended()
+        assert await late.wait_for_end()
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ async def test_a_client_that_ends_its_side_after_its_request_has_left():
         client = await served.connect()
         await client.send(request(body=b"12345"))
         client._writer.write_eof()
-        assert await client.ended()
+        assert await client.wait_for_end()
         served.app.release.set()
         again = await served.connect()
         await again.send(request(body=b"12345"))
@@ -455,5 +455,5 @@ async def test_a_client_hanging_up_midway_leaves_no_bytes_behind():
             client = await served.connect()
             await client.send(request(body=b"x" * 9000)[:3000])
             client._writer.write_eof()
-            assert await client.ended()
+            assert await client.wait_for_end()
         assert served.refused == []

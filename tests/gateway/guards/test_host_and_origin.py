@@ -148,7 +148,7 @@ async def test_the_life_of_the_server_is_no_request():
     assert await reaches_application({"type": "lifespan"})
 
 
-async def refused(*hosts, path="/mcp", version="1.1"):
+async def refusal_of(*hosts, path="/mcp", version="1.1"):
     """The status and text of a refusal of a request with these Host headers; None for none."""
 
     async def app(scope, receive, send):
@@ -162,16 +162,16 @@ async def refused(*hosts, path="/mcp", version="1.1"):
 
 @pytest.mark.parametrize("path", ["/mcp", "/rpc", "/health", "/ready", "/metrics", "/"])
 async def test_a_request_of_http_1_1_has_one_host(path):
-    assert await refused(path=path) == (400, "A request of HTTP/1.1 needs a Host header")
+    assert await refusal_of(path=path) == (400, "A request of HTTP/1.1 needs a Host header")
     several = (400, "A request has one Host header, not several")
-    assert await refused("localhost", "localhost", path=path) == several
-    assert await refused("localhost", path=path) is None
+    assert await refusal_of("localhost", "localhost", path=path) == several
+    assert await refusal_of("localhost", path=path) is None
 
 
 async def test_a_client_of_http_1_0_may_have_no_host():
-    assert await refused(version="1.0") is None
-    assert (await refused("evil.example.com", version="1.0"))[0] == 403
+    assert await refusal_of(version="1.0") is None
+    assert (await refusal_of("evil.example.com", version="1.0"))[0] == 403
 
 
 async def test_probes_come_by_any_host():
-    assert await refused("10.0.0.7:8765", path="/ready") is None
+    assert await refusal_of("10.0.0.7:8765", path="/ready") is None

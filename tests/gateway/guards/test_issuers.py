@@ -47,7 +47,7 @@ def make(tmp_path: Path) -> Make:
     return make
 
 
-async def identified(
+async def identify_token(
     authenticator: Authenticator, token: str, *scope_token: str, path: str = "/mcp"
 ) -> Identity:
     headers = [("Authorization", f"Bearer {token}")]
@@ -56,7 +56,7 @@ async def identified(
 
 
 async def code(authenticator: Authenticator, token: str, path: str = "/mcp") -> str | None:
-    identity = await identified(authenticator, token, path=path)
+    identity = await identify_token(authenticator, token, path=path)
     if identity.refusal is None:
         return None
     assert isinstance(identity.refusal, StatusFault)
@@ -87,13 +87,13 @@ async def test_no_key_of_one_issuer_is_good_for_the_tokens_of_another(make: Make
 async def test_the_same_subject_of_another_issuer_is_somebody_else(make: Make) -> None:
     both = make({})
     ada, other = OURS.token(iss=A), THEIRS.token(iss=B)
-    assert (await identified(both, ada)).principal.id == "ada"
-    assert (await identified(both, other)).principal.id == "partner:ada"
+    assert (await identify_token(both, ada)).principal.id == "ada"
+    assert (await identify_token(both, other)).principal.id == "partner:ada"
     for name in ("partner:ada", "key:deploy"):  # nobody can call themselves by another's prefix
         assert await code(both, OURS.token(iss=A, sub=name)) == INVALID
     for name in ("partner", "user:partner:ada", "key"):
-        assert (await identified(both, OURS.token(iss=A, sub=name))).principal.id == name
-    odd = await identified(both, THEIRS.token(iss=B, sub="key:deploy"))
+        assert (await identify_token(both, OURS.token(iss=A, sub=name))).principal.id == name
+    odd = await identify_token(both, THEIRS.token(iss=B, sub="key:deploy"))
     assert odd.principal.id == "partner:key:deploy"
     assert await code(both, THEIRS.token(iss=B, sub="a" * 248)) == INVALID  # 256 with the prefix
 
@@ -102,13 +102,13 @@ async def test_settings_left_out_by_an_issuer_are_inherited(make: Make) -> None:
     changes = {"audience": "toolgate", "required_claims": ("team",), "roles_claim": "groups"}
     both = make({}, **changes)
     good = {"iss": B, "aud": "toolgate", "team": "blue", "groups": "a b"}
-    assert (await identified(both, THEIRS.token(**good))).principal.roles == {"a", "b"}
+    assert (await identify_token(both, THEIRS.token(**good))).principal.roles == {"a", "b"}
     assert await code(both, THEIRS.token(**good | {"aud": "other"})) == INVALID
     assert await code(both, THEIRS.token(**good | {"team": None})) == INVALID
     own = {"audience": "theirs", "required_claims": ("x.y",), "roles_claim": "realm.roles"}
     both = make(own, **changes)
     good = {"iss": B, "aud": "theirs", "x": {"y": 1}, "realm": {"roles": ["c", 5]}}
-    assert (await identified(both, THEIRS.token(**good))).principal.roles == {"c"}
+    assert (await identify_token(both, THEIRS.token(**good))).principal.roles == {"c"}
     assert await code(both, THEIRS.token(**good | {"aud": "toolgate"})) == INVALID
     assert await code(both, THEIRS.token(**good | {"x": {}})) == INVALID
     with pytest.raises(ToolgateError, match=r"auth\.issuers\.partner\.key_file: .* ES256"):
@@ -127,14 +127,14 @@ async def test_settings_left_out_by_an_issuer_are_inherited(make: Make) -> None:
     ],
 )
 async def test_roles_in_every_form(make: Make, claims: dict[str, Any], roles: set[str]) -> None:
-    assert (await identified(make(), OURS.token(iss=A, **claims))).principal.roles == roles
+    assert (await identify_token(make(), OURS.token(iss=A, **claims))).principal.roles == roles
 
 
 async def test_a_claim_whose_name_is_the_whole_path_goes_first(make: Make) -> None:
     claims = {"https://x.example/roles": ["a"], "a.b": ["b"], "a": {"b": ["c"]}}
     token = OURS.token(iss=A, **claims)
     for path, found in [("https://x.example/roles", "a"), ("a.b", "b")]:
-        assert (await identified(make(roles_claim=path), token)).principal.roles == {found}
+        assert (await identify_token(make(roles_claim=path), token)).principal.roles == {found}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_the_tenant_comes_from_the_token(
     make: Make, tenants: dict[str, str], org: Any, expected: str | None
 ) -> None:
     authenticator = make(tenant_claim="org", tenants=tenants)
-    identity = await identified(authenticator, OURS.token(iss=A, org=org))
+    identity = await identify_token(authenticator, OURS.token(iss=A, org=org))
     assert (identity.principal.tenant if identity.verified else None) == expected
 
 
@@ -169,14 +169,14 @@ async def test_an_issuer_has_tenants_of_its_own(make: Make) -> None:
         ({"tenant_claim": "group", "tenants": {"u": UMBRELLA}}, UMBRELLA),
     ]:
         authenticator = make(partner, tenant_claim="org")
-        assert (await identified(authenticator, token)).principal.tenant == expected
+        assert (await identify_token(authenticator, token)).principal.tenant == expected
 
 
 async def test_a_scope_token_of_another_tenant_opens_nothing(make: Make) -> None:
     authenticator = make(tenant_claim="org")
     ours, theirs = (OURS.token(iss=A, org=org, scope="x") for org in (ACME, UMBRELLA))
-    assert (await identified(authenticator, ours, ours)).scope_token == {"x"}
-    found = (await identified(authenticator, ours, theirs)).scope_token
+    assert (await identify_token(authenticator, ours, ours)).scope_token == {"x"}
+    found = (await identify_token(authenticator, ours, theirs)).scope_token
     assert isinstance(found, StatusFault)
     assert found.as_status.code == "ERR10003"
 
@@ -206,10 +206,10 @@ async def test_a_token_is_for_this_server(make: Make, audience: Any, expected: s
 
 
 async def test_a_token_for_one_endpoint_opens_no_other(make: Make) -> None:
-    def bound(path: str) -> frozenset[str]:
+    def bound_audiences(path: str) -> frozenset[str]:
         return frozenset({f"https://gw.example{path}"})
 
-    authenticator = make(bind_audience="endpoint", bound=bound)
+    authenticator = make(bind_audience="endpoint", bound=bound_audiences)
     token = OURS.token(iss=A, aud="https://gw.example/mcp/pets/")
     for _ in range(2):  # a token that is remembered is looked at again
         assert await code(authenticator, token, "/mcp/pets") is None
@@ -230,7 +230,7 @@ def development_auth(tmp_path: Path, **changes: Any) -> Auth:
 async def test_the_secret_of_development_signs_for_nobody_else(tmp_path: Path) -> None:
     authenticator = Authenticator(development_auth(tmp_path), TENANT, lambda: NOW)
     secret = Signer("HS256", SECRET)
-    good = await identified(authenticator, secret.token(iss=DEVELOPMENT_ISSUER))
+    good = await identify_token(authenticator, secret.token(iss=DEVELOPMENT_ISSUER))
     assert good.principal.id == "ada"
     assert await code(authenticator, OURS.token(iss=A)) is None
     for token in (
@@ -252,7 +252,7 @@ async def test_the_secret_of_development_signs_for_nobody_else(tmp_path: Path) -
 
 async def test_files_are_read_again_all_or_none(make: Make, tmp_path: Path) -> None:
     authenticator, before = make({}), OURS.token(iss=A)
-    stream = (await identified(authenticator, before)).still
+    stream = (await identify_token(authenticator, before)).still
     assert stream is not None
     assert stream()
     new = signer("ES256", "new")
@@ -267,7 +267,7 @@ async def test_files_are_read_again_all_or_none(make: Make, tmp_path: Path) -> N
     assert not stream()
     assert await code(authenticator, new.token(iss=A)) is None
     theirs = THEIRS.token(iss=B)
-    kept = (await identified(authenticator, theirs)).still
+    kept = (await identify_token(authenticator, theirs)).still
     assert kept is not None
     authenticator.reload()
     assert kept()

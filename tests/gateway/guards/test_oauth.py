@@ -155,7 +155,7 @@ def test_only_scopes_of_the_resource_are_asked_for(scopes: list[str], told: str)
 ADA = Identity(Principal("ada", "t", frozenset({"a", "b"})), verified=True)
 
 
-async def known(identity: Identity, *required: str) -> Identity:
+async def demand_identity(identity: Identity, *required: str) -> Identity:
     async def identify(_scope: Any) -> Identity:
         return identity
 
@@ -164,11 +164,11 @@ async def known(identity: Identity, *required: str) -> Identity:
 
 @pytest.mark.parametrize("required", [(), ("a",), ("a", "b")])
 async def test_a_caller_with_all_scopes_is_admitted(required: tuple[str, ...]) -> None:
-    assert await known(ADA, *required) is ADA
+    assert await demand_identity(ADA, *required) is ADA
 
 
 async def test_a_caller_without_a_scope_is_told_the_required_scopes() -> None:
-    found = await known(ADA, "a", "c")
+    found = await demand_identity(ADA, "a", "c")
     assert found.principal is ADA.principal
     assert isinstance(found.refusal, ScopeMismatch)
     assert found.refusal.as_status.code == "ERR10005"
@@ -178,9 +178,9 @@ async def test_a_caller_without_a_scope_is_told_the_required_scopes() -> None:
 @pytest.mark.parametrize("fault", [StatusFault(MISSING_AUTH_TOKEN), Unavailable("x")])
 async def test_an_earlier_refusal_comes_before_missing_scopes(fault: Fault) -> None:
     refused = replace(ADA, refusal=fault)
-    assert (await known(refused, "c")).refusal is fault
+    assert (await demand_identity(refused, "c")).refusal is fault
 
 
 async def test_scopes_are_not_required_without_authentication() -> None:
     anonymous = Identity(Principal("anonymous", "t"))
-    assert await known(anonymous, "a") is anonymous
+    assert await demand_identity(anonymous, "a") is anonymous

@@ -157,7 +157,7 @@ async def test_portal_paths_answer_as_light_4j_does(client: Client) -> None:
     assert (status, [one["error"]["code"] for one in answers]) == (200, [403, 403])
 
 
-async def opened(client: Client, revision: str, headers: dict[str, str]) -> dict[str, str]:
+async def open_session(client: Client, revision: str, headers: dict[str, str]) -> dict[str, str]:
     params = {
         "protocolVersion": revision,
         "capabilities": {},
@@ -186,7 +186,7 @@ async def test_the_scope_of_a_tool_is_asked_for_in_one_challenge(stricter: Setti
     )
     async with running(stricter) as client:
         for revision, challenged in (("2025-11-25", True), ("2025-06-18", False)):
-            session = await opened(client, revision, bearer())
+            session = await open_session(client, revision, bearer())
             status, answer, headers = await client.post("/mcp", call, session | bearer())
             assert answer["error"]["data"]["code"] == "ERR10005"
             assert status == (403 if challenged else 200)

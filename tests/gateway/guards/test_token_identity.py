@@ -46,7 +46,7 @@ async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-async def opened(client: Client, name: str) -> dict[str, str]:
+async def open_session(client: Client, name: str) -> dict[str, str]:
     """The headers of a session that `name` has opened."""
     status, answer, headers = await client.post("/mcp", INITIALIZE, bearer(name))
     assert status == 200, answer
@@ -96,7 +96,7 @@ async def test_an_unusable_token_is_refused_with_the_reason(
 
 
 async def test_with_a_token_tools_are_listed_and_called_in_both_eras(client: Client) -> None:
-    session = await opened(client, "ada") | bearer()
+    session = await open_session(client, "ada") | bearer()
     status, answer, _ = await client.post("/mcp", LIST, session)
     assert (status, len(answer["result"]["tools"])) == (200, 5)
     params = {"name": "getPet", "arguments": {"id": 3}}
@@ -113,7 +113,7 @@ async def test_the_caller_s_token_does_not_reach_the_service(client: Client, ser
 
 
 async def test_a_session_is_accessible_only_to_its_owner(client: Client) -> None:
-    session = await opened(client, "ada")
+    session = await open_session(client, "ada")
     status, answer, _ = await client.post("/mcp", LIST, session | bearer("eve"))
     assert (status, answer["error"]["code"]) == (404, -32001)
     for method in ("GET", "DELETE"):
@@ -210,7 +210,7 @@ async def test_nobody_is_shown_the_actions_that_their_token_does_not_open(
     sources = {"b": SourceSettings(python=str(tmp_path / "scoped.py"))}
     auth = by_jwks(tmp_path, [KEY.jwk()])
     async with running(replace(settings, auth=auth, sources=sources)) as client:
-        session = await opened(client, "ada")
+        session = await open_session(client, "ada")
         who = bearer("ada", **claims)
         for headers in (session, {}):
             path = "/mcp" if headers else "/rpc"

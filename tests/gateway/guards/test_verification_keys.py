@@ -41,7 +41,7 @@ def key(ring: KeyRing, **header: Any) -> Any:
     return found.material
 
 
-def refused(auth: Any) -> str:
+def refusal_of(auth: Any) -> str:
     with pytest.raises(ToolgateError) as caught:
         load_keys(auth)
     return str(caught.value)
@@ -102,7 +102,7 @@ def test_a_chain_of_certificates_is_taken_for_its_first(tmp_path: Path) -> None:
 def test_a_key_file_of_no_use_is_refused_with_the_reason(
     tmp_path: Path, pem: bytes, reason: str
 ) -> None:
-    said = refused(by_key(tmp_path, pem))
+    said = refusal_of(by_key(tmp_path, pem))
     assert said.startswith(f"auth.key_file: {tmp_path / 'key.pem'}: {reason}")
     assert said.endswith("; expected a PEM file with one public key, or with a certificate")
 
@@ -110,15 +110,15 @@ def test_a_key_file_of_no_use_is_refused_with_the_reason(
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     auth = by_key(tmp_path, RS.pem)
     missing = str(tmp_path / "none")
-    assert refused(replace(auth, key_file=missing)).startswith(
+    assert refusal_of(replace(auth, key_file=missing)).startswith(
         f"auth.key_file: {missing}: no such file or directory; expected a PEM file"
     )
-    assert refused(replace(auth, key_file="", jwks_file=str(tmp_path))).startswith(
+    assert refusal_of(replace(auth, key_file="", jwks_file=str(tmp_path))).startswith(
         f"auth.jwks_file: {tmp_path}: is a directory; expected a JWKS file"
     )
 
 
-def broken(**members: Any) -> dict[str, Any]:
+def broken_key(**members: Any) -> dict[str, Any]:
     return ES.jwk(**members)
 
 
@@ -141,13 +141,16 @@ def broken(**members: Any) -> dict[str, Any]:
         ([RS.jwk(alg=["RS256"])], "found no usable key (key 1: it is for RS256"),
         ([RS.jwk(alg="HS256")], "found no usable key (key 1: it is for RS256"),
         ([RS.jwk(kid=7)], "found no usable key (key 1: its `kid` is no text"),
-        ([broken(kty="none")], "found no usable key (key 1: its `kty` is none of RSA, EC, OKP"),
-        ([broken(kty=["EC"])], "found no usable key (key 1: its `kty` is none of RSA, EC, OKP"),
-        ([broken(kty="RSA")], "found no usable key (key 1: its members make no public key"),
-        ([broken(x=None)], "found no usable key (key 1: its members make no public key"),
-        ([broken(x=5)], "found no usable key (key 1: its members make no public key"),
-        ([broken(x=ES.jwk()["y"])], "found no usable key (key 1: its members make no public key"),
-        ([broken(crv="P-384")], "found no usable key (key 1: its members make no public key"),
+        ([broken_key(kty="none")], "found no usable key (key 1: its `kty` is none of RSA, EC, OKP"),
+        ([broken_key(kty=["EC"])], "found no usable key (key 1: its `kty` is none of RSA, EC, OKP"),
+        ([broken_key(kty="RSA")], "found no usable key (key 1: its members make no public key"),
+        ([broken_key(x=None)], "found no usable key (key 1: its members make no public key"),
+        ([broken_key(x=5)], "found no usable key (key 1: its members make no public key"),
+        (
+            [broken_key(x=ES.jwk()["y"])],
+            "found no usable key (key 1: its members make no public key",
+        ),
+        ([broken_key(crv="P-384")], "found no usable key (key 1: its members make no public key"),
         ([RS.jwk(n="AQAB")], "found no usable key (key 1: "),
         ([ED.jwk(x="AAAA")], "found no usable key (key 1: its members make no public key"),
     ],
@@ -155,7 +158,7 @@ def broken(**members: Any) -> dict[str, Any]:
 def test_a_jwks_of_no_use_is_refused_with_the_reason(
     tmp_path: Path, keys: Any, reason: str
 ) -> None:
-    said = refused(by_jwks(tmp_path, keys))
+    said = refusal_of(by_jwks(tmp_path, keys))
     assert said.startswith(f"auth.jwks_file: {tmp_path / 'jwks.json'}: {reason}")
     assert "expected a JWKS file" in said
 
@@ -176,7 +179,7 @@ def test_a_jwks_of_no_use_is_refused_with_the_reason(
 def test_invalid_jwks_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     auth = by_jwks(tmp_path, [])
     Path(auth.jwks_file).write_text(text)
-    assert reason in refused(auth)
+    assert reason in refusal_of(auth)
 
 
 def test_keys_for_other_ends_are_left_out_of_a_jwks(tmp_path: Path) -> None:

@@ -431,7 +431,7 @@ async def test_a_streamed_body_arrives_and_its_connection_is_used_again(length: 
 async def test_a_streamed_body_of_another_length_ends_its_connection(length: int) -> None:
     async def talk(peer: Peer) -> None:
         await peer.head()
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server, pool() as opened:
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -449,7 +449,7 @@ async def test_a_response_that_precedes_the_end_of_the_request_is_taken_and_noth
     async def talk(peer: Peer) -> None:
         await peer.head()
         await peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server, pool() as opened:
         for body in (Stream(slow(), 100), Stream(slow(), None), b"x" * 50_000_000):
@@ -471,7 +471,7 @@ async def test_a_streamed_body_waits_for_its_reader() -> None:
         await peer.head()
         await anyio.wait_all_tasks_blocked()
         await peer.send(ANSWER)
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server, pool() as opened:
         await ask(opened, server.url, "POST", body=Stream(fast(), None))

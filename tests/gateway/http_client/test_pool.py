@@ -69,7 +69,7 @@ async def test_bytes_on_an_idle_connection_answer_no_request() -> None:
             answered.set()
             await go_on.wait()
             await peer.send(OK + b"Content-Length: 6\r\n\r\npoison")
-        await peer.gone()
+        await peer.wait_for_close()
 
     answered, go_on = asyncio.Event(), asyncio.Event()
     async with talking(talk) as server, pool() as opened:
@@ -114,7 +114,7 @@ async def test_a_server_that_ends_its_side_has_ended_the_connection() -> None:
         await peer.head()
         await peer.send(ANSWER)
         peer.writer.write_eof()
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server, pool() as opened:
         for _ in range(3):
@@ -142,7 +142,7 @@ async def test_a_cancelled_call_leaves_no_connection(sent: bytes) -> None:
         await peer.head()
         await peer.send(sent)
         asked.set()
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server, pool(limit=1) as opened:
         for _ in range(3):
@@ -273,7 +273,7 @@ async def test_closing_ends_running_calls_and_refuses_later_calls() -> None:
     async def talk(peer: Peer) -> None:
         await peer.head()
         asked.set()
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server, pool() as opened:
         calling = asyncio.create_task(ask(opened, server.url))
@@ -456,7 +456,7 @@ async def test_a_handshake_without_answer_is_given_up_or_cancelled() -> None:
     async def talk(peer: Peer) -> None:
         await peer.reader.read(1)
         arrived.set()
-        await peer.gone()
+        await peer.wait_for_close()
 
     async with talking(talk) as server:
         url = server.url.replace("http:", "https:")

@@ -34,7 +34,7 @@ SPEC = """
 """
 
 
-def written(folder: Path, code: str, spec: str | None = None) -> str:
+def write_module(folder: Path, code: str, spec: str | None = None) -> str:
     """The path of a module with `code`."""
     if spec is not None:
         (folder / "spec.yaml").write_text(dedent(spec))
@@ -53,7 +53,7 @@ def code_of_actions(*names: str, **options: Any) -> str:
 
 
 def test_a_module_is_loaded_by_its_name_or_its_path(tmp_path: Path) -> None:
-    by_path = hybrid.load(written(tmp_path, code_of_actions("one", "two")))
+    by_path = hybrid.load(write_module(tmp_path, code_of_actions("one", "two")))
     assert [action.id for action in by_path.actions] == [RULE.format("one"), RULE.format("two")]
     assert by_path.handlers.keys() == {RULE.format("one"), RULE.format("two")}
     by_name = hybrid.load("tests.servers.rules")
@@ -67,7 +67,7 @@ def test_a_decorator_says_all_that_there_is_to_say(tmp_path: Path) -> None:
         "one", schema=schema, scope="a b", skip_auth=True, side="query", description="Does it.",
         positional=["x"], rest="more",
     )  # fmt: skip
-    [action] = hybrid.load(written(tmp_path, code)).actions
+    [action] = hybrid.load(write_module(tmp_path, code)).actions
     assert action == Action(
         RULE.format("one"), "Does it.", schema, None, "a b", True, "query", ("x",), "more"
     )
@@ -82,7 +82,7 @@ def test_the_docstring_supplies_a_missing_description(tmp_path: Path) -> None:
             Well.
             '''
     """
-    [action] = hybrid.load(written(tmp_path, code)).actions
+    [action] = hybrid.load(write_module(tmp_path, code)).actions
     assert action.description == "Does a.\n\nWell."
 
 
@@ -90,7 +90,7 @@ def test_two_files_of_one_name_are_two_services(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
-    loaded = [hybrid.load(written(folder, code_of_actions(folder.name))) for folder in folders]
+    loaded = [hybrid.load(write_module(folder, code_of_actions(folder.name))) for folder in folders]
     assert [service.actions[0].id for service in loaded] == [RULE.format("a"), RULE.format("b")]
 
 
@@ -109,7 +109,7 @@ def test_two_files_of_one_name_are_two_services(tmp_path: Path) -> None:
     ],
 )
 def test_load_errors_name_module_line_and_reason(tmp_path: Path, code: str, text: str) -> None:
-    target = written(tmp_path, code)
+    target = write_module(tmp_path, code)
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
     assert target in str(caught.value)
@@ -134,7 +134,7 @@ def test_an_id_has_one_function(tmp_path: Path) -> None:
         RULE.format("two"), RULE.format("one")
     )
     with pytest.raises(ToolgateError, match=r"lightapi\.net/rule/one/0\.1\.0"):
-        hybrid.load(written(tmp_path, code))
+        hybrid.load(write_module(tmp_path, code))
 
 
 def test_a_spec_beside_the_code_describes_the_actions(
@@ -143,7 +143,7 @@ def test_a_spec_beside_the_code_describes_the_actions(
     code = code_of_actions("deleteRule", side="command") + code_of_actions(
         "getRule", scope="not.this"
     )
-    service = hybrid.load(written(tmp_path, code + code_of_actions("undescribed"), SPEC))
+    service = hybrid.load(write_module(tmp_path, code + code_of_actions("undescribed"), SPEC))
     delete, get = service.actions
     assert (delete.scope, delete.side) == ("portal.w", "command")
     assert delete.request_schema is not None
@@ -168,7 +168,7 @@ def test_a_spec_beside_the_code_describes_the_actions(
     ],
 )
 def test_a_spec_that_cannot_be_read_is_an_error(tmp_path: Path, spec: str, text: str) -> None:
-    target = written(tmp_path, code_of_actions("deleteRule"), spec)
+    target = write_module(tmp_path, code_of_actions("deleteRule"), spec)
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
     assert str(caught.value).startswith(f"HYBRID_SPEC: {tmp_path / 'spec.yaml'}{text}")
@@ -183,7 +183,7 @@ def test_a_spec_that_cannot_be_read_is_an_error(tmp_path: Path, spec: str, text:
     ],
 )
 def test_a_spec_that_is_not_there_is_an_error(tmp_path: Path, value: str, text: str) -> None:
-    target = written(tmp_path, f"HYBRID_SPEC = {value}\n" + code_of_actions("deleteRule"))
+    target = write_module(tmp_path, f"HYBRID_SPEC = {value}\n" + code_of_actions("deleteRule"))
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
     assert str(caught.value) == text.format(folder=tmp_path)
@@ -193,7 +193,7 @@ def test_a_relative_spec_is_beside_its_module_wherever_the_gateway_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "spec.yaml").write_text(dedent(SPEC).replace("0.1.0", "'0.1.0'") + "shcemas: {}\n")
-    target = written(
+    target = write_module(
         tmp_path, "HYBRID_SPEC = 'spec.yaml'\n" + code_of_actions("deleteRule", "getRule")
     )
     monkeypatch.chdir("/")
@@ -206,14 +206,14 @@ def test_an_action_whose_restriction_is_misspelled_is_not_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = SPEC.replace("scope: portal.w", "scpoe: portal.w")
-    service = hybrid.load(written(tmp_path, code_of_actions("deleteRule", "getRule"), spec))
+    service = hybrid.load(write_module(tmp_path, code_of_actions("deleteRule", "getRule"), spec))
     assert list(service.handlers) == [RULE.format("getRule")]
     assert "action_description_invalid" in {record.message for record in caplog.records}
 
 
 def test_a_spec_without_matching_actions_leaves_no_actions(tmp_path: Path) -> None:
     with pytest.raises(ToolgateError, match="no actions"):
-        hybrid.load(written(tmp_path, code_of_actions("other"), SPEC))
+        hybrid.load(write_module(tmp_path, code_of_actions("other"), SPEC))
 
 
 async def test_functions_of_every_shape(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ async def test_functions_of_every_shape(tmp_path: Path) -> None:
         def d(data, call: hybrid.Call):
             return call.request_id, threading.get_ident()
     """
-    handlers = hybrid.load(written(tmp_path, code)).handlers
+    handlers = hybrid.load(write_module(tmp_path, code)).handlers
     found = {id_: await handler("x", CALL) for id_, handler in handlers.items()}
     here = threading.get_ident()
     assert {id_: said for id_, (said, _) in found.items()} == {
@@ -260,7 +260,7 @@ async def test_other_callables_are_actions_too(tmp_path: Path) -> None:
         def b(data, *, more=1):
             return data
     """
-    handlers = hybrid.load(written(tmp_path, code)).handlers
+    handlers = hybrid.load(write_module(tmp_path, code)).handlers
     assert await handlers["a"]("x", CALL) == CALL.service
     assert await handlers["b"]("x", CALL) == "x"
 
@@ -287,7 +287,7 @@ async def test_a_second_parameter_with_a_default_is_not_taken_for_the_call(tmp_p
         async def any_(*data):
             return len(data)
     """
-    handlers = hybrid.load(written(tmp_path, code)).handlers
+    handlers = hybrid.load(write_module(tmp_path, code)).handlers
     found = {id_: await handler("x", CALL) for id_, handler in handlers.items()}
     assert found == {
         "plain": 7, "named": CALL.service, "annotated": CALL.service, "quoted": CALL.service,
@@ -299,7 +299,7 @@ async def test_a_second_parameter_with_a_default_is_not_taken_for_the_call(tmp_p
     "parameters", ["", "a, b, c", "*, data", "data, *, more", "**data", "a, b, c, d=1"]
 )
 def test_a_function_that_cannot_be_called_is_named(tmp_path: Path, parameters: str) -> None:
-    target = written(tmp_path, f"@hybrid.action('a')\ndef broken({parameters}): ...\n")
+    target = write_module(tmp_path, f"@hybrid.action('a')\ndef broken({parameters}): ...\n")
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
     assert str(caught.value) == (

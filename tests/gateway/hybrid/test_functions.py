@@ -66,7 +66,7 @@ constant = 5
 
 
 @pytest.fixture(autouse=True)
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def functions_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "made_functions.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield

@@ -148,6 +148,6 @@ def request(method: str, params: Any = UNSET) -> Request:
     return Request("2.0", method, params, 1)
 
 
-def shown(result: Any) -> Any:
+def decode_result(result: Any) -> Any:
     """A result as it goes to the client."""
     return json.loads(msgspec.json.encode(result))

@@ -41,17 +41,17 @@ def handle_in(result: ToolResult) -> str | None:
     return str(result.meta["toolgate/continue"]["arguments"]["_continue"])
 
 
-def shown(result: ToolResult) -> str:
+def text_of(result: ToolResult) -> str:
     assert isinstance(result.content[0], TextContent)
     return result.content[0].text
 
 
 async def parts(fits: AnswerProcessing, result: ToolResult) -> list[str]:
     result = await fits.fit(result, "t", "id", context())
-    found = [shown(result)]
+    found = [text_of(result)]
     while handle := handle_in(result):
         result = await fits.continue_answer(handle, "t", "id", context())
-        found.append(shown(result))
+        found.append(text_of(result))
     return found
 
 
@@ -94,7 +94,7 @@ async def test_plain_json_rpc_gets_all_of_the_rest() -> None:
     cut = await fits.fit(ToolResult((TextContent(text),)), "t", "id", context())
     there = context(revision=JSON_RPC)
     rest = await fits.continue_answer(handle_in(cut) or "", "t", "id", there)
-    assert shown(cut) + shown(rest) == text
+    assert text_of(cut) + text_of(rest) == text
 
 
 class Away(Counter):

@@ -40,7 +40,7 @@ def plans_of(policy_view, *, audited=False):
     return CallPlans({type(PAY.binding): Upstream()}, [judging], policy_view)
 
 
-async def paid(plans, catalog, principal=None):
+async def execute_payment(plans, catalog, principal=None):
     identity = Identity(principal or Principal("ada", "t"), verified=True)
     call = ToolCall(PAY, None, {}, Context(identity, JSON_RPC, "r-1"))
     return await plans.plan(catalog, PAY).execute(call)
@@ -57,23 +57,23 @@ def test_a_plan_is_made_once_for_each_catalog():
 async def test_a_rule_that_is_stored_applies_to_the_next_call():
     policy_view, catalog = PolicyView(usual(), 50), Catalog([PAY])
     plans = plans_of(policy_view)
-    assert await paid(plans, catalog) == "paid"
+    assert await execute_payment(plans, catalog) == "paid"
     policy_view.apply("t", DENY)
     with pytest.raises(Denied):
-        await paid(plans, catalog)
-    assert await paid(plans, catalog, OTHERS) == "paid"
+        await execute_payment(plans, catalog)
+    assert await execute_payment(plans, catalog, OTHERS) == "paid"
     policy_view.apply("t", {})
-    assert await paid(plans, catalog) == "paid"
+    assert await execute_payment(plans, catalog) == "paid"
 
 
 async def test_a_rule_of_new_settings_applies_to_the_next_call_of_every_tenant():
     policy_view, catalog = PolicyView(usual(), 50), Catalog([PAY])
     plans = plans_of(policy_view)
-    assert await paid(plans, catalog) == "paid"
+    assert await execute_payment(plans, catalog) == "paid"
     policy_view.reconfigure(replace(usual(), rules=DENY), 50)
     for principal in (None, OTHERS):
         with pytest.raises(Denied):
-            await paid(plans, catalog, principal)
+            await execute_payment(plans, catalog, principal)
 
 
 def test_calls_pass_no_policy_while_no_tenant_has_a_rule():

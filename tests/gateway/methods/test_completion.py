@@ -5,7 +5,15 @@ from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, MethodNotFound, RelayedFault
 from schemas.mcp.revisions import V2024_11_05, V2025_11_25
 from schemas.mcp.snapshot import ServerFacts
-from tests.gateway.methods.federation import Answers, context, item, lists, request, shown, source
+from tests.gateway.methods.federation import (
+    Answers,
+    context,
+    decode_result,
+    item,
+    lists,
+    request,
+    source,
+)
 from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +67,7 @@ def resource(uri):
 async def test_the_server_is_asked_that_has_the_thing(revision, ref, name, own):
     methods, relay = completion()
     more = {"context": {"arguments": {"a": "b"}}, "_meta": {"x": 1}}
-    result = shown(await methods.complete(context(revision), ask(ref, **more)))
+    result = decode_result(await methods.complete(context(revision), ask(ref, **more)))
     assert result["completion"] == VALUES["completion"]
     assert ("resultType" in result) is revision.result_type
     (asked,) = relay.asked
@@ -70,7 +78,7 @@ async def test_the_server_is_asked_that_has_the_thing(revision, ref, name, own):
 @by_revision
 async def test_a_server_that_completes_nothing_is_not_asked(revision):
     methods, relay = completion()
-    result = shown(await methods.complete(context(revision), ask(prompt("mute"))))
+    result = decode_result(await methods.complete(context(revision), ask(prompt("mute"))))
     assert result["completion"] == {"values": []}
     assert relay.asked == []
 
@@ -84,7 +92,7 @@ async def test_a_2024_11_05_server_is_asked_for_completions():
 @by_revision
 async def test_a_server_without_the_method_completes_nothing(revision):
     methods, _ = completion(RelayedFault(-32601, "Method not found"))
-    result = shown(await methods.complete(context(revision), ask(prompt("old"))))
+    result = decode_result(await methods.complete(context(revision), ask(prompt("old"))))
     assert result["completion"] == {"values": []}
 
 
@@ -99,7 +107,7 @@ async def test_any_other_error_reaches_the_client(revision):
 @by_revision
 async def test_clients_get_at_most_100_values(revision):
     methods, _ = completion({"completion": {"values": ["x"] * 500}})
-    result = shown(await methods.complete(context(revision), ask(prompt("ask"))))
+    result = decode_result(await methods.complete(context(revision), ask(prompt("ask"))))
     assert len(result["completion"]["values"]) == 100
     assert result["completion"]["hasMore"] is True
 
@@ -139,7 +147,7 @@ async def test_completion_is_unknown_without_a_completing_server(revision):
     methods, _ = completion(catalog=alone)
     if revision is V2024_11_05:  # knows no capability that would have said so
         result = await methods.complete(context(revision), ask(prompt("mute")))
-        assert shown(result)["completion"] == {"values": []}
+        assert decode_result(result)["completion"] == {"values": []}
     else:
         with pytest.raises(MethodNotFound):
             await methods.complete(context(revision), ask(prompt("mute")))

@@ -138,7 +138,7 @@ async def speaking(client: Client, path: str, era: str) -> AsyncIterator[Any]:
     yield ask
 
 
-async def described(client: Client, **arguments: Any) -> Any:
+async def describe_tool(client: Client, **arguments: Any) -> Any:
     answer = await client.rpc(
         {"jsonrpc": "2.0", "id": 1, "method": "describe_tool", "params": arguments}
     )
@@ -179,7 +179,7 @@ async def test_a_client_of_2024_11_05_is_told_too(client: Client) -> None:
 
 
 async def test_json_rpc_callers_get_the_whole_description(client: Client) -> None:
-    told = await described(client, name="createBig")
+    told = await describe_tool(client, name="createBig")
     assert told["description"].count("It goes on and on.") > 90
     assert told["inputSchema"]["properties"]["home"]["properties"].keys() >= {"house", "house_39"}
     assert "house_39" in str(told["outputSchema"])
@@ -188,11 +188,11 @@ async def test_json_rpc_callers_get_the_whole_description(client: Client) -> Non
 
 async def test_unknown_tools_and_parts_are_refused_with_suggestions(client: Client) -> None:
     assert "there is no tool 'createBigg'; there is createBig" in str(
-        await described(client, name="createBigg")
+        await describe_tool(client, name="createBigg")
     )
-    answer = str(await described(client, name="createBig", path="home.hosue"))
+    answer = str(await describe_tool(client, name="createBig", path="home.hosue"))
     assert "there is no 'hosue' in the input schema of createBig; there is house" in answer
-    assert "name: is required" in str(await described(client))
+    assert "name: is required" in str(await describe_tool(client))
 
 
 async def test_a_long_answer_is_cut_and_can_be_gone_on_with(settings: Settings) -> None:

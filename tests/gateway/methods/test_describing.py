@@ -21,7 +21,7 @@ from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import TextContent, Tool
 from tests.properties import examples
 from tests.registry.anyschema import NAMES, schemas
-from tests.registry.shown import described, shaper
+from tests.registry.shown import describe_tool, shaper
 
 RULES = shaper()
 SMALL = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
@@ -43,7 +43,9 @@ class Held(Catalogs):
         return self._catalog
 
 
-def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any) -> Any:
+def run_describe(
+    tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any
+) -> Any:
     catalog = Catalog(tools, shaper=RULES)
     lists = Lists(
         Held(catalog, RULES),
@@ -67,8 +69,11 @@ def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **argument
 
 
 def test_small_tools_are_described_whole() -> None:
-    tools = [described("a", SMALL, description="Long. " * 300, output=SMALL), described("b", SMALL)]
-    answer = told(tools, names=["b", "a"])
+    tools = [
+        describe_tool("a", SMALL, description="Long. " * 300, output=SMALL),
+        describe_tool("b", SMALL),
+    ]
+    answer = run_describe(tools, names=["b", "a"])
     assert [one["name"] for one in answer["tools"]] == ["b", "a"]
     assert answer["tools"][1]["description"] == "Long. " * 300
     assert answer["tools"][1]["outputSchema"] == SMALL
@@ -76,34 +81,34 @@ def test_small_tools_are_described_whole() -> None:
 
 
 def test_output_schemas_go_first() -> None:
-    answer = told([described("a", SMALL, output=HUGE)], names=["a"])
+    answer = run_describe([describe_tool("a", SMALL, output=HUGE)], names=["a"])
     assert answer["tools"][0]["inputSchema"] == SMALL
     assert "Output schemas are left out" in answer["more"]
 
 
 def test_a_large_tool_is_shortened_and_its_parts_are_available() -> None:
-    tools = [described(name, HUGE) for name in ("a", "b")]
-    answer = told(tools, names=["a", "b"])
+    tools = [describe_tool(name, HUGE) for name in ("a", "b")]
+    answer = run_describe(tools, names=["a", "b"])
     assert all("part_39" in one["inputSchema"]["properties"] for one in answer["tools"])
     assert "by their path" in answer["more"]
-    parts = told(tools, names=["a", "b"], path="part_3.of_7")
+    parts = run_describe(tools, names=["a", "b"], path="part_3.of_7")
     assert [one["schema"] for one in parts["tools"]] == [SMALL, SMALL]
-    folded = told(tools, 250, names=["a", "b"], path="part_3")
+    folded = run_describe(tools, 250, names=["a", "b"], path="part_3")
     assert "A longer path tells the rest." in str(folded["tools"][0]["schema"])
 
 
 def test_an_unknown_part_is_refused_and_partly_missing_parts_are_noted() -> None:
-    tools = [described("a", SMALL), described("b", HUGE)]
+    tools = [describe_tool("a", SMALL), describe_tool("b", HUGE)]
     with pytest.raises(InvalidParams, match="there is no 'idd' in the input schema of a; there is"):
-        told(tools, names=["a"], path="idd")
-    answer = told(tools, names=["a", "b"], path="id")
+        run_describe(tools, names=["a"], path="idd")
+    answer = run_describe(tools, names=["a", "b"], path="id")
     assert answer["tools"][0]["schema"] == {"type": "string"}
     assert "there is no 'id' in the input schema of b" in answer["tools"][1]["error"]
 
 
 def test_of_many_names_the_first_are_read() -> None:
-    tools = [described(f"t{n:02}", SMALL) for n in range(30)]
-    answer = told(tools, names=[tool.name for tool in tools])
+    tools = [describe_tool(f"t{n:02}", SMALL) for n in range(30)]
+    answer = run_describe(tools, names=[tool.name for tool in tools])
     assert len(answer["tools"]) == 20
     assert "Only the first 20 names" in answer["more"]
 
@@ -119,10 +124,10 @@ def test_of_many_names_the_first_are_read() -> None:
 def test_no_answer_is_above_its_ceiling(
     each: list[Any], others: list[str], path: str, most: int, profile: str
 ) -> None:
-    tools = [described(f"tool_{n}", one, output=one) for n, one in enumerate(each)]
+    tools = [describe_tool(f"tool_{n}", one, output=one) for n, one in enumerate(each)]
     names = [*(tool.name for tool in tools), *others]
     try:
-        answer = told(tools, most, profile, names=names, path=path)
+        answer = run_describe(tools, most, profile, names=names, path=path)
     except InvalidParams:
         answer = None
     assert path or answer is not None

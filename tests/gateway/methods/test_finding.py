@@ -31,15 +31,15 @@ from schemas.binding import HybridBinding
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
 from schemas.tool import TextContent, ToolResult
-from tests.registry.shown import described, shaper
+from tests.registry.shown import describe_tool, shaper
 
 pytestmark = pytest.mark.anyio
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 TOOLS = [
-    described("getPet", SCHEMA, description="One pet."),
-    described("deletePet", SCHEMA, description="Removes a pet."),
-    described("secret", binding=HybridBinding("h/s/a/1", scope="admin"), description="A pet."),
+    describe_tool("getPet", SCHEMA, description="One pet."),
+    describe_tool("deletePet", SCHEMA, description="Removes a pet."),
+    describe_tool("secret", binding=HybridBinding("h/s/a/1", scope="admin"), description="A pet."),
 ]
 TOOLSETS = {"few": Toolset(include=("get*",))}
 NOTHING = ToolResult((TextContent("ok"),))
@@ -84,7 +84,7 @@ def caller(tenant: str = "t", scopes: Sequence[str] = (), **more: Any) -> Contex
     return Context(who, V2026_07_28, "r-1", **more)
 
 
-async def found(
+async def run_search(
     search: Searches, context: Context | None = None, most: int = 2000, **arguments: Any
 ) -> Any:
     own = SearchTools(LISTS, search.run, limits=SearchLimits(5, 20, most), toolsets=TOOLSETS)
@@ -99,7 +99,7 @@ async def found(
 
 async def test_the_search_is_filtered_by_the_permissions_of_the_caller() -> None:
     search = Searches(["getPet"])
-    await found(search, caller("other", ["x"], toolset="few"), limit=500)
+    await run_search(search, caller("other", ["x"], toolset="few"), limit=500)
     [query] = search.asked
     assert query.filters.host_id == "other"
     assert query.filters.scopes == {"x"}
@@ -109,7 +109,7 @@ async def test_the_search_is_filtered_by_the_permissions_of_the_caller() -> None
 
 async def test_without_tokens_nobody_s_scopes_are_looked_at() -> None:
     search = Searches()
-    await found(search, Context(Identity(Principal("p", "t")), V2026_07_28, "r"))
+    await run_search(search, Context(Identity(Principal("p", "t")), V2026_07_28, "r"))
     assert search.asked[0].filters.scopes is None
     assert search.asked[0].limit == 5
 
@@ -121,13 +121,13 @@ async def test_without_tokens_nobody_s_scopes_are_looked_at() -> None:
 )
 async def test_a_search_can_be_of_a_domain(said: dict[str, str], domains: list[str] | None) -> None:
     search = Searches()
-    await found(search, **said)
+    await run_search(search, **said)
     assert search.asked[0].filters.domains == domains
 
 
 async def test_plain_words_know_no_domain_and_say_so() -> None:
     away = Searches(failure=Unavailable("gone"))
-    told = await found(away, query="Remove a pet", domain="sales")
+    told = await run_search(away, query="Remove a pet", domain="sales")
     assert told["note"] == f"{BY_WORDS} {ANY_DOMAIN}"
     assert [one["name"] for one in told["tools"]] == ["deletePet", "getPet"]
 
@@ -135,13 +135,13 @@ async def test_plain_words_know_no_domain_and_say_so() -> None:
 async def test_surplus_hits_of_the_search_are_dropped() -> None:
     """The index may be ahead of the catalog, or behind."""
     search = Searches(["secret", "gone", "getPet"])
-    assert [one["name"] for one in (await found(search))["tools"]] == ["getPet"]
-    admin = await found(search, caller(scopes=["admin"]))
+    assert [one["name"] for one in (await run_search(search))["tools"]] == ["getPet"]
+    admin = await run_search(search, caller(scopes=["admin"]))
     assert [one["name"] for one in admin["tools"]] == ["secret", "getPet"]
 
 
 async def test_entries_are_ready_to_be_called_and_scores_are_short() -> None:
-    told = await found(Searches(["getPet"], note="Searched by words. " * 100))
+    told = await run_search(Searches(["getPet"], note="Searched by words. " * 100))
     assert told["tools"] == [
         {"name": "getPet", "description": "One pet.", "score": 0.988, "inputSchema": SCHEMA}
     ]
@@ -153,24 +153,26 @@ async def test_entries_are_ready_to_be_called_and_scores_are_short() -> None:
 async def test_the_fallback_by_words_finds_only_callable_tools(
     failure: Exception,
 ) -> None:
-    told = await found(Searches(failure=failure), query="Remove a pet")
+    told = await run_search(Searches(failure=failure), query="Remove a pet")
     assert told["note"] == BY_WORDS
     assert [one["name"] for one in told["tools"]] == ["deletePet", "getPet"]
-    few = await found(Searches(failure=failure), caller(toolset="few"), query="Remove a pet")
+    few = await run_search(Searches(failure=failure), caller(toolset="few"), query="Remove a pet")
     assert [one["name"] for one in few["tools"]] == ["getPet"]
 
 
 async def test_where_meaning_is_wanted_or_nothing_its_absence_is_a_failure_to_react_to() -> None:
-    result = await found(Searches(failure=Unreachable("try again later")))
+    result = await run_search(Searches(failure=Unreachable("try again later")))
     assert result.content[0].text == "try again later"
     with pytest.raises(InvalidParams):
-        await found(Searches(failure=InvalidParams("the query is empty")))
+        await run_search(Searches(failure=InvalidParams("the query is empty")))
 
 
 @pytest.mark.parametrize("most", [250, 500, 2000])
 async def test_no_answer_exceeds_its_token_budget(most: int) -> None:
     huge = {"type": "object", "properties": {f"p{n}": SCHEMA for n in range(400)}}
-    tools = [described(f"{n:02}{'x' * 60}", huge, description="Does. " * 999) for n in range(20)]
+    tools = [
+        describe_tool(f"{n:02}{'x' * 60}", huge, description="Does. " * 999) for n in range(20)
+    ]
     lists = Lists(
         Held(Catalog(tools, shaper=shaper())),
         page_size=9,
@@ -204,7 +206,7 @@ async def test_schemas_are_written_for_the_client() -> None:
         "properties": {"pet": {"$ref": "#/$defs/Pet"}},
         "$defs": {"Pet": {"type": "object", "properties": {"name": {"type": ["string", "null"]}}}},
     }
-    catalog = Catalog([described("a-" + "x" * 61, schema)], shaper=shaper())
+    catalog = Catalog([describe_tool("a-" + "x" * 61, schema)], shaper=shaper())
     lists = Lists(
         Held(catalog), page_size=9, ttl_ms=9, down=lambda _tenant, _catalog: (), fail_closed=False
     )

@@ -14,7 +14,7 @@ from schemas.mcp.revisions import (
     V2026_07_28,
 )
 from schemas.mcp.snapshot import ServerFacts
-from tests.gateway.methods.federation import context, lists, request, shown, source
+from tests.gateway.methods.federation import context, decode_result, lists, request, source
 from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
@@ -31,17 +31,17 @@ def stateless(**capabilities):
     return ServerFacts(None, {}, "2026-07-28", capabilities)
 
 
-async def told(revision, *facts, own="", of_toolsets=None, **more):
+async def first_answer(revision, *facts, own="", of_toolsets=None, **more):
     """The answer to the first request of a client, with servers s0, s1, ... behind us."""
     sources = [source(f"s{number}", one) for number, one in enumerate(facts)]
     served = more.pop("lists", None) or lists(Catalog(sources=sources))
     lifecycle = Lifecycle(served, own, of_toolsets or {})
     verb = lifecycle.initialize if revision.handshake else lifecycle.discover
-    return shown(await verb(context(revision, **more), request("x")))
+    return decode_result(await verb(context(revision, **more), request("x")))
 
 
 async def capabilities(revision, *facts):
-    return (await told(revision, *facts))["capabilities"]
+    return (await first_answer(revision, *facts))["capabilities"]
 
 
 @by_revision
@@ -102,10 +102,10 @@ async def test_unrelayed_capabilities_are_not_announced(revision, odd):
 @by_revision
 async def test_instructions_are_ours_followed_by_instructions_of_servers(revision):
     first = ServerFacts("2025-11-25", {}, instructions="  Say please.\n")
-    answer = await told(revision, first, handshake(), first, own="Be kind.")
+    answer = await first_answer(revision, first, handshake(), first, own="Be kind.")
     assert answer["instructions"] == ("Be kind.\n\n## s0\n\nSay please.\n\n## s2\n\nSay please.")
-    assert "instructions" not in await told(revision, handshake())
-    assert (await told(revision, first))["instructions"].startswith("## s0")
+    assert "instructions" not in await first_answer(revision, handshake())
+    assert (await first_answer(revision, first))["instructions"].startswith("## s0")
 
 
 @by_revision
@@ -118,7 +118,7 @@ async def test_a_toolset_may_have_instructions_of_its_own(revision):
         Anything(), page_size=10, ttl_ms=0, down=lambda _tenant, _catalog: (), fail_closed=False
     )
     for toolset, expected in (("mine", "Mine."), ("other", "Ours."), (None, "Ours.")):
-        answer = await told(
+        answer = await first_answer(
             revision, own="Ours.", of_toolsets={"mine": "Mine.", "other": ""},
             lists=served, toolset=toolset,
         )  # fmt: skip
@@ -128,7 +128,7 @@ async def test_a_toolset_may_have_instructions_of_its_own(revision):
 @by_revision
 async def test_servers_cannot_fill_the_mind_of_the_model(revision):
     chatty = ServerFacts("2025-11-25", {}, instructions="x" * 100_000)
-    text = (await told(revision, chatty, own="Ours."))["instructions"]
+    text = (await first_answer(revision, chatty, own="Ours."))["instructions"]
     assert len(text) == INSTRUCTIONS_LIMIT
     assert text.startswith("Ours.\n\n## s0")
     assert text.endswith("x…")
@@ -136,14 +136,14 @@ async def test_servers_cannot_fill_the_mind_of_the_model(revision):
 
 @pytest.mark.parametrize("revision", [V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25])
 async def test_initialize_answers_with_the_revision_of_the_session(revision):
-    answer = await told(revision)
+    answer = await first_answer(revision)
     assert answer["protocolVersion"] == revision.name
     assert answer["serverInfo"]["name"] == "toolgate"
     assert not answer.keys() & {"resultType", "_meta", "ttlMs"}
 
 
 async def test_discover_has_all_required_members():
-    answer = await told(V2026_07_28)
+    answer = await first_answer(V2026_07_28)
     assert answer["supportedVersions"] == list(SUPPORTED)
     assert (answer["resultType"], answer["ttlMs"]) == ("complete", 1000)
     assert answer["cacheScope"] == "private"
@@ -153,6 +153,6 @@ async def test_discover_has_all_required_members():
 async def test_discover_answers_while_servers_are_down_but_not_for_long():
     for fail_closed in (False, True):
         served = lists(Catalog(sources=[source("s0")]), ["s0"], fail_closed)
-        answer = await told(V2026_07_28, lists=served)
+        answer = await first_answer(V2026_07_28, lists=served)
         assert answer["ttlMs"] == 0
         assert "prompts" in answer["capabilities"]

@@ -7,7 +7,15 @@ from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, Unreachable
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, V2026_07_28
-from tests.gateway.methods.federation import context, item, lists, request, shown, source, tool
+from tests.gateway.methods.federation import (
+    context,
+    decode_result,
+    item,
+    lists,
+    request,
+    source,
+    tool,
+)
 from tests.revisions import by_revision
 
 KINDS = {
@@ -32,7 +40,7 @@ def listed_by(served, around, params, kind):
 
 
 def page(served, revision, kind, **params):
-    return shown(listed_by(served, context(revision), params, kind))
+    return decode_result(listed_by(served, context(revision), params, kind))
 
 
 @by_revision

@@ -55,7 +55,7 @@ def library(shared_library: tuple[Settings, Library]) -> tuple[Settings, Library
     return shared_library
 
 
-async def asked(client: Client, revision: str, method: str, params: dict[str, Any]) -> Any:
+async def ask_gateway(client: Client, revision: str, method: str, params: dict[str, Any]) -> Any:
     """The whole reply to one request."""
     if revision == "2026-07-28":
         _, reply = await client.modern(method, params, **_routing(params))
@@ -68,15 +68,15 @@ def _routing(params: dict[str, Any]) -> dict[str, str]:
     return {"Mcp-Name": params["uri"]} if "uri" in params else {}
 
 
-async def called(
+async def call_tool(
     client: Client, tool: str, arguments: dict[str, Any], revision: str = "2025-11-25"
 ) -> Any:
     params = {"name": tool, "arguments": arguments}
-    return (await asked(client, revision, "tools/call", params))["result"]
+    return (await ask_gateway(client, revision, "tools/call", params))["result"]
 
 
 async def read(client: Client, uri: str, revision: str = "2025-11-25") -> Any:
-    return await asked(client, revision, "resources/read", {"uri": uri})
+    return await ask_gateway(client, revision, "resources/read", {"uri": uri})
 
 
 def uri_in(content: dict[str, Any]) -> str:
@@ -87,7 +87,7 @@ def uri_in(content: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_long_file_is_linked_to_and_read(client: Client, revision: str) -> None:
-    result = await called(client, "getFile", {"size": 500_000}, revision)
+    result = await call_tool(client, "getFile", {"size": 500_000}, revision)
     [content] = result["content"]
     if revision == "2025-03-26":
         assert content["text"].startswith("[menu.zip, application/zip, 500,000 bytes: read")
@@ -106,12 +106,12 @@ async def test_a_long_file_is_linked_to_and_read(client: Client, revision: str) 
 
 
 async def test_a_short_file_is_in_the_result(client: Client) -> None:
-    [content] = (await called(client, "getFile", {"size": INLINE}))["content"]
+    [content] = (await call_tool(client, "getFile", {"size": INLINE}))["content"]
     assert base64.b64decode(content["resource"]["blob"]) == file_of(INLINE)
 
 
 async def test_attachments_of_text_become_files(client: Client) -> None:
-    [content] = (await called(client, "export", {}))["content"]
+    [content] = (await call_tool(client, "export", {}))["content"]
     assert (content["type"], content["name"]) == ("resource_link", "export")
     [contents] = (await read(client, content["uri"]))["result"]["contents"]
     assert contents["text"] == LINES
@@ -121,7 +121,7 @@ async def test_a_file_beyond_the_limit_is_refused_and_not_kept(client: Client) -
     answers: Any = client.gateway.shared.stores.answers
     before = len(answers)
     for tool, arguments in (("endless", {}), ("getFile", {"size": DOWNLOAD + 1})):
-        result = await called(client, tool, arguments)
+        result = await call_tool(client, tool, arguments)
         assert result["isError"] is True
         assert (
             f"more than {DOWNLOAD} bytes (answers.download_bytes)" in result["content"][0]["text"]
@@ -133,7 +133,7 @@ async def test_a_file_that_finds_no_room_is_refused(library: tuple[Settings, Lib
     settings = library[0]
     answers = replace(settings.answers, caller_bytes=400_000)
     async with running(replace(settings, answers=answers)) as client:
-        result = await called(client, "getFile", {"size": 500_000})
+        result = await call_tool(client, "getFile", {"size": 500_000})
         assert result["isError"] is True
         assert "answers.caller_bytes is reached" in result["content"][0]["text"]
 
@@ -170,13 +170,13 @@ def continuation_of(result: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def all_parts(client: Client, tool: str, revision: str) -> list[str]:
-    result = await called(client, tool, {}, revision)
+    result = await call_tool(client, tool, {}, revision)
     parts = [result["content"][0]["text"]]
     while arguments := continuation_of(result):
         assert "structuredContent" not in result
         assert len(parts[-1]) <= TOKENS * 4
         assert json.dumps(arguments, separators=(",", ":")) in result["content"][1]["text"]
-        result = await called(client, tool, arguments, revision)
+        result = await call_tool(client, tool, arguments, revision)
         parts.append(result["content"][0]["text"])
     assert len(result["content"]) == 1
     return parts
@@ -196,15 +196,15 @@ async def test_the_parts_of_a_long_answer_are_the_whole(
 
 async def test_a_long_answer_of_json_comes_with_how_to_ask_for_less(client: Client) -> None:
     advice = 'The argument _fields gives the members that it names alone, as in {"_fields":['
-    [_, notice] = (await called(client, "listBooks", {}))["content"][:2]
+    [_, notice] = (await call_tool(client, "listBooks", {}))["content"][:2]
     assert advice in notice["text"]
-    [_, notice] = (await called(client, "getText", {}))["content"][:2]
+    [_, notice] = (await call_tool(client, "getText", {}))["content"][:2]
     assert notice["text"].startswith("[Cut here")
     assert "_fields" not in notice["text"]
 
 
 async def test_all_of_a_long_answer_is_a_resource(client: Client) -> None:
-    result = await called(client, "listBooks", {})
+    result = await call_tool(client, "listBooks", {})
     uri = "toolgate-answer:" + continuation_of(result)["_continue"].partition(".")[0]  # type: ignore[index]
     assert uri in result["content"][1]["text"]
     [contents] = (await read(client, uri))["result"]["contents"]
@@ -213,7 +213,7 @@ async def test_all_of_a_long_answer_is_a_resource(client: Client) -> None:
 
 
 async def test_a_long_error_is_cut_as_well(client: Client) -> None:
-    result = await called(client, "fails", {})
+    result = await call_tool(client, "fails", {})
     assert result["isError"] is True
     assert continuation_of(result)
     assert "structuredContent" not in result
@@ -228,23 +228,23 @@ async def test_plain_json_rpc_is_never_cut(client: Client) -> None:
     "handle", ["x", "0" * 40 + ".0", "0" * 40, "ab" * 20 + ".-1", "ab" * 20 + ".9" * 20]
 )
 async def test_an_unknown_continuation_asks_for_a_new_call(client: Client, handle: str) -> None:
-    result = await called(client, "listBooks", {"_continue": handle})
+    result = await call_tool(client, "listBooks", {"_continue": handle})
     assert result["isError"] is True
     assert "call listBooks again without _continue" in result["content"][0]["text"]
 
 
 async def test_a_continuation_is_of_its_tool_alone(client: Client) -> None:
-    arguments = continuation_of(await called(client, "listBooks", {}))
+    arguments = continuation_of(await call_tool(client, "listBooks", {}))
     assert arguments is not None
-    assert (await called(client, "getText", arguments))["isError"] is True
+    assert (await call_tool(client, "getText", arguments))["isError"] is True
 
 
 async def test_a_cut_without_room_for_the_rest_says_so(library: tuple[Settings, Library]) -> None:
     settings = library[0]
     answers = replace(settings.answers, caller_bytes=1)
     async with running(replace(settings, answers=answers)) as client:
-        await called(client, "getText", {})  # takes the room
-        result = await called(client, "listBooks", {})
+        await call_tool(client, "getText", {})  # takes the room
+        result = await call_tool(client, "listBooks", {})
         assert continuation_of(result) is None
         assert "The rest could not be kept" in result["content"][1]["text"]
         assert not result.get("isError")
@@ -253,7 +253,7 @@ async def test_a_cut_without_room_for_the_rest_says_so(library: tuple[Settings, 
 async def test_nothing_is_cut_without_a_budget(library: tuple[Settings, Library]) -> None:
     settings = library[0]
     async with running(replace(settings, answers=replace(settings.answers, tokens=0))) as client:
-        result = await called(client, "listBooks", {}, "2026-07-28")
+        result = await call_tool(client, "listBooks", {}, "2026-07-28")
         assert json.loads(result["content"][0]["text"]) == result["structuredContent"] == BOOKS
 
 
@@ -267,7 +267,7 @@ async def test_pages_are_followed_to_the_last(
     found: list[Any] = []
     arguments: dict[str, Any] | None = {}
     while arguments is not None:
-        result = await called(client, tool, arguments, revision)
+        result = await call_tool(client, tool, arguments, revision)
         page = json.loads(result["content"][0]["text"])
         found += page["results"] if tool == "getShelf" else [one["id"] for one in page]
         following = result.get("_meta", {}).get("toolgate/next")
@@ -288,7 +288,7 @@ async def test_json_rpc_callers_get_pages_unchanged(client: Client) -> None:
 
 
 async def test_only_the_members_that_are_wanted_come(client: Client) -> None:
-    result = await called(client, "getShelf", {"_fields": ["results.n"]}, "2026-07-28")
+    result = await call_tool(client, "getShelf", {"_fields": ["results.n"]}, "2026-07-28")
     assert result["structuredContent"] == {"results": [{"n": 1}]}
     assert json.loads(result["content"][0]["text"]) == {"results": [{"n": 1}]}
     following = result["_meta"]["toolgate/next"]["arguments"]
@@ -296,7 +296,7 @@ async def test_only_the_members_that_are_wanted_come(client: Client) -> None:
 
 
 async def test_members_are_chosen_before_the_answer_is_cut(client: Client) -> None:
-    result = await called(client, "listBooks", {"_fields": "id"}, "2026-07-28")
+    result = await call_tool(client, "listBooks", {"_fields": "id"}, "2026-07-28")
     assert json.loads("".join(await _parts_from(client, "listBooks", result))) == [
         {"id": book["id"]} for book in BOOKS
     ]
@@ -305,18 +305,18 @@ async def test_members_are_chosen_before_the_answer_is_cut(client: Client) -> No
 async def _parts_from(client: Client, tool: str, result: dict[str, Any]) -> list[str]:
     parts = [result["content"][0]["text"]]
     while arguments := continuation_of(result):
-        result = await called(client, tool, arguments, "2026-07-28")
+        result = await call_tool(client, tool, arguments, "2026-07-28")
         parts.append(result["content"][0]["text"])
     return parts
 
 
 async def test_members_that_are_not_there_are_named(client: Client) -> None:
-    result = await called(client, "getShelf", {"_fields": "nope,results.n"})
+    result = await call_tool(client, "getShelf", {"_fields": "nope,results.n"})
     assert result["content"][1]["text"] == "[_fields: not in this answer: nope]"
 
 
 async def test_paths_that_are_none_are_refused(client: Client) -> None:
-    result = await called(client, "getShelf", {"_fields": 7})
+    result = await call_tool(client, "getShelf", {"_fields": 7})
     assert result["isError"] is True
     assert "_fields: expected paths" in result["content"][0]["text"]
 
@@ -332,31 +332,31 @@ async def test_an_answer_that_breaks_its_schema_is_given_and_counted(
     settings = library[0]
     source = replace(settings.sources["library"], validate_answers="report")
     async with running(replace(settings, sources={"library": source})) as client:
-        result = await called(client, "wrong", {})
+        result = await call_tool(client, "wrong", {})
         assert result["structuredContent"] == {"id": "seven"}
         assert result["_meta"]["toolgate/mismatch"] == ['id: expected integer, got "seven"']
-        assert "toolgate/mismatch" not in (await called(client, "listBooks", {}))["_meta"]
+        assert "toolgate/mismatch" not in (await call_tool(client, "listBooks", {}))["_meta"]
         async with client.http.get(client.url + "/metrics") as metrics:
             told = await metrics.text()
         assert 'toolgate_answer_mismatches_total{source="library"} 1.0' in told
 
 
 async def test_answers_are_not_compared_unless_asked_for(client: Client) -> None:
-    assert "_meta" not in await called(client, "wrong", {})
+    assert "_meta" not in await call_tool(client, "wrong", {})
 
 
 async def test_the_accept_header_follows_the_description(
     library: tuple[Settings, Library], client: Client
 ) -> None:
     for tool in ("getFile", "listBooks"):
-        await called(client, tool, {})
+        await call_tool(client, tool, {})
     accepted = [headers["accept"] for _, _, headers in library[1].asked]
     assert accepted == ["application/zip, */*;q=0.1", "application/json, */*;q=0.8"]
 
 
 async def test_an_answer_without_a_body_has_status_and_headers(client: Client) -> None:
-    assert (await called(client, "removeAll", {}))["content"][0]["text"] == "204 No Content"
-    told = (await called(client, "headFile", {"size": 5000}))["content"][0]["text"]
+    assert (await call_tool(client, "removeAll", {}))["content"][0]["text"] == "204 No Content"
+    told = (await call_tool(client, "headFile", {"size": 5000}))["content"][0]["text"]
     assert told.split("\n") == [
         "200 OK",
         "Content-Type: application/zip",
@@ -374,13 +374,13 @@ async def test_another_node_reads_a_stored_answer(
     state = replace(settings.state, backend=backend, redis_url=url)
     shared = replace(settings, state=state)
     async with running(shared) as a, running(shared) as b:
-        [link] = (await called(a, "getFile", {"size": 500_000}))["content"]
+        [link] = (await call_tool(a, "getFile", {"size": 500_000}))["content"]
         [contents] = (await read(b, link["uri"]))["result"]["contents"]
         assert base64.b64decode(contents["blob"]) == file_of(500_000)
-        result = await called(a, "getText", {})
+        result = await call_tool(a, "getText", {})
         parts = [result["content"][0]["text"]]
         while arguments := continuation_of(result):
-            result = await called(b, "getText", arguments)
+            result = await call_tool(b, "getText", arguments)
             parts.append(result["content"][0]["text"])
         assert "".join(parts) == LINES
 

@@ -1,7 +1,7 @@
 """Tools as methods of an OpenRPC document."""
 
 from gateway.methods.rpc_discover import openrpc
-from tests.registry.shown import described
+from tests.registry.shown import describe_tool
 
 
 def test_references_lead_to_the_components_of_the_tool_and_values_stay() -> None:
@@ -11,7 +11,7 @@ def test_references_lead_to_the_components_of_the_tool_and_values_stay() -> None
         "required": ["raw"],
         "$defs": {"Pet": {"properties": {"owner": {"$ref": "#/$defs/Owner"}}}, "Owner": True},
     }
-    document = openrpc([described("add", schema)])
+    document = openrpc([describe_tool("add", schema)])
     method = next(method for method in document["methods"] if method["name"] == "add")
     raw, pet = method["params"]
     assert raw == {"name": "raw", "required": True, "schema": schema["properties"]["raw"]}

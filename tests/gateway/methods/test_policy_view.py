@@ -20,9 +20,9 @@ from tests.gateway.methods.federation import (
     Answers,
     Held,
     context,
+    decode_result,
     item,
     request,
-    shown,
     skill_files,
     source,
     tool,
@@ -68,7 +68,10 @@ def reading(of: Lists) -> tuple[ResourceMethods, Answers]:
 
 def names(of: Lists, kind: str, member: str) -> list[str]:
     page = of.page(context(V2025_11_25), request("x/list"), kind)
-    return [one.get("name") or one.get("uri") or one["uriTemplate"] for one in shown(page)[member]]
+    return [
+        one.get("name") or one.get("uri") or one["uriTemplate"]
+        for one in decode_result(page)[member]
+    ]
 
 
 async def answer(work) -> tuple[int, str]:

@@ -8,10 +8,10 @@ from schemas.mcp.snapshot import ServerFacts
 from tests.gateway.methods.federation import (
     Answers,
     context,
+    decode_result,
     item,
     lists,
     request,
-    shown,
     skill_files,
     source,
 )
@@ -47,7 +47,7 @@ def get(name, **more):
 async def test_a_prompt_is_got_from_its_server_by_its_own_name(revision):
     methods, relay = prompts()
     more = {"arguments": {"a": "1"}, "_meta": {"progressToken": 7}}
-    result = shown(await methods.get(context(revision), get("two_ask", **more)))
+    result = decode_result(await methods.get(context(revision), get("two_ask", **more)))
     (asked,) = relay.asked
     assert (asked.source.name, asked.method, asked.eras) == ("two", "prompts/get", "stateless")
     assert asked.params == {"name": "ask", **more}
@@ -61,7 +61,7 @@ async def test_a_prompt_is_got_from_its_server_by_its_own_name(revision):
 async def test_older_clients_get_content_of_known_types():
     audio = {"type": "audio", "data": "", "mimeType": "audio/wav"}
     methods, _ = prompts({"messages": [{"role": "user", "content": audio}]})
-    result = shown(await methods.get(context(V2024_11_05), get("ask")))
+    result = decode_result(await methods.get(context(V2024_11_05), get("ask")))
     assert result["messages"][0]["content"]["type"] == "text"
 
 
@@ -94,9 +94,9 @@ async def test_the_error_of_a_server_reaches_the_client(revision):
 @by_revision
 async def test_prompts_are_listed_page_by_page(revision):
     methods, _ = prompts()
-    first = shown(await methods.list(context(revision), request("prompts/list")))
+    first = decode_result(await methods.list(context(revision), request("prompts/list")))
     cursor = {"cursor": first["nextCursor"]}
-    rest = shown(await methods.list(context(revision), request("prompts/list", cursor)))
+    rest = decode_result(await methods.list(context(revision), request("prompts/list", cursor)))
     names = [one["name"] for one in first["prompts"] + rest["prompts"]]
     assert names == ["ask", "two_ask", "zap"]
     assert "nextCursor" not in rest

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 RENAMED = "toolgate/renamedTo"
 
 
-def renamed(**marks: Any) -> str:
+def renamed_pets(**marks: Any) -> str:
     document = pets()
     document["paths"]["/pets"]["get"]["operationId"] = "findPets"
     document["paths"]["/pets"]["get"] |= {"x-toolgate": marks} if marks else {}
@@ -32,7 +32,7 @@ async def after_renaming(settings: Settings, tmp_path: Path) -> Settings:
     into the toolset `readers` by its description."""
     async with running(settings):
         pass
-    (tmp_path / "pets.json").write_text(renamed(toolsets=["readers"]))
+    (tmp_path / "pets.json").write_text(renamed_pets(toolsets=["readers"]))
     toolset = Toolset(include=("none",))
     async with running(settings) as client:  # what is known already is imported behind its back
         await client.gateway.feed.refresh("pets")

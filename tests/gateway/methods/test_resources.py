@@ -21,10 +21,10 @@ from tests.gateway.methods.federation import (
     META,
     Answers,
     context,
+    decode_result,
     item,
     lists,
     request,
-    shown,
     skill_files,
     source,
 )
@@ -68,7 +68,7 @@ async def reading(methods, revision, uri, **more):
     return await methods.read(surroundings, request("resources/read", {"uri": uri, **more}))
 
 
-async def refused(methods, revision, uri) -> Fault:
+async def refusal_of(methods, revision, uri) -> Fault:
     with pytest.raises(Fault) as caught:
         await reading(methods, revision, uri)
     return caught.value
@@ -77,7 +77,7 @@ async def refused(methods, revision, uri) -> Fault:
 @by_revision
 async def test_a_resource_is_read_at_its_server(revision):
     methods, relay = resources()
-    result = shown(await reading(methods, revision, "test://a", _meta={**META, "x": 1}))
+    result = decode_result(await reading(methods, revision, "test://a", _meta={**META, "x": 1}))
     assert result["contents"] == [FILE]
     (asked,) = relay.asked
     assert (asked.source.name, asked.method, asked.eras) == ("one", "resources/read", "both")
@@ -95,7 +95,7 @@ async def test_each_of_two_servers_with_one_address_is_asked_by_its_own(revision
     methods, relay = resources({"contents": [{**FILE, "uri": "test://shared"}]})
     for uri, name in (("test://shared", "one"), ("toolgate://two/test://shared", "two")):
         result = await reading(methods, revision, uri)
-        assert shown(result)["contents"][0]["uri"] == uri
+        assert decode_result(result)["contents"][0]["uri"] == uri
         asked = relay.asked[-1]
         assert (asked.source.name, asked.params["uri"]) == (name, "test://shared")
 
@@ -105,7 +105,7 @@ async def test_contents_without_an_address_get_the_requested_address(revision):
     """As the client knows it: each of two servers has the address (mending 22)."""
     methods, _ = resources({"contents": [{"text": "no address"}]})
     for uri in ("test://shared", "toolgate://two/test://shared"):
-        result = shown(await reading(methods, revision, uri))
+        result = decode_result(await reading(methods, revision, uri))
         assert result["contents"] == [{"text": "no address", "uri": uri}]
 
 
@@ -118,7 +118,7 @@ async def test_a_template_is_read_from_its_server_in_its_era():
 async def test_repeated_reads_with_answers_are_forwarded_whole():
     methods, relay = resources({"resultType": "input_required", "requestState": "s"})
     rounds = {"inputResponses": {"k": {"action": "accept"}}, "requestState": "s"}
-    result = shown(await reading(methods, V2026_07_28, "test://a", **rounds))
+    result = decode_result(await reading(methods, V2026_07_28, "test://a", **rounds))
     assert relay.asked[0].params == {"uri": "test://a", **rounds}
     assert (result["resultType"], result["requestState"]) == ("input_required", "s")
     assert "contents" not in result
@@ -127,7 +127,7 @@ async def test_repeated_reads_with_answers_are_forwarded_whole():
 @by_revision
 async def test_an_address_that_nobody_has_is_an_error_of_the_revision(revision):
     methods, relay = resources()
-    fault = await refused(methods, revision, "other://x")
+    fault = await refusal_of(methods, revision, "other://x")
     assert (fault.code, fault.data) == (revision.not_found, {"uri": "other://x"})
     assert relay.asked == []
 
@@ -135,7 +135,7 @@ async def test_an_address_that_nobody_has_is_an_error_of_the_revision(revision):
 @by_revision
 async def test_a_resource_that_its_server_has_no_more_is_the_same_error(revision):
     methods, _ = resources(RelayedFault(-32002, "Gone", {"uri": "test://shared"}))
-    fault = await refused(methods, revision, "toolgate://two/test://shared")
+    fault = await refusal_of(methods, revision, "toolgate://two/test://shared")
     assert (fault.code, fault.message) == (revision.not_found, "Gone")
     assert fault.data == {"uri": "toolgate://two/test://shared"}
 
@@ -145,16 +145,16 @@ async def test_a_resource_that_its_server_has_no_more_is_the_same_error(revision
 async def test_nothing_is_never_a_resource_of_2026_07_28(revision, answer):
     methods, _ = resources(answer)
     if not revision.result_type:
-        assert shown(await reading(methods, revision, "test://a")) == answer
+        assert decode_result(await reading(methods, revision, "test://a")) == answer
     else:
-        fault = await refused(methods, revision, "test://a")
+        fault = await refusal_of(methods, revision, "test://a")
         assert (fault.code, fault.data) == (-32602, {"uri": "test://a"})
 
 
 @by_revision
 async def test_a_server_that_cannot_be_reached_is_no_missing_resource(revision):
     methods, _ = resources(Unreachable("one gave no answer"))
-    assert (await refused(methods, revision, "test://a")).code == 1502
+    assert (await refusal_of(methods, revision, "test://a")).code == 1502
 
 
 @pytest.mark.parametrize("params", [{}, {"uri": 1}, {"uri": None}, []])
@@ -180,12 +180,16 @@ async def test_resources_and_templates_are_listed_page_by_page(revision):
     methods, _ = resources()
     uris, cursor = [], {}
     while cursor is not None:
-        page = shown(await methods.list(context(revision), request("resources/list", cursor)))
+        page = decode_result(
+            await methods.list(context(revision), request("resources/list", cursor))
+        )
         uris += [one["uri"] for one in page["resources"]]
         assert len(page["resources"]) <= 2
         cursor = {"cursor": page["nextCursor"]} if "nextCursor" in page else None
     assert uris == ["test://a", "test://shared", "toolgate://two/test://shared"]
-    page = shown(await methods.templates(context(revision), request("resources/templates/list")))
+    page = decode_result(
+        await methods.templates(context(revision), request("resources/templates/list"))
+    )
     assert page["resourceTemplates"] == [{"uriTemplate": "test://t/{id}", "x-own": 1}]
 
 

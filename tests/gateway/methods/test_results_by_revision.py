@@ -32,7 +32,7 @@ TEXT = (TextContent("x"),)
 SOUND = AudioContent("AA==", "audio/wav")
 
 
-def shown(result, revision):
+def decode_result(result, revision):
     """The decoded `result` of tools/call."""
     context = Context(Identity(Principal("p", "t")), revision, "r-1")
     return json.loads(encode(call_result(result, context)))
@@ -40,18 +40,18 @@ def shown(result, revision):
 
 @pytest.mark.parametrize("revision", HANDSHAKE.values(), ids=HANDSHAKE)
 def test_a_plain_result_is_its_content(revision):
-    assert shown(ToolResult(TEXT), revision) == {"content": [{"type": "text", "text": "x"}]}
+    assert decode_result(ToolResult(TEXT), revision) == {"content": [{"type": "text", "text": "x"}]}
 
 
 def test_a_stateless_result_names_its_type_and_server():
-    wire = shown(ToolResult(TEXT), V2026_07_28)
+    wire = decode_result(ToolResult(TEXT), V2026_07_28)
     assert wire["resultType"] == "complete"
     assert wire["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "toolgate"
 
 
 @pytest.mark.parametrize("revision", [*HANDSHAKE.values(), V2026_07_28], ids=lambda r: r.name)
 def test_an_error_says_so_and_names_the_request(revision):
-    wire = shown(ToolResult(TEXT, is_error=True), revision)
+    wire = decode_result(ToolResult(TEXT, is_error=True), revision)
     assert wire["isError"] is True
     assert wire["_meta"]["toolgate/requestId"] == "r-1"
     assert ("io.modelcontextprotocol/serverInfo" in wire["_meta"]) is revision.result_type
@@ -81,23 +81,23 @@ def test_structure_is_carried_unread_and_wrapped_where_only_objects_are_known(ra
 
 @pytest.mark.parametrize("revision", [V2024_11_05, V2025_03_26], ids=lambda r: r.name)
 def test_revisions_without_structure_get_none(revision):
-    assert "structuredContent" not in shown(ToolResult(TEXT, Raw(b"{}")), revision)
+    assert "structuredContent" not in decode_result(ToolResult(TEXT, Raw(b"{}")), revision)
 
 
 def test_audio_is_described_to_2024_11_05_clients():
     result = ToolResult((TextContent("x"), SOUND))
-    assert shown(result, V2024_11_05)["content"] == [
+    assert decode_result(result, V2024_11_05)["content"] == [
         {"type": "text", "text": "x"},
         {"type": "text", "text": "[audio, audio/wav: 2024-11-05 cannot carry it]"},
     ]
     for revision in (V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28):
-        assert shown(result, revision)["content"][1]["type"] == "audio"
+        assert decode_result(result, revision)["content"][1]["type"] == "audio"
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE.values(), ids=HANDSHAKE)
 def test_images_and_files_are_known_to_all(revision):
     file = EmbeddedResource(BlobResource("toolgate://results/1", "application/zip", "AA=="))
-    wire = shown(ToolResult((ImageContent("AA==", "image/png"), file)), revision)
+    wire = decode_result(ToolResult((ImageContent("AA==", "image/png"), file)), revision)
     assert [item["type"] for item in wire["content"]] == ["image", "resource"]
 
 
@@ -173,7 +173,7 @@ LINK = ResourceLink("toolgate-answer:x", "a.zip", mime_type="application/zip", s
 
 @pytest.mark.parametrize("revision", [*HANDSHAKE.values(), V2026_07_28], ids=lambda r: r.name)
 def test_links_are_described_to_revisions_without_links(revision):
-    [content] = shown(ToolResult((LINK,)), revision)["content"]
+    [content] = decode_result(ToolResult((LINK,)), revision)["content"]
     if revision in (V2024_11_05, V2025_03_26):
         words = "[a.zip, application/zip, 5,000,000 bytes: read the resource toolgate-answer:x]"
         assert content == {"type": "text", "text": words}
@@ -189,6 +189,8 @@ def test_links_are_described_to_revisions_without_links(revision):
 
 @pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda r: r.name)
 def test_meta_of_a_result_is_forwarded(revision):
-    wire = shown(ToolResult(TEXT, meta={"toolgate/next": {"arguments": {"page": 2}}}), revision)
+    wire = decode_result(
+        ToolResult(TEXT, meta={"toolgate/next": {"arguments": {"page": 2}}}), revision
+    )
     assert wire["_meta"]["toolgate/next"] == {"arguments": {"page": 2}}
     assert ("io.modelcontextprotocol/serverInfo" in wire["_meta"]) is revision.result_type

@@ -19,12 +19,12 @@ from tests.fixtures_gateway import Client, running
 from tests.gateway.disclosing import (
     OWN,
     SEARCH,
-    called,
+    call_for_structure,
+    call_tool,
     disclosing,
     finding,
     names,
     searching,
-    told,
 )
 from tests.gateway.portal import portal, token, with_tokens
 from tests.polling import until
@@ -124,12 +124,14 @@ async def test_auto_searches_where_the_list_would_be_long(settings: Settings) ->
 
 
 async def test_tools_of_a_toolset_are_found_there_alone(client: Client) -> None:
-    found = await told(client, "search_tools", "/mcp/two", query="pet", limit=20)
+    found = await call_for_structure(client, "search_tools", "/mcp/two", query="pet", limit=20)
     assert {one["name"] for one in found["tools"]} == {"deletePet", "getPet"}
-    refused = await called(client, "call_tool", "/mcp/two", name="createPet")
+    refused = await call_tool(client, "call_tool", "/mcp/two", name="createPet")
     assert refused["isError"]
     assert "there is no tool 'createPet'" in refused["content"][0]["text"]
-    other = await told(client, "describe_tools", "/mcp/two", names=["createPet", "getPet"])
+    other = await call_for_structure(
+        client, "describe_tools", "/mcp/two", names=["createPet", "getPet"]
+    )
     assert [one["name"] for one in other["tools"]] == ["getPet"]
     assert other["unknown"][0]["name"] == "createPet"
 
@@ -172,7 +174,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 async def test_a_call_that_cannot_be_passed_on_says_why(client: Client) -> None:
     sessions = [await client.session(one) for one in ("2025-03-26", "2025-06-18", "2025-11-25")]
     for arguments, said in WRONG:
-        result = await called(client, "call_tool", **arguments)
+        result = await call_tool(client, "call_tool", **arguments)
         assert result["isError"], arguments
         assert said in result["content"][0]["text"]
         assert len(result["content"][0]["text"]) < 500
@@ -182,7 +184,9 @@ async def test_a_call_that_cannot_be_passed_on_says_why(client: Client) -> None:
 
 
 async def test_arguments_may_be_written_as_json(client: Client) -> None:
-    written = await told(client, "call_tool", name="createPet", arguments='{"name": "Rex"}')
+    written = await call_for_structure(
+        client, "call_tool", name="createPet", arguments='{"name": "Rex"}'
+    )
     assert written["heard"]["body"] == '{"name":"Rex"}'
 
 
@@ -191,13 +195,13 @@ HOSTILE = ("pet " * 25_000, "\0pet", "' OR 1=1; --", "\U0001f431 \u5bb6\u5ead", 
 
 async def test_any_query_has_an_answer(client: Client) -> None:
     for query in HOSTILE:
-        found = await told(client, "search_tools", query=query)
+        found = await call_for_structure(client, "search_tools", query=query)
         assert tokens(json.dumps(found, separators=(",", ":"))) <= 2000
     for query in ("", "   "):
-        refused = await called(client, "search_tools", query=query)
+        refused = await call_tool(client, "search_tools", query=query)
         assert refused["isError"]
         assert "the query is empty" in refused["content"][0]["text"]
-    nothing = await told(client, "search_tools", query="zzyzx")
+    nothing = await call_for_structure(client, "search_tools", query="zzyzx")
     assert nothing["tools"] == []
     assert "Nothing was found" in nothing["more"]
     assert "words only" in nothing["note"]
@@ -208,42 +212,46 @@ async def test_a_search_of_a_domain_finds_its_tools_alone(
 ) -> None:
     with psycopg.connect(settings.database.url, autocommit=True) as db:
         db.execute("UPDATE tool_t SET routing_domain = 'care' WHERE name = 'getPet'")
-    found = await told(client, "search_tools", query="pet", domain="care", detail="names")
+    found = await call_for_structure(
+        client, "search_tools", query="pet", domain="care", detail="names"
+    )
     assert [one["name"] for one in found["tools"]] == ["getPet"]
     for domain in ("nowhere", "\0care", "' OR 1=1; --"):
-        nothing = await told(client, "search_tools", query="pet", domain=domain)
+        nothing = await call_for_structure(client, "search_tools", query="pet", domain=domain)
         assert nothing["tools"] == []
         assert "Nothing was found" in nothing["more"]
-    assert len((await told(client, "search_tools", query="pet"))["tools"]) > 1
+    assert len((await call_for_structure(client, "search_tools", query="pet"))["tools"]) > 1
 
 
 async def test_a_large_answer_names_the_omitted_parts_and_their_retrieval(
     settings: Settings,
 ) -> None:
     async with running(finding(settings, answer_tokens=250, limit_max=20)) as client:
-        found = await told(client, "search_tools", query="one more", limit=20)
+        found = await call_for_structure(client, "search_tools", query="one more", limit=20)
         assert tokens(json.dumps(found, separators=(",", ":"))) <= 250
         assert 0 < len(found["tools"]) < 20
-        refused = await called(client, "search_tools", query="one more", limit=21)
+        refused = await call_tool(client, "search_tools", query="one more", limit=21)
         assert "limit: " in refused["content"][0]["text"]
         assert "maximum of 20" in refused["content"][0]["text"]
         assert f"{20 - len(found['tools'])} left out: ask for fewer" in found["more"]
-        only = await told(client, "search_tools", query="one more", detail="names", limit=3)
+        only = await call_for_structure(
+            client, "search_tools", query="one more", detail="names", limit=3
+        )
         assert [set(one) for one in only["tools"]] == [{"name", "description", "score"}] * 3
 
 
 async def test_several_tools_are_described_at_once(client: Client) -> None:
     both = ["createPet", "getPet", "getPet"]
-    described = await told(client, "describe_tools", names=[*both, "getPett"])
+    described = await call_for_structure(client, "describe_tools", names=[*both, "getPett"])
     assert [one["name"] for one in described["tools"]] == ["createPet", "getPet"]
     assert described["unknown"][0]["name"] == "getPett"
     assert described["unknown"][0]["near"][0] == "getPet"
-    parts = await told(client, "describe_tools", names=both, path="name")
+    parts = await call_for_structure(client, "describe_tools", names=both, path="name")
     assert parts["tools"][0] == {
         "name": "createPet", "path": "name", "schema": {"type": "string"},
     }  # fmt: skip
     assert "there is no 'name' in the input schema of getPet" in parts["tools"][1]["error"]
-    refused = await called(client, "describe_tools", names=["nobody"])
+    refused = await call_tool(client, "describe_tools", names=["nobody"])
     assert refused["isError"]
     assert "names: there is no tool 'nobody'" in refused["content"][0]["text"]
 
@@ -260,7 +268,7 @@ async def test_light_4j_s_filters_list_the_tools_themselves_in_every_mode(client
 
 async def test_an_intent_that_no_tool_contains_is_looked_for_by_meaning(client: Client) -> None:
     for path in ("/mcp", SEARCH):
-        found = await told(client, "search_tools", query="remove an animal", limit=5)
+        found = await call_for_structure(client, "search_tools", query="remove an animal", limit=5)
         listed = await names(client, path, intent="remove an animal")
         assert listed == [one["name"] for one in found["tools"]]
         assert listed
@@ -310,10 +318,10 @@ async def test_a_tool_of_a_source_that_has_a_name_of_ours_gets_its_source_s_pref
     (tmp_path / "pets.json").write_text(json.dumps(document))
     async with running(settings) as client:
         assert await names(client) == ["call_tool", "describe_tools", "search_tools"]
-        assert (await told(client, "pets_search_tools"))["heard"]["path"] == "/own"
-        found = await told(client, "search_tools", query="ring a tool")
+        assert (await call_for_structure(client, "pets_search_tools"))["heard"]["path"] == "/own"
+        found = await call_for_structure(client, "search_tools", query="ring a tool")
         assert found["tools"][0]["name"] == "pets_call_tool"
-        done = await told(client, "call_tool", name="pets_call_tool")
+        done = await call_for_structure(client, "call_tool", name="pets_call_tool")
         assert done["heard"]["method"] == "POST"
 
 

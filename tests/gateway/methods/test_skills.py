@@ -44,10 +44,10 @@ from tests.gateway.methods.federation import (
     Answers,
     Held,
     context,
+    decode_result,
     item,
     lists,
     request,
-    shown,
     source,
     tool,
 )
@@ -125,10 +125,10 @@ class Rig:
         self.clock = 1000.0
         sealer = Sealer(b"s" * 32, lambda: self.clock)
 
-        async def unsealed() -> Sealer:
+        async def get_sealer() -> Sealer:
             return sealer
 
-        self.handles = Handles(self.agents, unsealed, limits.handle_ttl_s)
+        self.handles = Handles(self.agents, get_sealer, limits.handle_ttl_s)
         self.listing = ListSkills(
             self.lists, self.agents, find=self._find, limit=5, tokens=limits.answer_tokens
         )
@@ -144,10 +144,10 @@ class Rig:
         self.files = SkillFiles(self.lists, self.agents, self._read)
 
     async def list(self, context: Context, **arguments: Any) -> Any:
-        return told(await self.listing.call(OWN, None, arguments, context))
+        return structured_content(await self.listing.call(OWN, None, arguments, context))
 
     async def use(self, context: Context, name: str, **more: Any) -> Any:
-        return told(await self.using.call(OWN, None, {"name": name, **more}, context))
+        return structured_content(await self.using.call(OWN, None, {"name": name, **more}, context))
 
     async def _find(self, query: SearchQuery) -> SearchResult:
         self.sought.append(query)
@@ -170,8 +170,8 @@ class Rig:
 OWN = tool("own")
 
 
-def told(result: Any) -> Any:
-    return shown(result)["structuredContent"]
+def structured_content(result: Any) -> Any:
+    return decode_result(result)["structuredContent"]
 
 
 def stateless(agent: str | None = None, principal: Principal = PRINCIPAL, **more: Any) -> Context:
@@ -279,7 +279,7 @@ async def test_a_list_stays_under_the_ceiling(length: int, query: str | None) ->
     result = await rig.listing.call(OWN, None, arguments, stateless())
     assert len(result.content[0].text) <= LIMITS.answer_tokens * 4
     if query is None:
-        listed = told(result)
+        listed = structured_content(result)
         assert f"{500 - len(listed['skills'])} left out" in listed["more"]
 
 
@@ -366,7 +366,7 @@ async def test_tools_that_are_too_many_are_told_by_name() -> None:
     )
     result = await Rig(catalog).using.call(OWN, None, {"name": "all"}, stateless())
     assert len(result.content[1].text) <= LIMITS.answer_tokens * 4 + 200
-    used = told(result)
+    used = structured_content(result)
     assert "describe_tools" in used["more_tools"]
     assert "left out: t" in used["more_tools"]
 
@@ -433,16 +433,16 @@ async def test_in_a_session_its_tools_are_listed_from_then_on() -> None:
     rig, here = Rig(modes=Modes("search", {}, 1000)), context(V2025_11_25)
     used = await rig.use(here, "care")
     assert used["skill"] == "care"
-    assert await listed(rig, here) == ["clean", "feed"]
+    assert await list_tools(rig, here) == ["clean", "feed"]
     await rig.use(here, "care")
     assert (rig.heard, rig.said) == (["s"], [LIST_NOTIFICATIONS["tools"]])
-    assert await listed(rig, context(V2025_11_25)) == []
-    assert await listed(rig, stateless()) == []
+    assert await list_tools(rig, context(V2025_11_25)) == []
+    assert await list_tools(rig, stateless()) == []
 
 
-async def listed(rig: Rig, here: Context) -> list[str]:
+async def list_tools(rig: Rig, here: Context) -> list[str]:
     """The tools of the list that are not the gateway's own."""
-    found = shown(await rig.lists.tools(here, request("tools/list")))["tools"]
+    found = decode_result(await rig.lists.tools(here, request("tools/list")))["tools"]
     return [one["name"] for one in found if one["name"] in {tool.name for tool in rig.tools}]
 
 
@@ -471,12 +471,12 @@ async def test_tools_of_the_newest_skills_are_listed_within_the_budget() -> None
     rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
     for name in ("light", "first"):
         assert "more_tools" not in await rig.use(here, name)
-    assert await listed(rig, here) == ["clean", "first0", "first1", "first2"]
+    assert await list_tools(rig, here) == ["clean", "first0", "first1", "first2"]
     used = await rig.use(here, "second")
     assert used["more_tools"] == (
         "tools/list has no room for the tools of first: call them by name, or with call_tool."
     )
-    assert await listed(rig, here) == ["clean", "second0", "second1", "second2"]
+    assert await list_tools(rig, here) == ["clean", "second0", "second1", "second2"]
     assert len(rig.heard) == 3
 
 
@@ -486,7 +486,7 @@ async def test_a_skill_with_too_many_tools_leaves_the_list_unchanged() -> None:
     used = await rig.use(here, "both")
     assert "no room for the tools of both" in used["more_tools"]
     assert len(used["tools"]) == 6
-    assert await listed(rig, here) == ["clean"]
+    assert await list_tools(rig, here) == ["clean"]
     assert len(rig.heard) == 1
 
 
@@ -494,7 +494,7 @@ async def test_a_list_keeps_to_its_size_whatever_a_session_used_before() -> None
     rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
     assert here.session is not None
     here.session.skills = {"both", "first", "gone"}
-    assert await listed(rig, here) == ["first0", "first1", "first2"]
+    assert await list_tools(rig, here) == ["first0", "first1", "first2"]
 
 
 @pytest.mark.parametrize("mode", ["direct", "auto"])
@@ -509,7 +509,7 @@ async def test_two_skills_at_once_are_both_used() -> None:
     async with anyio.create_task_group() as group:
         for name in ("light", "first"):
             group.start_soon(rig.use, here, name)
-    assert await listed(rig, here) == ["clean", "first0", "first1", "first2"]
+    assert await list_tools(rig, here) == ["clean", "first0", "first1", "first2"]
 
 
 async def test_files_are_read_through_the_tool() -> None:
@@ -542,10 +542,10 @@ def resources(rig: Rig) -> ResourceMethods:
 @by_revision
 async def test_skills_are_prompts(revision: Any) -> None:
     rig, here = Rig(), context(revision)
-    first = shown(await prompts(rig).list(here, request("prompts/list")))
+    first = decode_result(await prompts(rig).list(here, request("prompts/list")))
     assert first["prompts"][0] == {"name": "basics", "description": "About basics."}
     assert "nextCursor" in first
-    got = shown(await prompts(rig).get(here, request("prompts/get", {"name": "basics"})))
+    got = decode_result(await prompts(rig).get(here, request("prompts/get", {"name": "basics"})))
     content = {"type": "text", "text": "Wash your hands."}
     assert got["messages"] == [{"role": "user", "content": content}]
     assert got["description"] == "About basics."
@@ -565,12 +565,12 @@ async def test_no_prompt_of_a_server_stands_in_for_a_skill() -> None:
     listed = catalog.lists.item_page(
         "prompt", V2026_07_28, after=None, limit=10, agent=catalog.skills.agent("keeper")
     )
-    names = [one["name"] for one in shown(listed.entries)]
+    names = [one["name"] for one in decode_result(listed.entries)]
     renamed = [name for name in names if name.startswith("one_care_")]
     assert names == ["care", "care-fish", "one_TRADE", "one_care", *renamed, "other", "trade"]
     assert len(renamed) == 1
     got = await prompts(rig).get(here, request("prompts/get", {"name": "care"}))
-    assert shown(got)["messages"][0]["content"]["text"].endswith("Do care.")
+    assert decode_result(got)["messages"][0]["content"]["text"].endswith("Do care.")
     for part in (
         catalog,
         catalog.toolset("t", Toolset()),
@@ -581,13 +581,13 @@ async def test_no_prompt_of_a_server_stands_in_for_a_skill() -> None:
     read = await resources(rig).read(
         here, request("resources/read", {"uri": "skill://care/SKILL.md"})
     )
-    assert shown(read)["contents"][0]["text"] == CARE.text  # ours, whatever a server lists
+    assert decode_result(read)["contents"][0]["text"] == CARE.text  # ours, whatever a server lists
 
 
 @by_revision
 async def test_skills_are_resources(revision: Any) -> None:
     rig, here = Rig(), context(revision)
-    listed = shown(await resources(rig).list(here, request("resources/list")))
+    listed = decode_result(await resources(rig).list(here, request("resources/list")))
     assert listed["resources"][0] == {
         "uri": "skill://basics/SKILL.md",
         "name": "basics",
@@ -603,7 +603,9 @@ async def test_skills_are_resources(revision: Any) -> None:
             "blob": base64.b64encode(FILES["logo.bin"]).decode(),
         },
     }.items():
-        read = shown(await resources(rig).read(here, request("resources/read", {"uri": uri})))
+        read = decode_result(
+            await resources(rig).read(here, request("resources/read", {"uri": uri}))
+        )
         assert read["contents"] == [{"uri": uri, **expected}]
 
 
@@ -628,7 +630,7 @@ async def test_invalid_uris_of_skill_files_are_not_found(uri: str) -> None:
 
 async def test_an_agent_reads_its_own_skills_alone() -> None:
     rig, here = Rig(Catalog(TOOLS, skills=SkillSnapshot(SKILLS, AGENTS))), stateless("keeper")
-    listed = shown(await resources(rig).list(here, request("resources/list")))
+    listed = decode_result(await resources(rig).list(here, request("resources/list")))
     assert [one["name"] for one in listed["resources"]] == ["care-fish", "care"]  # two on a page
     asked = request("x", {"uri": "skill://basics/SKILL.md"})
     with pytest.raises(Fault):
@@ -640,19 +642,19 @@ async def test_an_agent_reads_its_own_skills_alone() -> None:
 @by_revision
 async def test_the_extension_tells_every_file_with_its_digest(revision: Any) -> None:
     rig, here = Rig(), context(revision)
-    listed = shown(await rig.files.list(here, request("skills/list")))
+    listed = decode_result(await rig.files.list(here, request("skills/list")))
     entries = {one["uri"]: one for one in listed["skills"]}
     entry = entries["skill://care/SKILL.md"]
     assert entry["frontmatter"] == {"name": "care", "description": "About care."}
     for one in entry["resources"]:
         read = await resources(rig).read(here, request("resources/read", {"uri": one["uri"]}))
-        (content,) = shown(read)["contents"]
+        (content,) = decode_result(read)["contents"]
         text = content.get("text")
         data = text.encode() if text is not None else base64.b64decode(content["blob"])
         assert one["digest"] == f"sha256:{hashlib.sha256(data).hexdigest()}"
         assert one["size"] == len(data)
     assert len(entry["resources"]) == 3
-    got = shown(await rig.files.get(here, request("skills/get", {"uri": entry["uri"]})))
+    got = decode_result(await rig.files.get(here, request("skills/get", {"uri": entry["uri"]})))
     assert got["skill"] == entry
     if revision.result_type:
         assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
@@ -664,7 +666,7 @@ async def test_pages_of_skills_list_each_skill_once() -> None:
     rig, seen, cursor = Rig(Catalog(skills=SkillSnapshot(many))), [], None
     while cursor is not None or not seen:
         params = {"cursor": cursor} if cursor else {}
-        page = shown(await rig.files.list(stateless(), request("skills/list", params)))
+        page = decode_result(await rig.files.list(stateless(), request("skills/list", params)))
         seen += [one["frontmatter"]["name"] for one in page["skills"]]
         cursor = page.get("nextCursor")
     assert seen == [one.name for one in many]
@@ -675,7 +677,7 @@ async def test_directories_have_their_direct_children() -> None:
 
     async def children(uri: str) -> list[tuple[str, str]]:
         params = {"uri": uri}
-        read = shown(await rig.files.directory(stateless(), request("x", params)))
+        read = decode_result(await rig.files.directory(stateless(), request("x", params)))
         return [(one["name"], one["mimeType"]) for one in read["resources"]]
 
     assert await children("skill://care") == [

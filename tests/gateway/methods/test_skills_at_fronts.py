@@ -57,7 +57,7 @@ async def until(client: Client, ready: Callable[[SkillSnapshot], object]) -> Non
 
 
 @pytest.fixture
-async def skilled(client: Client, settings: Settings) -> Client:
+async def skill_client(client: Client, settings: Settings) -> Client:
     """A gateway whose pets have skills; the agent `finder` has one of them."""
     pool = client.gateway.feed.pool
     assert pool is not None
@@ -73,46 +73,52 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-async def test_in_a_session_a_skill_brings_its_tools(skilled: Client, service: Recorder) -> None:
-    session, other = await skilled.session(), await skilled.session()
+async def test_in_a_session_a_skill_brings_its_tools(
+    skill_client: Client, service: Recorder
+) -> None:
+    session, other = await skill_client.session(), await skill_client.session()
 
-    async def listed(of: Any) -> list[str]:
+    async def list_names(of: Any) -> list[str]:
         return [one["name"] for one in (await of.call("tools/list"))["result"]["tools"]]
 
-    assert await listed(session) == FIVE
+    assert await list_names(session) == FIVE
     used = (await session.call("tools/call", call("use_skill", name="sell-pets")))["result"]
     assert used["structuredContent"]["loaded"] == ["find-pets", "sell-pets"]
     assert "How to sell-pets." in used["content"][0]["text"]
-    assert await listed(session) == sorted([*FIVE, "createPet", "deletePet", "getPet", "listPets"])
-    assert await listed(other) == FIVE
+    assert await list_names(session) == sorted(
+        [*FIVE, "createPet", "deletePet", "getPet", "listPets"]
+    )
+    assert await list_names(other) == FIVE
     await session.call("tools/call", call("getPet", id=7))
     arguments = {"name": "getPet", "arguments": {"id": 8}, "skill": "sell-pets"}
     await session.call("tools/call", call("call_tool", **arguments))
     assert [one["path"] for one in service.requests] == ["/pets/7", "/pets/8"]
 
 
-async def test_a_session_hears_that_its_list_has_changed(skilled: Client) -> None:
-    session = await skilled.session()
-    async with listening(skilled, "/mcp", session.headers) as events:
+async def test_a_session_hears_that_its_list_has_changed(skill_client: Client) -> None:
+    session = await skill_client.session()
+    async with listening(skill_client, "/mcp", session.headers) as events:
         await session.call("tools/call", call("use_skill", name="find-pets"))
         assert (await events.message())["method"] == "notifications/tools/list_changed"
 
 
 async def test_without_a_session_a_handle_carries_the_skill(
-    skilled: Client, service: Recorder
+    skill_client: Client, service: Recorder
 ) -> None:
-    _, answer = await skilled.modern("tools/call", call("use_skill", name="find-pets"))
+    _, answer = await skill_client.modern("tools/call", call("use_skill", name="find-pets"))
     used = answer["result"]["structuredContent"]
     assert [one["name"] for one in used["tools"]] == ["listPets", "getPet"]
     within = {"skill": used["skill"]}
-    _, answer = await skilled.modern("tools/call", call("search_tools", query="remove", **within))
+    _, answer = await skill_client.modern(
+        "tools/call", call("search_tools", query="remove", **within)
+    )
     found = [one["name"] for one in answer["result"]["structuredContent"]["tools"]]
     assert set(found) <= {"getPet", "listPets"}
     passed = call("call_tool", name="getPet", arguments={"id": 3}, **within)
-    _, answer = await skilled.modern("tools/call", passed)
+    _, answer = await skill_client.modern("tools/call", passed)
     assert not answer["result"].get("isError")
     passed = call("call_tool", name="deletePet", arguments={"id": 3}, **within)
-    _, answer = await skilled.modern("tools/call", passed)
+    _, answer = await skill_client.modern("tools/call", passed)
     assert answer["result"]["isError"]
     assert (
         "deletePet is not a tool of the skill find-pets" in answer["result"]["content"][0]["text"]
@@ -120,19 +126,21 @@ async def test_without_a_session_a_handle_carries_the_skill(
     assert [one["path"] for one in service.requests] == ["/pets/3"]
 
 
-async def test_skills_are_found_by_their_words(skilled: Client) -> None:
-    _, answer = await skilled.modern("tools/call", call("list_skills", query="selling something"))
+async def test_skills_are_found_by_their_words(skill_client: Client) -> None:
+    _, answer = await skill_client.modern(
+        "tools/call", call("list_skills", query="selling something")
+    )
     found = answer["result"]["structuredContent"]["skills"]
     assert found[0] == {"name": "sell-pets", "description": "About sell-pets."}
 
 
-async def test_an_agent_of_the_address_has_its_own(skilled: Client) -> None:
+async def test_an_agent_of_the_address_has_its_own(skill_client: Client) -> None:
     async def ask(path: str, method: str, params: dict[str, Any]) -> Any:
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        _, answer, _ = await skilled.post(path, request, session.headers)
+        _, answer, _ = await skill_client.post(path, request, session.headers)
         return answer
 
-    session = await skilled.session()
+    session = await skill_client.session()
     listed = await ask("/mcp?agent=finder", "tools/call", call("list_skills"))
     names = [one["name"] for one in listed["result"]["structuredContent"]["skills"]]
     assert names == ["find-pets"]
@@ -148,14 +156,14 @@ async def test_an_agent_of_the_address_has_its_own(skilled: Client) -> None:
     assert "There is no agent 'nobody'; there is finder" in json.dumps(used)
 
 
-async def test_files_are_resources_and_the_extension_is_served(skilled: Client) -> None:
-    _, answer = await skilled.modern("server/discover")
+async def test_files_are_resources_and_the_extension_is_served(skill_client: Client) -> None:
+    _, answer = await skill_client.modern("server/discover")
     assert "io.modelcontextprotocol/skills" in answer["result"]["capabilities"]["extensions"]
-    _, answer = await skilled.modern("skills/list")
+    _, answer = await skill_client.modern("skills/list")
     (entry, _) = answer["result"]["skills"]
     uris = [one["uri"] for one in entry["resources"]]
     assert uris == ["skill://find-pets/SKILL.md", "skill://find-pets/references/ages.md"]
-    session = await skilled.session()
+    session = await skill_client.session()
     for uri in uris:
         answer = await session.call("resources/read", {"uri": uri})
         (content,) = answer["result"]["contents"]
@@ -169,9 +177,9 @@ async def test_files_are_resources_and_the_extension_is_served(skilled: Client) 
     ("toolset", "names"), [("adding", ["sell-pets"]), ("slow", [])], ids=["part", "none"]
 )
 async def test_a_toolset_has_skills_for_its_tools(
-    skilled: Client, toolset: str, names: list[str]
+    skill_client: Client, toolset: str, names: list[str]
 ) -> None:
-    catalog = skilled.gateway.catalogs.of(HOST, toolset)
+    catalog = skill_client.gateway.catalogs.of(HOST, toolset)
     assert [*catalog.skills.of(None)] == names
     assert ("use_skill" in catalog.own) == bool(names)
 
@@ -214,10 +222,10 @@ async def test_an_import_reaches_connected_clients(client: Client, settings: Set
     assert after.changed_lists(before) == {"tools", "prompts", "resources"}
 
 
-async def test_other_nodes_know_the_skills_of_a_session(skilled: Client) -> None:
-    session = await skilled.session()
+async def test_other_nodes_know_the_skills_of_a_session(skill_client: Client) -> None:
+    session = await skill_client.session()
     await session.call("tools/call", call("use_skill", name="find-pets"))
-    here = skilled.gateway.shared.sessions.find(session.id, skilled.gateway.principal)
+    here = skill_client.gateway.shared.sessions.find(session.id, skill_client.gateway.principal)
     assert here is not None
     assert restore(record_of(here), 10, frozenset()).skills == {"find-pets"}
 

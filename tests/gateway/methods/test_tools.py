@@ -29,10 +29,10 @@ from tests.gateway.methods.federation import (
     META,
     Answers,
     context,
+    decode_result,
     item,
     lists,
     request,
-    shown,
     source,
     tool,
 )
@@ -82,7 +82,7 @@ def tools(answer=None, catalog=CATALOG):
 async def call(methods, revision, name, arguments=None, headers=None, **more):
     params = {"name": name, **more} | ({} if arguments is None else {"arguments": arguments})
     surroundings = context(revision, **({"headers": headers} if headers else {}))
-    return shown(await methods.call(surroundings, request("tools/call", params)))
+    return decode_result(await methods.call(surroundings, request("tools/call", params)))
 
 
 async def test_arguments_reach_a_server_by_their_own_names():
@@ -297,4 +297,4 @@ async def test_a_json_rpc_client_gets_a_failed_tool_as_an_error(answer, message,
     methods, _ = tools({**answer, "isError": True})
     with pytest.raises(ToolFailed) as caught:
         await methods.call_by_name(context(JSON_RPC), request("free", {}))
-    assert (caught.value.message, shown(caught.value.data)) == (message, data)
+    assert (caught.value.message, decode_result(caught.value.data)) == (message, data)

@@ -124,10 +124,10 @@ class World:
         context = Context(Identity(principal, verified=True), JSON_RPC, "r-1")
         for tool in catalog.tools:
             call = ToolCall(tool, catalog.sources[tool.source], arguments, context)
-            planned = await outcome(self.planned(catalog, call))
+            planned = await outcome(self.execute_plan(catalog, call))
             assert planned == await outcome(self.plainly(call))
 
-    async def planned(self, catalog, call):
+    async def execute_plan(self, catalog, call):
         return await self.plans.plan(catalog, call.tool).execute(call)
 
     async def plainly(self, call):
@@ -140,13 +140,13 @@ class World:
             raise Denied(f"{decision.rule} denies {call.tool.name}")
         if decision.effect == "approve":
             return "approve"
-        execute = partial(served, Server())
+        execute = partial(call_server, Server())
         for guard in reversed(self.plain):
             execute = guard.guard(execute)
         return await execute(call)
 
 
-async def served(server, call):
+async def call_server(server, call):
     return await server.call(call.tool, call.source, call.arguments, call.context)
 
 

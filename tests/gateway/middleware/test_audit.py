@@ -231,12 +231,12 @@ async def test_a_tool_named_like_a_method_is_recorded_over_rpc(log, method):
 
 
 async def test_notes_of_other_middleware_are_recorded(log):
-    async def denied(context):
+    async def deny_call(context):
         context.note.decision, context.note.rule = "deny", "night"
         raise Forbidden("no")
 
     with pytest.raises(Forbidden):
-        await log.send(denied)
+        await log.send(deny_call)
     assert await log.records() == [
         SAME | {"decision": "deny", "rule": "night", "outcome": "-32600"}
     ]

@@ -17,7 +17,7 @@ HIDE = Guardrail("result", "redact", tools=("listPets",), fields=("heard.path",)
 
 
 @pytest.fixture
-def guarded(settings, tmp_path):
+def guarded_settings(settings, tmp_path):
     rails = replace(settings.guardrails, rules={"deny": DENY, "hide": HIDE})
     audit = replace(settings.audit, mode="always", spool_dir=str(tmp_path / "spool"))
     return replace(settings, guardrails=rails, audit=audit)
@@ -27,8 +27,8 @@ def call(name, **arguments):
     return {"jsonrpc": "2.0", "id": name, "method": name, "params": arguments}
 
 
-async def test_every_front_is_guarded_and_recorded(guarded):
-    async with running(guarded) as client:
+async def test_every_front_is_guarded_and_recorded(guarded_settings):
+    async with running(guarded_settings) as client:
         batch = [call("getPet", id=13), call("getPet", id=1), call("listPets"), call("none")]
         denied, shown, hidden, unknown = await client.rpc(batch)
         assert denied["error"]["message"] == "Refused by the guardrail 'deny': unlucky"
@@ -45,7 +45,7 @@ async def test_every_front_is_guarded_and_recorded(guarded):
         await client.modern("tools/list")
         await client.gateway.access.settle()
         assert client.gateway.feed.pool is not None
-        page = await search(client.gateway.feed.pool, guarded.tenant.host_id, AuditQuery())
+        page = await search(client.gateway.feed.pool, guarded_settings.tenant.host_id, AuditQuery())
         metrics = await (await client.http.get(client.url + "/metrics")).text()
     found = {
         (one.entry.front, one.entry.method, one.entry.subject, one.entry.outcome, one.entry.rule)

@@ -18,7 +18,7 @@ REQUEST = Request("2.0", "a/b/c/1")
 
 
 @pytest.fixture
-def told(caplog):
+def warned_clients(caplog):
     """The clients that were told, in order."""
     caplog.set_level(logging.WARNING, "toolgate.legacy")
     return lambda: [record.client for record in caplog.records]
@@ -38,27 +38,27 @@ def ada(verified=True):
     return Identity(Principal("ada", "t"), verified=verified)
 
 
-async def test_json_rpc_is_not_deprecated(told):
+async def test_json_rpc_is_not_deprecated(warned_clients):
     use = LegacyUse()
     for revision in (JSON_RPC, PORTAL):
         await send(use, revision, client="10.0.0.1")
-    assert told() == []
+    assert warned_clients() == []
 
 
-async def test_a_client_is_logged_once_for_all_endpoints(told):
+async def test_a_client_is_logged_once_for_all_endpoints(warned_clients):
     use = LegacyUse()
     for side in ("query", "command", None, "query"):
         await send(use, side=side, client="10.0.0.1")
     await send(use, client="10.0.0.2")
-    assert told() == ["10.0.0.1", "10.0.0.2"]
+    assert warned_clients() == ["10.0.0.1", "10.0.0.2"]
 
 
-async def test_a_client_is_logged_by_principal_or_address(told):
+async def test_a_client_is_logged_by_principal_or_address(warned_clients):
     use = LegacyUse()
     await send(use, identity=ada(), client="10.0.0.1")
     await send(use, identity=ada(), client="10.0.0.1")
     await send(use, identity=ada(verified=False), client="10.0.0.1")
-    assert told() == ["ada", "10.0.0.1"]
+    assert warned_clients() == ["ada", "10.0.0.1"]
 
 
 async def test_a_long_name_of_an_action_is_cut(caplog):
@@ -80,10 +80,10 @@ async def test_calls_are_counted_by_path():
     ]
 
 
-async def test_only_so_many_clients_are_remembered(told):
+async def test_only_so_many_clients_are_remembered(warned_clients):
     use = LegacyUse()
     for number in range(CLIENTS_REMEMBERED + 1):
         await send(use, client=str(number))
     await send(use, client="1")  # remembered
     await send(use, client="0")  # forgotten for the last one that came
-    assert told()[-2:] == [str(CLIENTS_REMEMBERED), "0"]
+    assert warned_clients()[-2:] == [str(CLIENTS_REMEMBERED), "0"]

@@ -61,7 +61,7 @@ class Serving:
         return await self.limiting.middleware(self._handler, route)(context, request)
 
 
-async def refused(serving, limit, identity=ANONYMOUS, **more):
+async def refusal_of(serving, limit, identity=ANONYMOUS, **more):
     with pytest.raises(TooManyRequests) as caught:
         await serving.ask(identity, **more)
     assert caught.value.data["limit"] == f"limits.{limit}"
@@ -76,7 +76,7 @@ async def refused(serving, limit, identity=ANONYMOUS, **more):
 async def test_a_principal_has_so_many_calls(limit, window):
     serving = Serving(**{limit: 3})
     await serving.ask(of("ann"), times=3)
-    fault = await refused(serving, limit, of("ann"))
+    fault = await refusal_of(serving, limit, of("ann"))
     assert fault.message == (
         f"Too many calls: at most 3 {window} (limits.{limit}); try again in {fault.retry_after} s"
     )
@@ -89,7 +89,7 @@ async def test_limits_that_were_lowered_hold_for_callers_that_are_known():
     serving, ann = Serving(principal_calls=5), of("ann")
     await serving.ask(ann, times=3)
     serving.limiting = serving.limiting.with_limits(replace(NONE, principal_calls=3))
-    await refused(serving, "principal_calls", ann)
+    await refusal_of(serving, "principal_calls", ann)
     assert copy(ann.principal).prepared == {}
 
 
@@ -98,8 +98,8 @@ async def test_calls_of_a_tenant_are_limited_over_all_its_callers(limit):
     serving = Serving(**{limit: 3})
     await serving.ask(of("ann"), times=2)
     await serving.ask(of("bob"))
-    await refused(serving, limit, of("ann"))
-    await refused(serving, limit, of("bob"))
+    await refusal_of(serving, limit, of("ann"))
+    await refusal_of(serving, limit, of("bob"))
     await serving.ask(of("ann", "another tenant"))
 
 
@@ -107,11 +107,11 @@ async def test_a_call_that_is_refused_costs_nothing():
     serving = Serving(principal_calls=2, principal_daily=1)
     await serving.ask(of("ann"))
     for _ in range(5):
-        await refused(serving, "principal_daily", of("ann"))
+        await refusal_of(serving, "principal_daily", of("ann"))
     rates = LocalRates()
     serving = Serving(rates, principal_calls=2, tenant_calls=1)
     await serving.ask(of("bob"))
-    await refused(serving, "tenant_calls", of("ann"))
+    await refusal_of(serving, "tenant_calls", of("ann"))
     assert rates.take(("principal_calls", "t", "ann"), 1, 60.0) == 0
 
 
@@ -120,7 +120,7 @@ async def test_keep_alive_methods_do_not_count(method):
     serving = Serving(principal_calls=1)
     await serving.ask(of("ann"), Request("2.0", method), times=5)
     await serving.ask(of("ann"))
-    await refused(serving, "principal_calls", of("ann"))
+    await refusal_of(serving, "principal_calls", of("ann"))
 
 
 @pytest.mark.parametrize("method", ["ping", "notifications/x", "tools/list", "completion/complete"])
@@ -128,7 +128,7 @@ async def test_every_other_method_and_services_of_these_names_count(method):
     serving = Serving(principal_calls=1)
     request = Request("2.0", method)
     await serving.ask(of("ann"), request, revision=JSON_RPC)
-    await refused(serving, "principal_calls", of("ann"), request=request, revision=JSON_RPC)
+    await refusal_of(serving, "principal_calls", of("ann"), request=request, revision=JSON_RPC)
 
 
 async def test_anonymous_callers_are_not_counted_as_one_principal():
@@ -136,7 +136,7 @@ async def test_anonymous_callers_are_not_counted_as_one_principal():
     await serving.ask(times=3)
     serving = Serving(tenant_calls=1)
     await serving.ask()
-    await refused(serving, "tenant_calls")
+    await refusal_of(serving, "tenant_calls")
 
 
 async def test_strangers_count_by_their_addresses():
@@ -144,7 +144,7 @@ async def test_strangers_count_by_their_addresses():
     stranger = copy(ANONYMOUS, refusal=StatusFault(MISSING_AUTH_TOKEN))
     await serving.ask(stranger, client="10.0.0.1")
     await serving.ask(stranger, client="10.0.0.2")
-    await refused(serving, "principal_calls", stranger, client="10.0.0.1")
+    await refusal_of(serving, "principal_calls", stranger, client="10.0.0.1")
 
 
 async def running(serving, tasks, identity, count, **more):
@@ -161,11 +161,11 @@ async def test_a_stranger_gets_no_more_by_taking_another_address_of_the_same_net
     stranger = copy(ANONYMOUS, refusal=StatusFault(MISSING_AUTH_TOKEN))
     for address in ("2001:db8::1", "2001:db8::2:0:0:1"):
         await serving.ask(stranger, client=address)
-    await refused(serving, "principal_calls", stranger, client="2001:db8::3")
+    await refusal_of(serving, "principal_calls", stranger, client="2001:db8::3")
     await serving.ask(stranger, client="2001:db8:0:1::1")
     for address in ("::ffff:10.0.0.1", "10.0.0.1"):
         await serving.ask(stranger, client=address)
-    await refused(serving, "principal_calls", stranger, client="10.0.0.1")
+    await refusal_of(serving, "principal_calls", stranger, client="10.0.0.1")
 
 
 @pytest.mark.parametrize("limit", ["tenant_calls", "tenant_daily"])
@@ -174,7 +174,7 @@ async def test_strangers_use_up_nothing_of_a_tenant(limit):
     stranger = copy(ANONYMOUS, refusal=StatusFault(MISSING_AUTH_TOKEN))
     await serving.ask(stranger, times=5)
     await serving.ask(of("ada"), times=2)
-    await refused(serving, limit, of("ada"))
+    await refusal_of(serving, limit, of("ada"))
 
 
 async def test_a_principal_runs_so_many_calls_at_a_time():
@@ -183,7 +183,7 @@ async def test_a_principal_runs_so_many_calls_at_a_time():
     async with anyio.create_task_group() as tasks:
         await running(serving, tasks, of("ann"), 2)
         await running(serving, tasks, of("bob"), 1)
-        await refused(serving, "principal_concurrent", of("ann"))
+        await refusal_of(serving, "principal_concurrent", of("ann"))
         serving.release.set()
     await serving.ask(of("ann"), times=2)
 

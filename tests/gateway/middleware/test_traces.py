@@ -61,7 +61,7 @@ class Collector:
     metrics: dict[str, Any] = field(default_factory=dict)  # the last ones, by name
     refusals: list[int] = field(default_factory=list)  # statuses of its next answers
 
-    def named(self, name: str) -> list[Any]:
+    def spans_named(self, name: str) -> list[Any]:
         return [span for span in self.spans if span.name == name]
 
 
@@ -138,7 +138,7 @@ async def test_a_call_has_a_span_that_its_service_is_told(
         await session.call("tools/call", failing)
         await until(lambda: sum(one.status.code == 2 for one in collector.spans) == 4)
         metrics = await (await client.http.get(client.url + "/metrics")).text()
-    [inner] = collector.named("GET /pets/{id}")
+    [inner] = collector.spans_named("GET /pets/{id}")
     outer = next(one for one in collector.spans if one.span_id == inner.parent_span_id)
     assert outer.name == "tools/call getPet"
     assert (outer.kind, inner.kind, outer.parent_span_id) == (2, 3, b"")
@@ -149,17 +149,17 @@ async def test_a_call_has_a_span_that_its_service_is_told(
     assert facts["mcp.protocol.version"] == "2026-07-28"
     assert (facts["gen_ai.operation.name"], facts["gen_ai.tool.name"]) == ("execute_tool", "getPet")
     assert attributes(inner)["toolgate.source"] == "pets"
-    [stranger] = collector.named("listPets")
+    [stranger] = collector.spans_named("listPets")
     assert stranger.trace_id.hex() != TRACE
     assert [link.span_id.hex() for link in stranger.links] == [SPAN]
-    [failed] = collector.named("nothing")
+    [failed] = collector.spans_named("nothing")
     assert attributes(failed)["error.type"] == "-32601"
     assert failed.status.code == 2
-    [away] = collector.named("GET /ghost")
+    [away] = collector.spans_named("GET /ghost")
     [line] = [one for one in caplog.records if one.msg == "upstream_failed"]
     assert (line.trace_id, line.span_id) == (away.trace_id.hex(), away.span_id.hex())
     assert attributes(away)["error.type"] == "tool_error"
-    [invalid] = [one for one in collector.named("tools/call") if one.status.code == 2]
+    [invalid] = [one for one in collector.spans_named("tools/call") if one.status.code == 2]
     assert attributes(invalid)["error.type"] == "-32602"
     assert 'toolgate_spans_total{outcome="exported"}' in metrics
 
@@ -195,7 +195,7 @@ async def test_metrics_are_sent_by_the_names_of_the_conventions(
     assert attributes(called)["mcp.protocol.version"] == "2026-07-28"
     assert (called.count, sum(called.bucket_counts)) == (1, 1)
     assert len(called.bucket_counts) == len(called.explicit_bounds) + 1
-    [message] = collector.named("tools/call getPet")
+    [message] = collector.spans_named("tools/call getPet")
     assert [one.trace_id for one in called.exemplars] == [message.trace_id]
     [refused] = collector.metrics["rpc.server.call.duration"].histogram.data_points
     assert attributes(refused) == {

@@ -211,10 +211,10 @@ async def test_unavailable_dependencies_are_retried_up_to_the_attempts(bench: Be
 
 
 async def test_waiting_for_running_jobs_is_no_failure(bench: Bench) -> None:
-    async def crowded(_asked: OperationInput) -> None:
+    async def refuse_crowd(_asked: OperationInput) -> None:
         raise ProblemDetails(429, "too-many-requests", "Others run.", headers={"Retry-After": "7"})
 
-    bench.toys.next = crowded
+    bench.toys.next = refuse_crowd
     job = await bench.put()
     for _ in range(5):
         assert await bench.runner.perform(job) == 7

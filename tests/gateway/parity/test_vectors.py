@@ -103,7 +103,9 @@ def test_the_keys_beside_the_vectors_sign_the_tokens() -> None:
 
 
 def test_the_ledger_matches_the_vectors() -> None:
-    assert ledger.LEDGER.read_text() == ledger.rendered(), "run: python -m tests.vectors.ledger"
+    assert ledger.LEDGER.read_text() == ledger.render_ledger(), (
+        "run: python -m tests.vectors.ledger"
+    )
 
 
 @pytest.mark.parametrize(

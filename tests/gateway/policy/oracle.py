@@ -69,7 +69,7 @@ def destroys(tool: Tool) -> bool:
     return hints.read_only_hint is not True and hints.destructive_hint is not False
 
 
-def expected(
+def expect_outcome(
     policy: Policy, principal: Principal, toolset: str | None, tool: Tool, arguments: Any
 ) -> Expected:
     """`arguments` None: not known; then the effect is meaningless."""
@@ -182,7 +182,7 @@ def rules(expressions: Mapping[str, Judge] = JUDGES) -> st.SearchStrategy[Rule]:
 
 
 def policies(rule: st.SearchStrategy[Rule] | None = None) -> st.SearchStrategy[Policy]:
-    def made(kept: list[Rule], default: str, clearance: str, destructive: bool) -> Policy:
+    def make_policy(kept: list[Rule], default: str, clearance: str, destructive: bool) -> Policy:
         named = {f"r{number}": one for number, one in enumerate(kept)}
         return replace(
             usual(),
@@ -194,7 +194,7 @@ def policies(rule: st.SearchStrategy[Rule] | None = None) -> st.SearchStrategy[P
         )
 
     return st.builds(
-        made,
+        make_policy,
         st.lists(rule or rules(), max_size=6),
         st.sampled_from(("allow", "deny")),
         st.sampled_from(TIERS),

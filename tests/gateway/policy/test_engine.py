@@ -43,7 +43,7 @@ def policy_of(default: str = "allow", **rules: Rule) -> Policy:
     return replace(usual(), default=default, rules=rules)
 
 
-def nested(levels: int) -> Any:
+def nest_lists(levels: int) -> Any:
     deep: Any = []
     for _ in range(levels):
         deep = [deep]
@@ -54,7 +54,7 @@ def context(principal: Principal = ADA, toolset: str | None = None) -> Context:
     return Context(Identity(principal, verified=True), JSON_RPC, "1", toolset=toolset)
 
 
-def decided(policy: Policy, one: Tool, arguments: Any, principal: Principal = ADA) -> Any:
+def decide_call(policy: Policy, one: Tool, arguments: Any, principal: Principal = ADA) -> Any:
     return PolicyView(policy, 50).decide(context(principal), one, arguments)
 
 
@@ -73,7 +73,7 @@ def test_engine_and_views_decide_as_the_rules_say(
     asking = context(principal, toolset)
     view = policy_view.view(asking, catalog, catalog)
     for one in tools:
-        wanted = oracle.expected(policy, principal, toolset, one, arguments)
+        wanted = oracle.expect_outcome(policy, principal, toolset, one, arguments)
         found = policy_view.decide(asking, one, arguments)
         assert found.effect == wanted.effect, one.name
         assert (view.by_id(one.id) is not None) == wanted.visible, one.name
@@ -121,11 +121,11 @@ def test_equal_conditions_are_evaluated_once(
     asked: list[Values | None] = []
     holds = CompiledRule.holds
 
-    def counted(rule: CompiledRule, values: Values | None) -> bool:
+    def count_evaluation(rule: CompiledRule, values: Values | None) -> bool:
         asked.append(values)
         return holds(rule, values)
 
-    monkeypatch.setattr(CompiledRule, "holds", counted)
+    monkeypatch.setattr(CompiledRule, "holds", count_evaluation)
 
     def standing(team: str, mark: str) -> CallerStanding:
         claims = {"team": team, "since": mark}
@@ -144,9 +144,9 @@ def test_deny_goes_before_approve_and_that_before_allow() -> None:
         never=Rule("deny", when="has(arguments.amount) && arguments.amount > 100"),
     )
     pay = tool("pay")
-    assert decided(policy, tool("notes"), {}).effect == "allow"
-    assert decided(policy, pay, {"amount": 1}).rule == "pays"
-    assert decided(policy, pay, {"amount": 101}).rule == "never"
+    assert decide_call(policy, tool("notes"), {}).effect == "allow"
+    assert decide_call(policy, pay, {"amount": 1}).rule == "pays"
+    assert decide_call(policy, pay, {"amount": 101}).rule == "never"
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_deny_goes_before_approve_and_that_before_allow() -> None:
 )
 def test_an_expression_that_fails_never_allows(effect: Any, becomes: str) -> None:
     policy = policy_of("deny", one=Rule(effect, when="arguments.amount > 100"))
-    assert decided(policy, tool("pay"), {"sum": 5}).effect == becomes
-    assert decided(policy, tool("pay"), {"amount": "5"}).effect == becomes
+    assert decide_call(policy, tool("pay"), {"sum": 5}).effect == becomes
+    assert decide_call(policy, tool("pay"), {"amount": "5"}).effect == becomes
 
 
 def test_a_rule_that_another_release_wrote_never_allows() -> None:
@@ -216,8 +216,8 @@ def test_arguments_that_a_rule_has_no_steps_for_count_against_the_call(
 ) -> None:
     rule = Rule(effect, when="arguments.l.filter(x, x > 0).size() == 1")
     policy = policy_of("deny" if effect == "allow" else "allow", quadratic=rule)
-    assert decided(policy, tool("pay"), {"l": [1] * 990}).effect == found
-    few = decided(policy, tool("pay"), {"l": [1] * 90})
+    assert decide_call(policy, tool("pay"), {"l": [1] * 990}).effect == found
+    few = decide_call(policy, tool("pay"), {"l": [1] * 90})
     assert few.effect == ("deny" if effect == "allow" else "allow")
 
 
@@ -242,9 +242,9 @@ def test_no_rule_opens_a_tool_above_the_clearance() -> None:
         ("nobody knows", "deny", "deny"),
     ]:
         pay = tool("pay", tier=tier)
-        assert decided(policy, pay, {}).effect == ada
-        assert decided(policy, pay, {}, BOB).effect == bob
-    assert decided(policy, tool("pay", tier="restricted"), {}).rule == TIERS
+        assert decide_call(policy, pay, {}).effect == ada
+        assert decide_call(policy, pay, {}, BOB).effect == bob
+    assert decide_call(policy, tool("pay", tier="restricted"), {}).rule == TIERS
 
 
 @pytest.mark.parametrize(
@@ -259,24 +259,24 @@ def test_no_rule_opens_a_tool_above_the_clearance() -> None:
 )
 def test_destructive_tools_require_an_approval(hints: Annotations, effect: str) -> None:
     policy = replace(usual(), approve_destructive=True)
-    found = decided(policy, tool("pay", annotations=hints), {})
+    found = decide_call(policy, tool("pay", annotations=hints), {})
     assert (found.effect, found.rule) == (effect, DESTRUCTIVE if effect == "approve" else DEFAULT)
     denied = replace(policy, default="deny")
-    assert decided(denied, tool("pay", annotations=hints), {}).effect == "deny"
+    assert decide_call(denied, tool("pay", annotations=hints), {}).effect == "deny"
 
 
 def test_a_rule_speaks_of_names_that_a_tool_had_before() -> None:
     policy = policy_of(one=Rule("deny", tools=("old_*",)))
-    assert decided(policy, tool("pay", aliases=("old_pay",)), {}).effect == "deny"
-    assert decided(policy, tool("pay"), {}).effect == "allow"
+    assert decide_call(policy, tool("pay", aliases=("old_pay",)), {}).effect == "deny"
+    assert decide_call(policy, tool("pay"), {}).effect == "allow"
 
 
 @pytest.mark.parametrize("pattern", ["*refund*", "tag:money", "domain:SALES"])
 def test_the_case_of_letters_lets_nothing_through(pattern: str) -> None:
     policy = policy_of(one=Rule("deny", tools=(pattern,)))
     refunds = tool("PostRefunds", tags=("Money",), domain="Sales")
-    assert decided(policy, refunds, {}).effect == "deny"
-    assert decided(policy, tool("pay", tags=("x",), domain="x"), {}).effect == "allow"
+    assert decide_call(policy, refunds, {}).effect == "deny"
+    assert decide_call(policy, tool("pay", tags=("x",), domain="x"), {}).effect == "allow"
 
 
 @pytest.mark.parametrize(
@@ -292,25 +292,25 @@ def test_the_case_of_letters_lets_nothing_through(pattern: str) -> None:
 def test_arguments_too_large_for_expressions_are_refused(arguments: Any, told: str) -> None:
     policy = policy_of(one=Rule("deny", tools=("pay",), when="has(arguments.secret)"))
     with pytest.raises(InvalidParams, match=told):
-        decided(policy, tool("pay"), arguments)
-    assert decided(policy, tool("notes"), arguments).effect == "allow"  # nobody looks at these
+        decide_call(policy, tool("pay"), arguments)
+    assert decide_call(policy, tool("notes"), arguments).effect == "allow"  # nobody looks at these
 
 
 def test_arguments_nested_thousands_deep_are_refused_at_once() -> None:
     policy = policy_of(one=Rule("deny", when="size(arguments) > 5"))
     with pytest.raises(InvalidParams, match="nested more than 50 deep"):
-        decided(policy, tool("pay"), {"deep": nested(100_000)})
+        decide_call(policy, tool("pay"), {"deep": nest_lists(100_000)})
 
 
-@pytest.mark.parametrize("claims", [{"deep": nested(CLAIMS[2])}, {"groups": [0] * CLAIMS[0]}])
+@pytest.mark.parametrize("claims", [{"deep": nest_lists(CLAIMS[2])}, {"groups": [0] * CLAIMS[0]}])
 def test_unknown_claims_of_a_token_allow_nothing(claims: dict[str, Any]) -> None:
     eve = Principal("eve", TENANT, claims=claims, mark="3")
     rule = Rule("allow", when="!has(principal.claims.blocked)")
-    assert decided(policy_of("deny", one=rule), tool("pay"), {}).effect == "allow"
-    assert decided(policy_of("deny", one=rule), tool("pay"), {}, eve).effect == "deny"
+    assert decide_call(policy_of("deny", one=rule), tool("pay"), {}).effect == "allow"
+    assert decide_call(policy_of("deny", one=rule), tool("pay"), {}, eve).effect == "deny"
     denying = Rule("deny", when="has(principal.claims) && has(principal.claims.blocked)")
-    assert decided(policy_of(one=denying), tool("pay"), {}).effect == "allow"
-    assert decided(policy_of(one=denying), tool("pay"), {}, eve).effect == "deny"
+    assert decide_call(policy_of(one=denying), tool("pay"), {}).effect == "allow"
+    assert decide_call(policy_of(one=denying), tool("pay"), {}, eve).effect == "deny"
 
 
 def test_prompts_and_resources_are_judged_without_arguments() -> None:

@@ -83,11 +83,11 @@ class Caller:
         _, answer, _ = await self.client.post(path, body, self.bearer)
         return answer
 
-    async def listed(self, path: str = "/mcp") -> set[str]:
+    async def list_tools(self, path: str = "/mcp") -> set[str]:
         answer = await self.modern("tools/list", path)
         return {one["name"] for one in answer["result"]["tools"]}
 
-    async def told(self, tool: str, **arguments: Any) -> Any:
+    async def call_own_tool(self, tool: str, **arguments: Any) -> Any:
         """What one of the gateway's own tools says."""
         answer = await self.modern("tools/call", name=tool, arguments=arguments)
         return answer["result"]
@@ -112,7 +112,7 @@ def apply(client: Client, policy: Policy) -> None:
     gateway.access.policy_view.reconfigure(policy, gateway.settings.limits.json_depth)
 
 
-def drawn(seed: int) -> Policy:
+def draw_policy(seed: int) -> Policy:
     """Some rules, the same for the same seed."""
     random = Random(seed)
 
@@ -153,7 +153,7 @@ def without(name: str, answer: Any) -> str:
 
 async def test_all_fronts_decide_as_the_rules_say(client: Client) -> None:
     for seed in SEEDS:
-        await check_fronts(client, drawn(seed), seed)
+        await check_fronts(client, draw_policy(seed), seed)
 
 
 async def check_fronts(client: Client, policy: Policy, seed: int) -> None:
@@ -166,7 +166,7 @@ async def check_fronts(client: Client, policy: Policy, seed: int) -> None:
     ):
         await check_sight(caller, policy, tools)
         for name, arguments in CALLABLE.items():
-            wanted = oracle.expected(policy, caller.principal, None, tools[name], arguments)
+            wanted = oracle.expect_outcome(policy, caller.principal, None, tools[name], arguments)
             answers = await every_call(caller, name, arguments)
             found = {front: effect_of(one) for front, one in answers.items()}
             assert found == dict.fromkeys(answers, wanted.effect), (seed, name)
@@ -182,20 +182,22 @@ async def check_sight(caller: Caller, policy: Policy, tools: dict[str, Tool]) ->
         wanted = {
             name
             for name, one in tools.items()
-            if oracle.expected(policy, caller.principal, toolset, one, None).visible
+            if oracle.expect_outcome(policy, caller.principal, toolset, one, None).visible
             and (toolset is None or name.endswith("Pet"))
         }
-        assert await caller.listed(path) == wanted
+        assert await caller.list_tools(path) == wanted
         if toolset is None:
             everywhere = wanted
     methods = (await caller.rpc(request("rpc.discover", {})))["result"]["methods"]
     assert {one["name"] for one in methods} - {"tools/list", "tools/call", "rpc.discover"} == (
         everywhere
     )
-    found = await caller.told("search_tools", query="pet pets rule one list add remove", limit=20)
+    found = await caller.call_own_tool(
+        "search_tools", query="pet pets rule one list add remove", limit=20
+    )
     assert {one["name"] for one in found["structuredContent"]["tools"]} <= everywhere
     for name in tools:
-        told = await caller.told("describe_tools", names=[name])
+        told = await caller.call_own_tool("describe_tools", names=[name])
         assert told.get("isError", False) == (name not in everywhere)
     on_portal = await caller.rpc(request("tools/list", {}), "/portal/query")
     seen = {tool.binding.service for name in everywhere if (tool := tools[name]).source == "rules"}
@@ -211,7 +213,7 @@ async def every_call(caller: Caller, name: str, arguments: Any) -> dict[str, Any
         "session": await caller.session("tools/call", **params),
         "rpc": by_id[1],
         "batch": by_id[2],
-        "call_tool": await caller.told("call_tool", **params),
+        "call_tool": await caller.call_own_tool("call_tool", **params),
     }
 
 
@@ -249,18 +251,18 @@ async def test_a_bad_token_is_reported_before_an_unknown_action(
 async def test_rules_of_the_database_count_at_once(client: Client) -> None:
     caller, pool = Caller(client, "ada"), client.gateway.feed.pool
     policies = Policies(pool, client.gateway.principal.tenant)
-    assert "getPet" in await caller.listed()
+    assert "getPet" in await caller.list_tools()
     changed = anyio.Event()
     client.gateway.events.rules_changed.subscribe(lambda _tenant: changed.set())
     await policies.put("no-pets", Rule("deny", tools=("getPet",)))
     with anyio.fail_after(30):
         await changed.wait()
-    assert "getPet" not in await caller.listed()
+    assert "getPet" not in await caller.list_tools()
     changed = anyio.Event()
     await policies.delete("no-pets")
     with anyio.fail_after(30):
         await changed.wait()
-    assert "getPet" in await caller.listed()
+    assert "getPet" in await caller.list_tools()
 
 
 async def test_tiers_limit_only_tools_with_a_tier(client: Client) -> None:
@@ -272,8 +274,8 @@ async def test_tiers_limit_only_tools_with_a_tier(client: Client) -> None:
             "UPDATE tool_t SET sensitivity_tier = 'restricted' WHERE name = 'getPet'"
         )
     await gateway.catalogs.reload(ToolStore(gateway.feed.pool), gateway.principal.tenant)
-    assert "getPet" not in await Caller(client, "ada").listed()
-    assert "getPet" in await Caller(client, "ada", roles=["hr"]).listed()
+    assert "getPet" not in await Caller(client, "ada").list_tools()
+    assert "getPet" in await Caller(client, "ada", roles=["hr"]).list_tools()
 
 
 async def waiting(client: Client) -> tuple[Approvals, list[str]]:

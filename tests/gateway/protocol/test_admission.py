@@ -35,7 +35,7 @@ def modern_headers(version=NEW, method="tools/list", **others):
     return Headers(version=version, method=method, **others)
 
 
-def refused(headers, message):
+def refusal_of(headers, message):
     """(JSON-RPC code, HTTP status) of the refusal."""
     with pytest.raises(Fault) as caught:
         admit(headers, message, SESSIONS.get)
@@ -66,7 +66,7 @@ def refused(headers, message):
     ],
 )
 def test_invalid_stateless_requests_are_refused(message, code, status):
-    assert refused(modern_headers(), message) == (code, status)
+    assert refusal_of(modern_headers(), message) == (code, status)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_invalid_stateless_requests_are_refused(message, code, status):
     ],
 )
 def test_headers_must_mirror_a_stateless_body(headers):
-    assert refused(headers, modern()) == (-32020, 400)
+    assert refusal_of(headers, modern()) == (-32020, 400)
 
 
 @pytest.mark.parametrize("version", [OLD, "2025-11-25", "2099-01-01", "", "x"])
@@ -116,7 +116,7 @@ def test_the_name_header_mirrors_the_tool(name, admitted):
     if admitted:
         assert admit(headers, message, SESSIONS.get).revision is V2026_07_28
     else:
-        assert refused(headers, message) == (-32020, 400)
+        assert refusal_of(headers, message) == (-32020, 400)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_name_header_mirrors_the_tool(name, admitted):
     [("prompts/get", {"name": "n"}), ("resources/read", {"uri": "n"}), ("tools/call", {})],
 )
 def test_the_name_header_is_required_wherever_a_body_names_something(method, params):
-    assert refused(modern_headers(method=method), modern(method, params)) == (-32020, 400)
+    assert refusal_of(modern_headers(method=method), modern(method, params)) == (-32020, 400)
 
 
 def test_a_stateless_request_ignores_a_session():
@@ -159,7 +159,7 @@ def test_a_stateless_notification_is_admitted_without_checks():
     ],
 )
 def test_invalid_handshake_requests_are_refused(headers, message, code, status):
-    assert refused(headers, message) == (code, status)
+    assert refusal_of(headers, message) == (code, status)
 
 
 @pytest.mark.parametrize("version", [None, *HANDSHAKE])
@@ -203,11 +203,11 @@ def test_initialize_opens_a_session_of_the_revision_that_was_negotiated(version,
     ],
 )
 def test_where_a_batch_is_no_good(headers, batch):
-    assert refused(headers, batch) == (-32600, 400)
+    assert refusal_of(headers, batch) == (-32600, 400)
 
 
 def test_a_batch_for_a_session_that_is_gone_says_so():
-    assert refused(Headers(session="gone"), [call()]) == (-32001, 404)
+    assert refusal_of(Headers(session="gone"), [call()]) == (-32001, 404)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_an_id_is_short(revision, id_):
         headers, message = modern_headers(), modern(id_=id_)
     else:
         headers, message = Headers(session=OLD), call(id_=id_)
-    assert refused(headers, message) == (-32600, 400)
+    assert refusal_of(headers, message) == (-32600, 400)
 
 
 @pytest.mark.parametrize("id_", ["x" * 1024, "\u00e9" * 512, 10**1023])

@@ -66,7 +66,7 @@ def body(value):
     return value if isinstance(value, bytes) else json.dumps(value).encode()
 
 
-def found(value, rules, limit=100):
+def read_value(value, rules, limit=100):
     return read(body(value), rules, limit)
 
 
@@ -76,10 +76,10 @@ def message(**members):
 
 @every
 def test_a_request_of_json_rpc(rules):
-    assert found(message(method=ID, params={"a": 1}, id=7), rules) == Request(
+    assert read_value(message(method=ID, params={"a": 1}, id=7), rules) == Request(
         "2.0", ID, {"a": 1}, 7
     )
-    extra = found(message(method=ID, id=7, title="ignored"), rules)
+    extra = read_value(message(method=ID, id=7, title="ignored"), rules)
     assert extra == Request("2.0", ID, UNSET, 7)
 
 
@@ -87,8 +87,8 @@ def test_a_request_of_json_rpc(rules):
 @pytest.mark.parametrize("data", [{}, {"a": [1, None]}, None, "text", 5, [1]])
 def test_a_legacy_payload_becomes_a_request_of_its_action(rules, data):
     sent = {**LEGACY, "data": data, "title": "x", "success": "/app", "rest": True}
-    assert found(sent, rules) == Legacy(Request("2.0", ID, data, 0))
-    assert found(LEGACY, rules) == Legacy(Request("2.0", ID, UNSET, 0))
+    assert read_value(sent, rules) == Legacy(Request("2.0", ID, data, 0))
+    assert read_value(LEGACY, rules) == Legacy(Request("2.0", ID, UNSET, 0))
 
 
 @both
@@ -97,18 +97,18 @@ def test_only_the_text_2_0_marks_json_rpc(rules, version):
     """For light-hybrid-4j anything else is a legacy payload, here one that names no action."""
     sent = {"jsonrpc": version, "method": ID, "id": 3}
     if rules.spec:
-        refused = found(sent, rules)
+        refused = read_value(sent, rules)
         assert (refused.id, refused.fault.code) == (3, -32600)
     else:
-        assert found(sent, rules) == Legacy(Request("2.0", "", UNSET, 0))
+        assert read_value(sent, rules) == Legacy(Request("2.0", "", UNSET, 0))
 
 
 @both
 def test_an_object_of_neither_dialect(rules):
     if rules.spec:
-        assert isinstance(found({}, rules), Invalid)
+        assert isinstance(read_value({}, rules), Invalid)
     else:
-        assert found({}, rules) == Legacy(Request("2.0", "", UNSET, 0))
+        assert read_value({}, rules) == Legacy(Request("2.0", "", UNSET, 0))
 
 
 @every
@@ -116,17 +116,17 @@ def test_an_object_of_neither_dialect(rules):
 @pytest.mark.parametrize("version", ["2.0", "1.0", 2])
 def test_a_body_in_both_dialects_is_refused(rules, part, version):
     mixed = {"jsonrpc": version, "method": ID, "id": "x", part: None}
-    refused = found(mixed, rules)
+    refused = read_value(mixed, rules)
     assert (refused.id, refused.fault.code) == ("x", -32600)
     assert "host, service, action, version" in refused.fault.message
-    [in_batch] = found([mixed], rules)
+    [in_batch] = read_value([mixed], rules)
     assert in_batch.id == "x"
 
 
 @every
 @pytest.mark.parametrize("id_", [{}, [1], None])
 def test_a_refused_body_gives_back_an_id_that_anybody_can_read(rules, id_):
-    assert found({"jsonrpc": "2.0", "method": ID, "id": id_, **LEGACY}, rules).id is None
+    assert read_value({"jsonrpc": "2.0", "method": ID, "id": id_, **LEGACY}, rules).id is None
 
 
 @every
@@ -140,26 +140,26 @@ def test_a_refused_body_gives_back_an_id_that_anybody_can_read(rules, id_):
 )
 def test_a_member_named_twice_is_refused(rules, text):
     with pytest.raises(DuplicateKeys):
-        found(text, rules)
+        read_value(text, rules)
 
 
 @every
 @pytest.mark.parametrize("value", [5, "text", None, True, 1.5])
 def test_a_scalar_is_no_request(rules, value):
     with pytest.raises(InvalidRequest, match="A request is an object, not"):
-        found(value, rules)
+        read_value(value, rules)
 
 
 @every
 @pytest.mark.parametrize("text", [b"{not json", b'{"a":1e400}', b'{"a":"\xff"}', b"[" * 10_000])
 def test_text_that_is_no_json_is_a_parse_error(rules, text):
     with pytest.raises(ParseError):
-        found(text, rules)
+        read_value(text, rules)
 
 
 @every
 def test_the_members_of_a_batch_are_json_rpc_only(rules):
-    request, legacy, number, array = found([message(method=ID, id=1), LEGACY, 5, []], rules)
+    request, legacy, number, array = read_value([message(method=ID, id=1), LEGACY, 5, []], rules)
     assert request == Request("2.0", ID, UNSET, 1)
     assert all(one.fault.code == -32600 for one in (legacy, number, array))
 
@@ -168,23 +168,23 @@ def test_the_members_of_a_batch_are_json_rpc_only(rules):
 @pytest.mark.parametrize("length", [0, 1, 3])
 def test_a_batch_has_at_most_so_many_members(rules, length):
     batch = [message(method=ID, id=number) for number in range(length)]
-    assert len(found(batch, rules, limit=3)) == length
+    assert len(read_value(batch, rules, limit=3)) == length
     for too_many in ([*batch, 1, 2, 3, 4], [*batch, *[message(method=ID)] * 4]):
         with pytest.raises(InvalidRequest) as caught:
-            found(too_many, rules, limit=3)
+            read_value(too_many, rules, limit=3)
         assert caught.value.data == {"limit": 3}
 
 
 @pytest.mark.parametrize("id_", [0, -1, 1.5, "", "b0f3", 2**70])
 def test_an_id_is_echoed(id_):
     for rules in ALL:
-        assert found(message(method=ID, id=id_), rules).id == id_
+        assert read_value(message(method=ID, id=id_), rules).id == id_
 
 
 @pytest.mark.parametrize("id_", [{"a": 1}, [1], True, False])
 def test_an_odd_id_is_echoed_strictly_and_refused_by_the_specification(id_):
-    assert found(message(method=ID, id=id_), STRICT) == Request("2.0", ID, UNSET, id_)
-    refused = found(message(method=ID, id=id_), SPEC)
+    assert read_value(message(method=ID, id=id_), STRICT) == Request("2.0", ID, UNSET, id_)
+    refused = read_value(message(method=ID, id=id_), SPEC)
     assert (refused.id, refused.fault.code) == (None, -32600)
 
 
@@ -192,48 +192,48 @@ def test_an_id_of_null_makes_a_notification_strictly_and_a_request_by_the_specif
     for extra in ({}, {"more": 1}):
         sent = message(method=ID, id=None, **extra)
         for alone, expected in ((STRICT, UNSET), (SPEC, None)):
-            assert found(sent, alone).id is expected
-            assert found([sent], alone)[0].id is expected
+            assert read_value(sent, alone).id is expected
+            assert read_value([sent], alone)[0].id is expected
 
 
 @both
 @pytest.mark.parametrize("params", ["x", 5, True])
 def test_params_are_no_scalar(rules, params):
     """Where light-hybrid-4j takes them for null."""
-    refused = found(message(method=ID, params=params, id=1), rules)
+    refused = read_value(message(method=ID, params=params, id=1), rules)
     assert isinstance(refused, Invalid)
     assert refused.fault.code == (-32600 if rules.spec else -32602)
 
 
 def test_params_of_null_are_left_to_the_schema_strictly():
-    assert found(message(method=ID, params=None, id=1), STRICT).params is None
-    assert found(message(method=ID, params=None, id=1), SPEC).params is UNSET
+    assert read_value(message(method=ID, params=None, id=1), STRICT).params is None
+    assert read_value(message(method=ID, params=None, id=1), SPEC).params is UNSET
 
 
 @both
 @pytest.mark.parametrize("method", [5, None, {}, ["a"]])
 def test_a_method_is_text(rules, method):
-    refused = found(message(method=method, id=3), rules)
+    refused = read_value(message(method=method, id=3), rules)
     assert (refused.id, refused.fault.code) == (3, -32600)
     assert '"method"' in refused.fault.message
 
 
 def test_a_request_without_a_method_gets_the_light_hybrid_4j_error():
-    refused = found(message(id=42), STRICT)
+    refused = read_value(message(id=42), STRICT)
     assert (refused.id, refused.fault.code) == (42, -32600)
     assert refused.fault.data["code"] == "ERR11200"
-    assert isinstance(found(message(id=42, result=1), SPEC), Response)
-    assert isinstance(found(message(id=42, result=1), STRICT), Invalid)
+    assert isinstance(read_value(message(id=42, result=1), SPEC), Response)
+    assert isinstance(read_value(message(id=42, result=1), STRICT), Invalid)
 
 
 @both
 def test_a_path_without_the_legacy_dialect_asks_for_json_rpc(rules):
     off = Rules(PORTAL, rules.spec, legacy=False)
     with pytest.raises(StatusFault, match="send JSON-RPC") as caught:
-        found(LEGACY, off)
+        read_value(LEGACY, off)
     assert caught.value.data["code"] == "ERR18410"
     assert '{"jsonrpc":"2.0","method":' in caught.value.message
-    assert isinstance(found(message(method=ID, id=1), off), Request)
+    assert isinstance(read_value(message(method=ID, id=1), off), Request)
 
 
 @pytest.mark.parametrize(

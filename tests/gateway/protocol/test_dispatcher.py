@@ -140,7 +140,7 @@ async def test_only_json_rpc_asks_for_a_tool_of_that_name(verbs):
 async def test_middleware_wraps_from_the_outside_in(verbs):
     seen = []
 
-    def named(name):
+    def note_order(name):
         def wrap(handler, _route):
             async def handle(context, request):
                 seen.append(name)
@@ -150,7 +150,9 @@ async def test_middleware_wraps_from_the_outside_in(verbs):
 
         return wrap
 
-    await verbs.dispatcher(named("outer"), named("inner")).dispatch(context(), request("sum", []))
+    await verbs.dispatcher(note_order("outer"), note_order("inner")).dispatch(
+        context(), request("sum", [])
+    )
     assert seen == ["outer", "inner"]
 
 

@@ -33,7 +33,7 @@ def start(verbs, of_session, message):
     return asyncio.create_task(run)
 
 
-async def held(verbs, count=1):
+async def wait_for_holders(verbs, count=1):
     with anyio.fail_after(30):
         for _ in range(count):
             await verbs.holding.acquire()
@@ -41,7 +41,7 @@ async def held(verbs, count=1):
 
 async def test_a_running_request_is_registered_in_its_session_until_done(verbs, of_session):
     running = start(verbs, of_session, request("hold", id_=7))
-    await held(verbs)
+    await wait_for_holders(verbs)
     assert list(of_session.running) == [7]
     verbs.release.set()
     assert await running == Reply(7, Raw(b'"held"'))
@@ -50,7 +50,7 @@ async def test_a_running_request_is_registered_in_its_session_until_done(verbs, 
 
 async def test_a_request_taken_back_stops_and_is_not_answered(verbs, of_session):
     running = start(verbs, of_session, request("hold", id_="a"))
-    await held(verbs)
+    await wait_for_holders(verbs)
     assert of_session.cancel("a") is True
     assert await running is None
     assert verbs.stopped == 1
@@ -61,7 +61,7 @@ async def test_a_request_taken_back_stops_and_is_not_answered(verbs, of_session)
 @pytest.mark.parametrize("other", ["1", 2, ""])
 async def test_only_the_request_that_is_named_is_taken_back(verbs, of_session, other):
     running = start(verbs, of_session, request("hold", id_=1))
-    await held(verbs)
+    await wait_for_holders(verbs)
     assert of_session.cancel(other) is False
     verbs.release.set()
     assert await running == Reply(1, Raw(b'"held"'))
@@ -74,7 +74,7 @@ async def test_a_request_that_has_ended_cannot_be_taken_back(verbs, of_session):
 
 async def test_ending_the_session_stops_all_that_runs(verbs, of_session):
     running = [start(verbs, of_session, request("hold", id_=id_)) for id_ in (1, "1", 2)]
-    await held(verbs, 3)
+    await wait_for_holders(verbs, 3)
     of_session.end()
     assert await asyncio.gather(*running) == [None, None, None]
     assert of_session.outbox.closed
@@ -82,7 +82,7 @@ async def test_ending_the_session_stops_all_that_runs(verbs, of_session):
 
 async def test_cancellation_by_anybody_else_passes_through(verbs, of_session):
     running = start(verbs, of_session, request("hold", id_=1))
-    await held(verbs)
+    await wait_for_holders(verbs)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -91,7 +91,7 @@ async def test_cancellation_by_anybody_else_passes_through(verbs, of_session):
 
 async def test_an_id_cannot_run_twice_at_a_time(verbs, of_session):
     first = start(verbs, of_session, request("hold", id_=1))
-    await held(verbs)
+    await wait_for_holders(verbs)
     second = await start(verbs, of_session, request("sum", [1], 1))
     assert second.error.code == -32600
     assert "already running" in second.error.message
@@ -108,7 +108,7 @@ async def test_initialize_cannot_be_taken_back(verbs, of_session):
         Dispatcher(methods, verbs.missing), around, of_session, request("initialize", id_=0)
     )
     running = asyncio.create_task(run)
-    await held(verbs)
+    await wait_for_holders(verbs)
     assert of_session.cancel(0) is False
     verbs.release.set()
     assert await running == Reply(0, Raw(b'"held"'))
@@ -135,7 +135,7 @@ async def test_a_member_of_a_batch_is_taken_back_alone(verbs):
     running = asyncio.create_task(
         Batches(limits).run(member_server(verbs.dispatcher()), around, batch)
     )
-    await held(verbs, 2)
+    await wait_for_holders(verbs, 2)
     old.cancel(1)
     verbs.release.set()
     answer = await running
@@ -155,7 +155,7 @@ async def test_a_member_taken_back_is_not_answered_when_the_batch_is_late(verbs)
     running = asyncio.create_task(
         Batches(limits).run(member_server(verbs.dispatcher()), around, batch)
     )
-    await held(verbs, 2)
+    await wait_for_holders(verbs, 2)
     old.running[1].cancel(CANCELLED_BY_CLIENT)
     answer = await running
     assert b'"id":1,' not in answer

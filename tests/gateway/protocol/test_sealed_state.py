@@ -29,24 +29,24 @@ class Clock:
         return self.now
 
 
-def sealed(payload=Call("c-1", 2), bound_to=b"me", ttl_s=60.0, secret=SECRET):  # noqa: B008
+def seal_payload(payload=Call("c-1", 2), bound_to=b"me", ttl_s=60.0, secret=SECRET):  # noqa: B008
     return Sealer(secret).seal("park", payload, bound_to, ttl_s)
 
 
-def opened(text, purpose="park", bound_to=b"me", secret=SECRET, as_type=Call):
+def unseal_text(text, purpose="park", bound_to=b"me", secret=SECRET, as_type=Call):
     return Sealer(secret).unseal(purpose, text, as_type, bound_to)
 
 
 @given(st.builds(Call, st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 2**60)))
 def test_sealed_values_are_opened_on_any_node(payload):
-    text = sealed(payload)
-    assert opened(text) == payload
+    text = seal_payload(payload)
+    assert unseal_text(text) == payload
     assert text.isascii()
     assert not set(text) & set("+/= ")  # may stand in a URL, and needs no escapes in JSON
 
 
 def test_sealed_values_are_unreadable_and_never_repeat():
-    first, second = sealed(Call("visible")), sealed(Call("visible"))
+    first, second = seal_payload(Call("visible")), seal_payload(Call("visible"))
     assert first != second
     assert b"visible" not in base64.urlsafe_b64decode(first + "==")
 
@@ -54,41 +54,41 @@ def test_sealed_values_are_unreadable_and_never_repeat():
 @settings(deadline=None)  # a loaded machine is slow, not wrong
 @given(st.data())
 def test_any_changed_character_is_refused(data):
-    text = sealed()
+    text = seal_payload()
     at = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.sampled_from("ABCabc019-_=+/ \n\u00e9\ud800"))
     with pytest.raises(InvalidParams, match="not ours, was changed or is too old"):
-        opened(text[:at] + (other if other != text[at] else "~") + text[at + 1 :])
+        unseal_text(text[:at] + (other if other != text[at] else "~") + text[at + 1 :])
 
 
 @pytest.mark.parametrize("id_", ["c", "cc", "ccc"])
 def test_no_two_texts_say_the_same(id_):
     """Of the last character some bits are not used: they must be as we wrote them."""
-    text = sealed(Call(id_))
+    text = seal_payload(Call(id_))
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     for other in set(alphabet) - {text[-1]}:
         with pytest.raises(InvalidParams):
-            opened(text[:-1] + other)
+            unseal_text(text[:-1] + other)
 
 
 @given(st.data())
 def test_any_changed_byte_is_refused(data):
-    raw = bytearray(base64.urlsafe_b64decode(sealed() + "=="))
+    raw = bytearray(base64.urlsafe_b64decode(seal_payload() + "=="))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(InvalidParams):
-        opened(base64.urlsafe_b64encode(bytes(raw)).decode().rstrip("="))
+        unseal_text(base64.urlsafe_b64encode(bytes(raw)).decode().rstrip("="))
 
 
 @given(st.text() | st.text("ABCabc019-_", max_size=200))
 def test_foreign_texts_are_refused(text):
     with pytest.raises(InvalidParams):
-        opened(text)
+        unseal_text(text)
 
 
 @pytest.mark.parametrize("change", [lambda t: t + "-TAMPERED", lambda t: t[:-1], lambda t: t + "A"])
 def test_lengthened_and_shortened_texts_are_refused(change):
     with pytest.raises(InvalidParams):
-        opened(change(sealed()))
+        unseal_text(change(seal_payload()))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_lengthened_and_shortened_texts_are_refused(change):
     ],
 )
 def test_sealed_values_are_bound_to_purpose_owner_secret_and_type(wrong):
-    text = sealed()
+    text = seal_payload()
     with pytest.raises(InvalidParams):
-        opened(text, **wrong)
-    assert opened(text) == Call("c-1", 2)
+        unseal_text(text, **wrong)
+    assert unseal_text(text) == Call("c-1", 2)
 
 
 def test_sealed_values_expire():
@@ -120,10 +120,17 @@ def test_sealed_values_expire():
 
 
 def test_all_refusals_are_alike():
-    late = sealed(ttl_s=-1)
+    late = seal_payload(ttl_s=-1)
     refusals = set()
-    for text in ("", "x", late, sealed()[:-4], sealed(bound_to=b"other"), sealed(Other("x"))):
+    for text in (
+        "",
+        "x",
+        late,
+        seal_payload()[:-4],
+        seal_payload(bound_to=b"other"),
+        seal_payload(Other("x")),
+    ):
         with pytest.raises(InvalidParams) as caught:
-            opened(text)
+            unseal_text(text)
         refusals.add((caught.value.code, caught.value.message, str(caught.value.data)))
     assert len(refusals) == 1

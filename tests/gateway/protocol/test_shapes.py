@@ -19,7 +19,7 @@ from schemas.mcp.revisions import (
     V2026_07_28,
 )
 from schemas.tool import AudioContent, TextContent
-from tests.gateway.protocol.views import STAMP, US, members, plain, shown, view
+from tests.gateway.protocol.views import STAMP, US, decode_result, members, plain, view
 from tests.revisions import REVISIONS, by_revision
 
 TEXT = {"type": "text", "text": "hello", "annotations": {"audience": ["user"]}, "x-own": [1.50]}
@@ -71,7 +71,7 @@ def test_a_result_that_fits_is_not_even_copied():
 @pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda one: one.name)
 def test_results_that_clients_refuse_are_mended(revision, came, went):
     """Absent content, and items without what their type needs, become text (mending 22)."""
-    assert shown(view(revision).call_result(members(**came)))["content"] == went
+    assert decode_result(view(revision).call_result(members(**came)))["content"] == went
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_members_of_another_type_are_no_members(revision, item, lacks):
     """Clients refuse the whole result for a null in an image (mending 35)."""
     came = members(content=[item, TEXT])
     note = {"type": "text", "text": f"[{item['type']}: its server left out {lacks}]"}
-    assert shown(view(revision).call_result(came))["content"] == [note, TEXT]
+    assert decode_result(view(revision).call_result(came))["content"] == [note, TEXT]
 
 
 def test_prompts_that_clients_refuse_are_mended():
     """A message of a prompt has content of a known form (mending 22)."""
     came = members(messages=[{"role": "user"}, {"role": "user", "content": {"type": "text"}}])
     empty = {"role": "user", "content": {"type": "text", "text": ""}}
-    assert shown(view(V2025_06_18).prompt_result(came))["messages"] == [empty, empty]
+    assert decode_result(view(V2025_06_18).prompt_result(came))["messages"] == [empty, empty]
     with pytest.raises(Unreachable, match="messages are no array"):
         view(V2025_06_18).prompt_result(members(messages={}))
 
@@ -105,34 +105,36 @@ def test_links_without_names_are_named_by_their_uris():
     """A resource link without a name, which clients demand, has one (mending 22)."""
     for nameless in ({}, {"name": None}):
         came = members(content=[{"type": "resource_link", "uri": "test://a", **nameless}])
-        [link] = shown(view(V2025_11_25).call_result(came))["content"]
+        [link] = decode_result(view(V2025_11_25).call_result(came))["content"]
         assert link["name"] == "test://a"
 
 
 @by_revision
 def test_only_2026_07_28_has_a_result_type(revision):
     came = members(content=[], resultType="complete", ttlMs=5, cacheScope="public")
-    assert ("resultType" in shown(view(revision).call_result(came))) is revision.result_type
-    bare = shown(view(revision).call_result(members(content=[])))
+    assert ("resultType" in decode_result(view(revision).call_result(came))) is revision.result_type
+    bare = decode_result(view(revision).call_result(members(content=[])))
     assert bare.get("resultType") == ("complete" if revision.result_type else None)
     if not revision.result_type:
-        assert set(shown(view(revision).call_result(came))) == {"content"}
+        assert set(decode_result(view(revision).call_result(came))) == {"content"}
 
 
 def test_server_info_comes_from_the_server_or_the_gateway():
     shape = view(V2026_07_28)
-    assert shown(shape.call_result(members(content=[])))["_meta"] == STAMP
+    assert decode_result(shape.call_result(members(content=[])))["_meta"] == STAMP
     own = {"_meta": {META_SERVER: {"name": "theirs"}, "x": [1]}}
-    went = shown(shape.call_result(members(content=[], **own)))
+    went = decode_result(shape.call_result(members(content=[], **own)))
     assert (went["_meta"], went["resultType"]) == (own["_meta"], "complete")
-    other = shown(shape.call_result(members(content=[], _meta={"x": {"y": 1.0}})))["_meta"]
+    other = decode_result(shape.call_result(members(content=[], _meta={"x": {"y": 1.0}})))["_meta"]
     assert other == {META_SERVER: US, "x": {"y": 1.0}}
-    assert shown(shape.call_result(members(content=[], _meta="no object")))["_meta"] == STAMP
+    assert (
+        decode_result(shape.call_result(members(content=[], _meta="no object")))["_meta"] == STAMP
+    )
 
 
 @by_revision
 def test_audio_is_a_note_for_revisions_without_audio(revision):
-    (item,) = shown(view(revision).call_result(members(content=[AUDIO])))["content"]
+    (item,) = decode_result(view(revision).call_result(members(content=[AUDIO])))["content"]
     if revision is V2024_11_05:
         text = "[audio, audio/wav: 2024-11-05 cannot carry it]"
         assert item == {"type": "text", "text": text}
@@ -142,7 +144,7 @@ def test_audio_is_a_note_for_revisions_without_audio(revision):
 
 @by_revision
 def test_a_link_is_a_text_for_revisions_without_links(revision):
-    (item,) = shown(view(revision).call_result(members(content=[LINK])))["content"]
+    (item,) = decode_result(view(revision).call_result(members(content=[LINK])))["content"]
     if revision in {V2024_11_05, V2025_03_26}:
         assert item == {"type": "text", "text": "[resource, a: test://a]"}
     else:
@@ -154,7 +156,7 @@ def test_a_link_is_a_text_for_revisions_without_links(revision):
 def test_addresses_lead_back_to_their_server(revision, kind):
     address = {"uri": "test://shared/1", "name": "n", "x-own": 1}
     sent = {"type": kind, **(address if kind == "resource_link" else {"resource": address})}
-    (item,) = shown(view(revision).call_result(members(content=[sent])))["content"]
+    (item,) = decode_result(view(revision).call_result(members(content=[sent])))["content"]
     exposed = "toolgate://src/test://shared/1"
     if item["type"] == "text":
         assert item["text"] == f"[resource, n: {exposed}]"
@@ -178,14 +180,14 @@ def test_metadata_has_addresses_of_the_gateway(revision):
     inner = {"uri": "test://own", "text": "", "_meta": SENT}
     content = [text, {"type": "resource", "resource": inner, "_meta": SENT}]
     result = members(content=content, _meta=SENT, structuredContent=SENT)
-    went = shown(view(revision).call_result(result))
+    went = decode_result(view(revision).call_result(result))
     assert WENT.items() <= went["_meta"].items()
     assert went["content"][:2] == [
         {**text, "annotations": WENT},
         {"type": "resource", "resource": {**inner, "_meta": WENT}, "_meta": WENT},
     ]
     assert went.get("structuredContent", SENT) == SENT  # data of the tool
-    went = shown(view(revision).read(members(contents=[inner])))
+    went = decode_result(view(revision).read(members(contents=[inner])))
     assert went["contents"] == [{**inner, "_meta": WENT}]
 
 
@@ -207,7 +209,7 @@ def test_only_changed_items_are_rewritten():
 @pytest.mark.parametrize("written", ['"\\u0061udio"', '"audi\\u006f"', '"\\u0061\\u0075dio"'])
 def test_a_kind_may_be_written_with_escapes(written):
     item = '{"type":%s,"data":"","mimeType":"audio/wav"}' % written  # noqa: UP031
-    went = shown(view(V2024_11_05).call_result({"content": Raw(f"[{item}]".encode())}))
+    went = decode_result(view(V2024_11_05).call_result({"content": Raw(f"[{item}]".encode())}))
     assert went["content"][0]["type"] == "text"
 
 
@@ -216,7 +218,9 @@ def test_a_kind_may_be_written_with_escapes(written):
     "value", [{"a": 1.0}, {}, [1, 2], "text", 7, True, None], ids=lambda value: json.dumps(value)
 )
 def test_structure_is_an_object_or_there_is_none_before_2026_07_28(revision, value):
-    went = shown(view(revision).call_result(members(content=[TEXT], structuredContent=value)))
+    went = decode_result(
+        view(revision).call_result(members(content=[TEXT], structuredContent=value))
+    )
     assert went["content"] == [TEXT]
     if revision.any_structure:
         assert went["structuredContent"] == value
@@ -230,7 +234,7 @@ def test_structure_is_an_object_or_there_is_none_before_2026_07_28(revision, val
 @pytest.mark.parametrize("content", [[], [IMAGE], None])
 def test_structure_that_is_left_out_is_there_as_text(content):
     sent = {"structuredContent": {"a": [1]}} | ({} if content is None else {"content": content})
-    went = shown(view(V2025_03_26).call_result(members(**sent)))
+    went = decode_result(view(V2025_03_26).call_result(members(**sent)))
     *before, text = went["content"]
     assert before == (content or [])
     assert (text["type"], json.loads(text["text"])) == ("text", {"a": [1]})
@@ -238,21 +242,22 @@ def test_structure_that_is_left_out_is_there_as_text(content):
 
 @by_revision
 def test_content_is_always_there(revision):
-    assert shown(view(revision).call_result(members(isError=True)))["content"] == []
+    assert decode_result(view(revision).call_result(members(isError=True)))["content"] == []
 
 
 @by_revision
 def test_a_failed_tool_stays_failed(revision):
     assert (
-        shown(view(revision).call_result(members(content=[TEXT], isError=True)))["isError"] is True
+        decode_result(view(revision).call_result(members(content=[TEXT], isError=True)))["isError"]
+        is True
     )
 
 
 @pytest.mark.parametrize("kind", ["input_required", "task", "own"])
 def test_incomplete_results_get_no_content(kind):
     came = members(resultType=kind, requestState="x", inputRequests={"a": {"method": "roots/list"}})
-    went = shown(view(V2026_07_28).call_result(came))
-    assert plain(went) == plain(shown(came))
+    went = decode_result(view(V2026_07_28).call_result(came))
+    assert plain(went) == plain(decode_result(came))
     assert went["resultType"] == kind
 
 
@@ -277,7 +282,7 @@ def test_content_that_is_no_list_is_no_answer(revision, content):
     ],
 )
 def test_items_that_nobody_knows_are_the_business_of_the_client(revision, item):
-    assert shown(view(revision).call_result(members(content=[item])))["content"] == [item]
+    assert decode_result(view(revision).call_result(members(content=[item])))["content"] == [item]
 
 
 JSON_VALUES = st.recursive(
@@ -300,7 +305,7 @@ def test_unknown_members_survive_and_nothing_is_shaped_twice(content, others, re
     once = view(revision).call_result(came)
     assert once.get("x") == came.get("x")
     assert once.get("isError") == came.get("isError")
-    assert shown(view(revision).call_result(once)) == shown(once)
+    assert decode_result(view(revision).call_result(once)) == decode_result(once)
 
 
 def test_json_rpc_callers_get_a_tool_result():
@@ -321,4 +326,4 @@ def test_a_bare_result_becomes_a_tool_result():
 
 
 def test_links_stay_links_on_json_rpc():
-    assert shown(view(JSON_RPC).call_result(members(content=[LINK]))) == {"content": [LINK]}
+    assert decode_result(view(JSON_RPC).call_result(members(content=[LINK]))) == {"content": [LINK]}

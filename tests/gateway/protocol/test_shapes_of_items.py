@@ -7,7 +7,7 @@ import pytest
 from schemas.errors import Unreachable
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import V2024_11_05, V2025_03_26, V2025_11_25, V2026_07_28
-from tests.gateway.protocol.views import STAMP, members, plain, shown, view
+from tests.gateway.protocol.views import STAMP, decode_result, members, plain, view
 from tests.revisions import by_revision
 
 AUDIO = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
@@ -17,13 +17,15 @@ EXPOSED = "toolgate://src/test://shared/1"
 FILE = {"uri": "test://shared/1", "mimeType": "text/plain", "text": "x", "x-own": {"a": 1}}
 
 
-def said(content, role="user"):
+def make_message(content, role="user"):
     return {"role": role, "content": content, "x-own": 1}
 
 
 @by_revision
 def test_text_messages_are_forwarded_verbatim(revision):
-    came = members(description="d", messages=[said({"type": "text", "text": "t", "a": 1})], x=[1])
+    came = members(
+        description="d", messages=[make_message({"type": "text", "text": "t", "a": 1})], x=[1]
+    )
     went = view(revision).prompt_result(came)
     assert all(bytes(went[name]) == bytes(value) for name, value in came.items())
     assert ("resultType" in went) is revision.result_type
@@ -31,8 +33,10 @@ def test_text_messages_are_forwarded_verbatim(revision):
 
 @by_revision
 def test_messages_have_content_that_the_revision_knows(revision):
-    went = shown(
-        view(revision).prompt_result(members(messages=[said(AUDIO), said(LINK, "assistant")]))
+    went = decode_result(
+        view(revision).prompt_result(
+            members(messages=[make_message(AUDIO), make_message(LINK, "assistant")])
+        )
     )
     sound, link = went["messages"]
     assert (sound["role"], link["role"], sound["x-own"]) == ("user", "assistant", 1)
@@ -46,20 +50,22 @@ def test_messages_have_content_that_the_revision_knows(revision):
 
 @by_revision
 def test_resources_in_messages_lead_back_to_their_server(revision):
-    (message,) = shown(view(revision).prompt_result(members(messages=[said(EMBEDDED)])))["messages"]
+    (message,) = decode_result(
+        view(revision).prompt_result(members(messages=[make_message(EMBEDDED)]))
+    )["messages"]
     assert message["content"]["resource"] == {"uri": EXPOSED, "blob": "AA=="}
 
 
 @pytest.mark.parametrize("message", [None, "resource", {"x": "resource"}])
 def test_messages_that_nobody_knows_are_the_business_of_the_client(message):
     went = view(V2025_11_25).prompt_result(members(messages=[message]))
-    assert shown(went)["messages"] == [message]
+    assert decode_result(went)["messages"] == [message]
 
 
 @by_revision
 def test_contents_lead_back_to_their_server(revision):
     came = members(contents=[FILE, {**FILE, "uri": "test://own"}], x=1)
-    went = shown(view(revision).read(came))
+    went = decode_result(view(revision).read(came))
     assert went["contents"] == [{**FILE, "uri": EXPOSED}, {**FILE, "uri": "test://own"}]
     assert went["x"] == 1
 
@@ -69,7 +75,7 @@ def test_contents_lead_back_to_their_server(revision):
 def test_contents_without_an_address_get_the_requested_address(revision, uri):
     """Clients refuse the whole result for contents without a text as `uri` (mending 22)."""
     came = members(contents=[{"text": "x", "x-own": [1], **uri}, {**FILE, "uri": "test://own"}])
-    went = shown(view(revision).read(came, "test://shared/1"))
+    went = decode_result(view(revision).read(came, "test://shared/1"))
     assert went["contents"] == [
         {"uri": EXPOSED, "text": "x", "x-own": [1]},
         {**FILE, "uri": "test://own"},
@@ -95,10 +101,10 @@ def test_unaffected_contents_are_forwarded_verbatim():
     ],
 )
 def test_how_long_contents_hold_is_said_on_2026_07_28_alone(sent, ttl):
-    went = shown(view(V2026_07_28).read(members(contents=[FILE], **sent)))
+    went = decode_result(view(V2026_07_28).read(members(contents=[FILE], **sent)))
     assert (went["ttlMs"], went["cacheScope"]) == (ttl, "private")
     assert (went["resultType"], went["_meta"]) == ("complete", STAMP)
-    older = shown(view(V2025_11_25).read(members(contents=[FILE], **sent)))
+    older = decode_result(view(V2025_11_25).read(members(contents=[FILE], **sent)))
     assert set(older) == {"contents"}
 
 
@@ -106,7 +112,7 @@ def test_how_long_contents_hold_is_said_on_2026_07_28_alone(sent, ttl):
 def test_a_question_to_the_client_is_passed_on_whole(method):
     question = {"inputRequests": {"k": {"method": "roots/list"}}, "requestState": "s"}
     came = members(resultType="input_required", **question)
-    went = shown(getattr(view(V2026_07_28), method)(came))
+    went = decode_result(getattr(view(V2026_07_28), method)(came))
     assert plain(went) == question
     assert META_SERVER in went["_meta"]
 
@@ -142,16 +148,16 @@ def test_completions_are_forwarded_verbatim(revision, count):
 def test_more_than_100_completions_are_cut(revision):
     values = [f"v{n}" for n in range(101)]
     came = members(completion={"values": values, "total": 101, "x": 1}, y=2)
-    went = shown(view(revision).completion_result(came))
+    went = decode_result(view(revision).completion_result(came))
     kept = {"values": values[:100], "total": 101, "hasMore": True, "x": 1}
     assert (went["completion"], went["y"]) == (kept, 2)
 
 
 @by_revision
 def test_a_completion_always_has_values(revision):
-    went = shown(view(revision).completion_result(members(completion={})))
+    went = decode_result(view(revision).completion_result(members(completion={})))
     assert went["completion"] == {"values": []}
 
 
 def test_an_empty_result_of_a_handshake_revision_is_empty():
-    assert json.dumps(shown(view(V2025_11_25).stamp_result({}))) == "{}"
+    assert json.dumps(decode_result(view(V2025_11_25).stamp_result({}))) == "{}"

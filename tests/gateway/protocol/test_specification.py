@@ -57,7 +57,7 @@ def result(value, id_):
     return {"jsonrpc": "2.0", "result": value, "id": id_}
 
 
-def failed(reply, code, id_):
+def check_failure(reply, code, id_):
     assert reply["jsonrpc"] == "2.0"
     assert reply["id"] == id_
     assert reply["error"]["code"] == code
@@ -93,7 +93,7 @@ async def test_a_notification(verbs, body):
 async def test_a_method_that_does_not_exist(verbs):
     status, reply = await answer(verbs, b'{"jsonrpc": "2.0", "method": "foobar", "id": "1"}')
     assert status == 200
-    failed(reply, -32601, "1")
+    check_failure(reply, -32601, "1")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_a_method_that_does_not_exist(verbs):
 async def test_invalid_requests_are_answered_by_one_error(verbs, body, code):
     status, reply = await answer(verbs, body)
     assert status == 200
-    failed(reply, code, None)
+    check_failure(reply, code, None)
 
 
 @pytest.mark.parametrize("body", [b"[1]", b"[1,2,3]"])
@@ -116,7 +116,7 @@ async def test_a_batch_of_no_requests_is_answered_by_an_error_for_each(verbs, bo
     _, replies = await answer(verbs, body)
     assert len(replies) == len(json.loads(body))
     for reply in replies:
-        failed(reply, -32600, None)
+        check_failure(reply, -32600, None)
 
 
 async def test_a_batch(verbs):
@@ -130,8 +130,8 @@ async def test_a_batch(verbs):
     ]"""
     _, (total, difference, nothing, missing, data) = await answer(verbs, body)
     assert (total, difference) == (result(7, "1"), result(19, "2"))
-    failed(nothing, -32600, None)
-    failed(missing, -32601, "5")
+    check_failure(nothing, -32600, None)
+    check_failure(missing, -32601, "5")
     assert data == result(["hello", 5], "9")
     assert [call.params for call in verbs.calls] == [[7]]
 
@@ -147,7 +147,7 @@ async def test_a_batch_of_notifications(verbs):
 async def test_a_batch_inside_a_batch_is_no_request(verbs):
     nested = b'[[{"jsonrpc": "2.0", "method": "sum", "id": 1}]]'
     _, [reply] = await answer(verbs, nested)
-    failed(reply, -32600, None)
+    check_failure(reply, -32600, None)
 
 
 async def test_an_id_of_null_is_answered(verbs):

@@ -6,7 +6,7 @@ from gateway.protocol import upstream_errors
 from schemas.errors import Fault, InternalError, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import encode, error_reply
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, V2026_07_28
-from tests.gateway.protocol.views import shown
+from tests.gateway.protocol.views import decode_result
 from tests.revisions import by_revision
 
 ASKED = {
@@ -20,7 +20,7 @@ ASKED = {
 ADDRESSES = "Log in first\nSign in: https://a.example/x\nhttps://b.example"
 
 
-def told(fault: Fault):
+def fault_members(fault: Fault):
     return fault.code, fault.message, fault.data
 
 
@@ -42,7 +42,7 @@ def test_errors_come_through_with_code_message_and_data(revision, code, data):
     assert upstream_errors.read_fault(RelayedFault(code, "No", data), revision, "u").code == code
     with pytest.raises(RelayedFault) as caught:
         upstream_errors.as_result(fault, revision)
-    assert told(caught.value) == (code, "No", data)
+    assert fault_members(caught.value) == (code, "No", data)
 
 
 @pytest.mark.parametrize("data", [[1], "text", 0, False])
@@ -63,24 +63,24 @@ def test_error_data_of_an_object_include_the_request_id():
 def test_a_resource_that_is_not_there_has_the_code_of_the_revision(revision, code, data):
     fault = upstream_errors.read_fault(RelayedFault(code, "Gone", data), revision, "test://asked")
     if code == -32602 and data is None and revision.handshake:
-        assert told(fault) == (-32602, "Gone", None)  # may be about any of the params
+        assert fault_members(fault) == (-32602, "Gone", None)  # may be about any of the params
     else:
         expected = {**(data or {}), "uri": "test://asked"}
-        assert told(fault) == (revision.not_found, "Gone", expected)
+        assert fault_members(fault) == (revision.not_found, "Gone", expected)
     assert revision.not_found == (-32602 if revision is V2026_07_28 else -32002)
 
 
 @by_revision
 def test_we_say_the_same_of_a_resource_that_nobody_has(revision):
     fault = upstream_errors.missing("test://a", revision)
-    assert told(fault) == (revision.not_found, "Resource not found", {"uri": "test://a"})
+    assert fault_members(fault) == (revision.not_found, "Resource not found", {"uri": "test://a"})
     assert fault.status == 200
 
 
 @by_revision
 def test_minus_32002_never_reaches_2026_07_28(revision):
     fault = upstream_errors.fault_for_client(RelayedFault(-32002, "Gone", {"uri": "x"}), revision)
-    assert told(fault) == (revision.not_found, "Gone", {"uri": "x"})
+    assert fault_members(fault) == (revision.not_found, "Gone", {"uri": "x"})
 
 
 @by_revision
@@ -92,9 +92,9 @@ def test_addresses_to_open_are_an_error_of_2025_11_25_alone(revision):
         with pytest.raises(RelayedFault):
             upstream_errors.as_result(fault, revision)
     else:
-        assert told(seen) == (-32603, ADDRESSES, None)
+        assert fault_members(seen) == (-32603, ADDRESSES, None)
         text = {"type": "text", "text": ADDRESSES}
-        assert shown(upstream_errors.as_result(fault, revision)) == {
+        assert decode_result(upstream_errors.as_result(fault, revision)) == {
             "content": [text],
             "isError": True,
         }
@@ -130,7 +130,7 @@ def test_missing_client_capabilities_are_named(revision, data):
     if revision is V2026_07_28:
         assert isinstance(seen, MissingClientCapability)
         wanted = data if isinstance(data, dict) else {"requiredCapabilities": {}}
-        assert (seen.status, told(seen)) == (400, (-32021, "Needs more", wanted))
+        assert (seen.status, fault_members(seen)) == (400, (-32021, "Needs more", wanted))
     else:
         assert seen.code == -32603
         assert isinstance(data, dict) == seen.message.endswith("can do roots, sampling")

@@ -29,7 +29,7 @@ def view(revision: Revision, source: str = "src") -> View:
     return View(revision, expose, Raw(msgspec.json.encode(US)), expose)
 
 
-def shown(result: Members) -> dict[str, Any]:
+def decode_result(result: Members) -> dict[str, Any]:
     return json.loads(msgspec.json.encode(result))
 
 

@@ -41,7 +41,7 @@ async def needs(language: Language) -> None:
 
 
 @pytest.fixture(autouse=True)
-async def confined(anyio_backend: str) -> None:
+async def require_sandbox(anyio_backend: str) -> None:
     await needs("python")
 
 

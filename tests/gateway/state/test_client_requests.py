@@ -24,7 +24,7 @@ class Client:
     async def tell(self, message):
         self.told.append(json.loads(message))
 
-    async def asked(self, count=1):
+    async def wait_for_question(self, count=1):
         await until(lambda: len(self.told) >= count)
         return self.told[count - 1]
 
@@ -42,7 +42,7 @@ async def test_a_client_is_asked_and_answers(nodes, client):
     a, _ = nodes
     session = await a.open()
     ask = asking(a, session, client, "roots/list", {"x": 1})
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     assert (asked["jsonrpc"], asked["method"], asked["params"]) == ("2.0", "roots/list", {"x": 1})
     assert asked["id"].startswith("aa:")
     await a.asks.answer(session, Response(asked["id"], {"roots": []}))
@@ -56,7 +56,7 @@ async def test_a_client_answers_at_another_node(nodes, client):
     a, b = nodes
     session = await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     with anyio.fail_after(30):
         await b.asks.answer(await b.load(session), Response(asked["id"], {"roots": [1]}))
         assert await ask == {"roots": [1]}
@@ -78,7 +78,7 @@ async def test_errors_of_a_client_are_forwarded_unchanged(
     session = await a.open()
     for node in nodes:
         ask = asking(a, session, client)
-        asked = await client.asked(len(client.told) + 1)
+        asked = await client.wait_for_question(len(client.told) + 1)
         with anyio.fail_after(30):
             await node.asks.answer(await node.load(session), Response(asked["id"], error=error))
             with pytest.raises(ClientRequestFailed) as caught:
@@ -91,7 +91,7 @@ async def test_the_answer_of_another_session_is_none(nodes, client):
     a, b = nodes
     session, other = await a.open(), await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     await a.asks.answer(other, Response(asked["id"], "forged"))
     await b.asks.answer(await b.load(other), Response(asked["id"], "forged"))
     await a.asks.answer(session, Response(asked["id"], "real"))
@@ -103,7 +103,7 @@ async def test_answers_survive_trimmed_messages_between_nodes(client):
     a, b = Node(stores, "aa"), Node(stores, "bb")  # neither hears the other
     session = await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     for _ in range(10):
         await b.bus.broadcast("noise")
     with anyio.fail_after(30):
@@ -116,7 +116,7 @@ async def test_delivered_answers_are_not_kept(nodes, client):
     session = await a.open()
     there = await b.load(session)
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     stream = f"a/{asked['id']}"
     await b.asks.answer(there, Response(asked["id"], 1))
     await b.asks.answer(there, Response(asked["id"], "and again"))
@@ -146,7 +146,7 @@ async def test_a_node_polls_for_answers_without_a_wakeup(nodes, client, monkeypa
     monkeypatch.setattr(a.stores.log, "watch", lambda _stream, _wake: nullcontext())
     session = await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     with anyio.fail_after(30):
         await b.asks.answer(await b.load(session), Response(asked["id"], "found"))
         assert await ask == "found"
@@ -157,7 +157,7 @@ async def test_a_question_is_not_forgotten_while_waiting(client):
     a, b = Node(stores, "aa", keep_s=0.01), Node(stores, "bb")
     session = await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     stream = f"a/{asked['id']}"
     with anyio.fail_after(30):
         while len(await stores.log.read(stream, "")) < 3:  # said again and again
@@ -176,7 +176,7 @@ async def test_a_client_is_asked_and_answers_here_while_the_log_is_away(nodes, c
     for name in ("append", "read", "drop"):
         setattr(a.stores.log, name, away)
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     await a.asks.answer(session, Response(asked["id"], "here"))
     assert await ask == "here"
 
@@ -186,7 +186,7 @@ async def test_unrequested_answers_are_dropped(nodes, client, id_):
     a, _ = nodes
     session = await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     await a.asks.answer(session, Response(id_, "unasked"))
     assert not ask.done()
     await a.asks.answer(session, Response(asked["id"], "asked"))
@@ -208,7 +208,7 @@ async def test_a_call_that_is_cancelled_takes_its_question_back(nodes, client):
     a, _ = nodes
     session = await a.open()
     ask = asking(a, session, client)
-    asked = await client.asked()
+    asked = await client.wait_for_question()
     ask.cancel()
     with pytest.raises(asyncio.CancelledError):
         await ask
@@ -220,11 +220,11 @@ async def test_a_client_is_asked_so_much_at_a_time(client):
     node = Node(stores_of(), asks=2)
     session, other = await node.open(), await node.open()
     asks = [asking(node, session, client) for _ in range(2)]
-    await client.asked(2)
+    await client.wait_for_question(2)
     with pytest.raises(ClientRequestFailed, match="2 requests to answer already"):
         await node.asks.ask(session, client.tell, "roots/list", {})
     third = asking(node, other, client)
-    await client.asked(3)
+    await client.wait_for_question(3)
     for ask in (*asks, third):
         ask.cancel()
     await asyncio.gather(*asks, third, return_exceptions=True)

@@ -59,7 +59,7 @@ async def work(anyio_backend: str) -> Work:
     return Work()
 
 
-async def refused(once: Idempotency, of: RepeatableCommand, work: Work) -> tuple[int, str]:
+async def refusal_of(once: Idempotency, of: RepeatableCommand, work: Work) -> tuple[int, str]:
     with pytest.raises(StatusFault) as caught:
         await once.once(of, work)
     return caught.value.status, caught.value.message
@@ -97,7 +97,7 @@ async def test_a_key_is_any_text(once: Idempotency, work: Work, key: str) -> Non
 
 async def test_a_key_belongs_to_one_request(once: Idempotency, work: Work) -> None:
     await once.once(command(), work)
-    status, text = await refused(once, command(body=b'{"a":1}'), work)
+    status, text = await refusal_of(once, command(body=b'{"a":1}'), work)
     assert status == 409
     assert "a different request" in text
     assert work.count == 1
@@ -126,7 +126,7 @@ async def test_a_twin_of_a_command_that_runs_is_refused(once: Idempotency) -> No
     with anyio.fail_after(30):
         first = asyncio.create_task(once.once(command(), work))
         await work.begun.wait()
-        status, text = await refused(once, command(), work)
+        status, text = await refusal_of(once, command(), work)
         assert (status, "still running" in text) == (409, True)
         work.release.set()
         assert await first == await once.once(command(), work) == RESULT
@@ -154,7 +154,7 @@ async def test_a_command_whose_node_died_is_not_done_again(
 ) -> None:
     await once.once(command(), work)
     await sql(database, "UPDATE command_idempotency_t SET state = 'running', response = NULL")
-    status, text = await refused(once, command(), work)
+    status, text = await refusal_of(once, command(), work)
     assert (status, "outcome is unknown" in text) == (409, True)
     assert work.count == 1
 
@@ -170,7 +170,7 @@ async def test_an_expired_key_may_be_used_again_for_anything(
     assert await once.once(command(body=b"another"), work) == ToolResult(())
     assert await once.once(command(body=b"another"), work) == ToolResult(())
     assert work.count == 2
-    assert (await refused(once, command(), work))[0] == 409
+    assert (await refusal_of(once, command(), work))[0] == 409
 
 
 async def test_results_are_kept_as_long_as_the_settings_say(database: Database, work: Work) -> None:
@@ -193,7 +193,7 @@ async def test_only_expired_keys_are_purged(
 
 
 async def test_without_a_database_nothing_is_done(work: Work) -> None:
-    status, text = await refused(Idempotency(lambda: None, ttl_s=1), command(), work)
+    status, text = await refusal_of(Idempotency(lambda: None, ttl_s=1), command(), work)
     assert status == 503
     assert "was not run" in text
     assert work.count == 0
@@ -207,7 +207,7 @@ async def test_an_unreachable_database_refuses_the_command(
     )
     pool = Database(unreachable).pool
     async with pool:
-        found = await refused(Idempotency(lambda: pool, ttl_s=1), command(), work)
+        found = await refusal_of(Idempotency(lambda: pool, ttl_s=1), command(), work)
     assert (found[0], work.count) == (503, 0)
     assert "localhost" not in found[1]
 
@@ -225,4 +225,4 @@ async def test_a_result_that_cannot_be_recorded_is_given_all_the_same(
     assert await once.once(command(), vanishing) == RESULT
     assert [record.message for record in caplog.records] == ["command_not_recorded"]
     pools.pop()
-    assert (await refused(once, command(), Work()))[0] == 409
+    assert (await refusal_of(once, command(), Work()))[0] == 409

@@ -60,11 +60,11 @@ def counter(clock):
 
 async def take(node, limit, window_s=WINDOW_S, key=KEY):
     wait_s = node.take(key, limit, window_s)
-    await settled()  # renewals ahead
+    await let_tasks_run()  # renewals ahead
     return await node.acquire(key, limit, window_s) if wait_s is None else wait_s
 
 
-async def settled():
+async def let_tasks_run():
     """Background tasks have come to the counter, and on if it answers."""
     for _ in range(3):
         await checkpoint()
@@ -228,7 +228,7 @@ async def test_a_busy_node_renews_its_lease_before_exhaustion(clock, counter):
     for _ in range(1000):
         clock.now += 0.001
         assert node.take(KEY, 6000, WINDOW_S) == 0  # no call waits for the counter
-        await settled()
+        await let_tasks_run()
 
 
 async def test_a_lease_that_is_nearly_over_is_renewed_too(clock, counter):
@@ -236,13 +236,13 @@ async def test_a_lease_that_is_nearly_over_is_renewed_too(clock, counter):
     for _ in range(200):  # too few to use up a lease
         clock.now += 0.05
         assert node.take(KEY, 6000, WINDOW_S) == 0
-        await settled()
+        await let_tasks_run()
 
 
 async def test_a_lease_that_was_taken_ahead_is_not_spent_later_than_any_other(clock, counter):
     node, began = await busy_node(clock, counter), clock.now
     await spend_to(node, 3)
-    await settled()  # the next one is at hand
+    await let_tasks_run()  # the next one is at hand
     clock.now = began + WINDOW_S / SHARE - 0.001
     assert node.take(KEY, 6000, WINDOW_S) == 0
     clock.now = began + WINDOW_S / SHARE + 0.001
@@ -255,7 +255,7 @@ async def test_one_renewal_ahead_is_under_way_at_a_time(clock, counter):
     await spend_to(node, 3)
     for _ in range(3):
         assert node.take(KEY, 6000, WINDOW_S) == 0
-        await settled()
+        await let_tasks_run()
     assert counter.questions == 1
     counter.answers.set()
     with anyio.fail_after(30):
@@ -275,7 +275,7 @@ async def test_callers_without_a_lease_await_the_running_renewal(clock, counter)
         async with anyio.create_task_group() as callers:
             for _ in range(10):
                 callers.start_soon(wait)
-            await settled()
+            await let_tasks_run()
             callers.start_soon(wait)
             counter.answers.set()
     assert waits == [0.0] * 11
@@ -288,7 +288,7 @@ async def test_a_caller_that_leaves_does_not_end_the_renewal(clock, counter):
     await spend_to(node, 0)
     async with anyio.create_task_group() as callers:
         callers.start_soon(node.acquire, KEY, 6000, WINDOW_S)
-        await settled()
+        await let_tasks_run()
         callers.cancel_scope.cancel()
     counter.answers.set()
     with anyio.fail_after(30):

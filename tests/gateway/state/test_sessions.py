@@ -362,11 +362,11 @@ async def test_a_session_in_use_is_kept_in_the_store(nodes, clock):
     session = await a.open()
     touched, hold = [], a.stores.sessions.hold
 
-    async def recorded(session_id, node, ttl_s):
+    async def record_hold(session_id, node, ttl_s):
         touched.append((session_id, ttl_s))
         return await hold(session_id, node, ttl_s)
 
-    a.stores.sessions.hold = recorded
+    a.stores.sessions.hold = record_hold
     await a.sessions.renew()
     clock.now += IDLE_S / 2
     await a.sessions.renew()
@@ -481,12 +481,12 @@ async def test_a_store_that_went_back_is_not_asked_without_end(nodes):
         asked.clear()  # this store holds what it gets
         return record
 
-    async def counted(session_id):
+    async def count_get(session_id):
         await anyio.lowlevel.checkpoint()
         asked.append(session_id)
         return await get(session_id)
 
-    b.stores.sessions.hold, b.stores.sessions.get = slowly, counted
+    b.stores.sessions.hold, b.stores.sessions.get = slowly, count_get
     with anyio.fail_after(30):
         await b.sessions.load(session.id)
     assert b.sessions.find(session.id, ANN) is not None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, running, with_mcp
-from tests.gateway.events import listening, refused
+from tests.gateway.events import listening, refusal_of_stream
 from tests.gateway.shared import anyio_backend, client, service
 from tests.gateway.verbs import install
 
@@ -90,7 +90,7 @@ async def test_an_unknown_toolset_is_not_there(settings: Settings, path: str) ->
         assert status == 404
         assert answer["jsonrpc"] == "2.0"
         assert "other" not in answer["error"]["message"]  # which there are is nobody's business
-        assert (await refused(client, path))[0] == 404
+        assert (await refusal_of_stream(client, path))[0] == 404
 
 
 async def test_a_client_that_knows_one_url_gets_the_stream_of_2024_11_05(client: Client) -> None:
@@ -112,14 +112,14 @@ async def test_a_client_that_knows_one_url_gets_the_stream_of_2024_11_05(client:
 async def test_ambiguous_requests_are_told_the_missing_session_header(
     client: Client, headers: dict[str, str]
 ) -> None:
-    status, error = await refused(client, "/mcp", headers)
+    status, error = await refusal_of_stream(client, "/mcp", headers)
     assert (status, error["code"]) == (400, -32600)
     assert "Mcp-Session-Id is missing" in error["message"]
 
 
 async def test_the_stream_of_2024_11_05_can_be_left_to_its_own_url(settings: Settings) -> None:
     async with running(with_mcp(settings, get_opens_sse=False)) as client:
-        assert (await refused(client, "/mcp"))[0] == 400
+        assert (await refusal_of_stream(client, "/mcp"))[0] == 400
         async with listening(client, "/mcp/sse") as events:
             assert (await events.next())[0] == "endpoint"
 
@@ -178,7 +178,7 @@ async def test_a_caller_that_opens_too_many_sessions_is_told_when_to_come_back(
         status, answer, headers = await client.post("/mcp", request("initialize", HELLO))
         assert (status, answer["id"], answer["error"]["code"]) == (429, 1, 1429)
         assert 1 <= int(headers["retry-after"]) <= 62
-        assert (await refused(client, "/mcp/sse"))[0] == 429
+        assert (await refusal_of_stream(client, "/mcp/sse"))[0] == 429
 
 
 async def test_a_batch_that_was_told_something_is_answered_by_one_stream(client: Client) -> None:

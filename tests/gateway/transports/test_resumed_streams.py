@@ -10,7 +10,7 @@ from config.settings import Settings
 from gateway.state.sessions import STREAM_LIMIT
 from schemas.mcp.messages import TOOLS_CHANGED
 from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
-from tests.gateway.events import Events, Sent, listening, refused
+from tests.gateway.events import Events, Sent, listening, refusal_of_stream
 from tests.gateway.verbs import Verbs, install
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def after(session: SessionClient, id_: str) -> dict[str, str]:
     return {**session.headers, "Last-Event-ID": id_}
 
 
-async def left(
+async def leave_stream(
     client: Client, session: SessionClient, verbs: Verbs, request: dict[str, Any]
 ) -> Sent:
     """The last event that a client saw of a call before it left, while the call runs on."""
@@ -71,7 +71,7 @@ async def test_a_client_resumes_its_lost_stream(
     client: Client, verbs: Verbs, revision: str
 ) -> None:
     session = await client.session(revision)
-    seen = await left(client, session, verbs, say("a", hold=True, more=["b", "c"]))
+    seen = await leave_stream(client, session, verbs, say("a", hold=True, more=["b", "c"]))
     assert seen.text == "a"
     async with listening(client, "/mcp", after(session, seen.id)) as events:
         verbs.release.set()
@@ -98,7 +98,9 @@ async def test_a_client_may_come_back_to_a_priming_event(client: Client, verbs: 
 
 async def test_a_resumed_stream_has_only_its_own_events(client: Client, verbs: Verbs) -> None:
     session = await client.session()
-    seen = await left(client, session, verbs, say("mine", hold=True, more=["mine too"], id_=1))
+    seen = await leave_stream(
+        client, session, verbs, say("mine", hold=True, more=["mine too"], id_=1)
+    )
     async with listening(client, "/mcp", session.headers, say("theirs", id_=2)) as events:
         await events.rest()
     await client.gateway.shared.streams.send(_open(client, session), b'{"unasked":true}')
@@ -114,7 +116,7 @@ async def test_a_resumed_stream_has_only_its_own_events(client: Client, verbs: V
 async def test_a_client_may_lose_its_stream_again_and_again(client: Client, verbs: Verbs) -> None:
     session = await client.session()
     texts = [str(number) for number in range(250)]  # more than are read at once
-    seen = await left(client, session, verbs, say("first", *texts, hold=True))
+    seen = await leave_stream(client, session, verbs, say("first", *texts, hold=True))
     heard, last = [], seen.id
     for _ in range(3):
         async with listening(client, "/mcp", after(session, last)) as events:
@@ -148,7 +150,7 @@ async def test_ending_the_session_ends_the_streams_that_were_come_back_to(
     async with running(with_mcp(settings, keep_alive_s=0.05)) as client:
         verbs = install(client.gateway)
         session = await client.session()
-        seen = await left(client, session, verbs, say("a", hold=True))
+        seen = await leave_stream(client, session, verbs, say("a", hold=True))
         async with listening(client, "/mcp", after(session, seen.id)) as events:
             assert _open(client, session).streams == 1  # not idle
             async with client.http.delete(client.url + "/mcp", headers=session.headers) as gone:
@@ -159,12 +161,12 @@ async def test_ending_the_session_ends_the_streams_that_were_come_back_to(
 async def test_one_session_cannot_have_all_streams(client: Client, verbs: Verbs) -> None:
     session = await client.session()
     other = await client.session()
-    seen = await left(client, session, verbs, say("a", hold=True))
+    seen = await leave_stream(client, session, verbs, say("a", hold=True))
     async with AsyncExitStack() as streams:
         for _ in range(STREAM_LIMIT):
             back = listening(client, "/mcp", after(session, seen.id))
             await streams.enter_async_context(back)
-        status, error = await refused(client, "/mcp", after(session, seen.id))
+        status, error = await refusal_of_stream(client, "/mcp", after(session, seen.id))
         assert (status, error["code"]) == (429, 1429)
         assert "20 open streams" in error["message"]
         async with listening(client, "/mcp", other.headers):
@@ -177,7 +179,7 @@ async def test_ids_that_nobody_gave_are_refused_and_the_session_lives(
     client: Client, id_: str
 ) -> None:
     session = await client.session()
-    status, error = await refused(client, "/mcp", after(session, id_))
+    status, error = await refusal_of_stream(client, "/mcp", after(session, id_))
     assert (status, error["code"]) == (400, -32600)  # 404 would say that the session has ended
     assert "Last-Event-ID" in error["message"]
     assert (await session.call("ping"))["result"] == {}
@@ -185,20 +187,20 @@ async def test_ids_that_nobody_gave_are_refused_and_the_session_lives(
 
 async def test_an_id_is_good_in_its_own_session_only(client: Client, verbs: Verbs) -> None:
     session, other = await client.session(), await client.session()
-    seen = await left(client, session, verbs, say("secret", hold=True, more=["secret"]))
+    seen = await leave_stream(client, session, verbs, say("secret", hold=True, more=["secret"]))
     verbs.release.set()
-    assert (await refused(client, "/mcp", after(other, seen.id)))[0] == 400
+    assert (await refusal_of_stream(client, "/mcp", after(other, seen.id)))[0] == 400
     stream, _, event = seen.id.partition(".")
     for forged in (f"g.{event}", f"{stream}.-", f"{stream}x.{event}"):
-        assert (await refused(client, "/mcp", after(other, forged)))[0] == 400
+        assert (await refusal_of_stream(client, "/mcp", after(other, forged)))[0] == 400
 
 
 async def test_expired_events_are_reported_on_resuming(settings: Settings) -> None:
     async with running(with_mcp(settings, replay_events=2)) as client:
         verbs = install(client.gateway)
         session = await client.session()
-        seen = await left(client, session, verbs, say("a", "b", "c", "d", hold=True))
-        status, error = await refused(client, "/mcp", after(session, seen.id))
+        seen = await leave_stream(client, session, verbs, say("a", "b", "c", "d", hold=True))
+        status, error = await refusal_of_stream(client, "/mcp", after(session, seen.id))
         assert (status, error["code"]) == (400, -32600)
         assert "no longer kept" in error["message"]
         verbs.release.set()

@@ -193,10 +193,10 @@ async def test_a_misspelled_method_is_refused_with_suggestions(client: Client) -
 async def test_a_bug_of_ours_has_a_request_id_and_shows_nothing_else(
     client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
+    def raise_secret(*_: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("gateway.transports.jsonrpc_http.read", broken)
+    monkeypatch.setattr("gateway.transports.jsonrpc_http.read", raise_secret)
     status, answer, headers = await client.post("/rpc", request("x"))
     assert (status, answer["error"]["message"]) == (500, "Internal error")
     logged = [r for r in caplog.records if r.message == "unexpected_error"]

@@ -19,7 +19,7 @@ async def serve(wire, work, timer=None):
     return None
 
 
-async def watched(wire, work):
+async def start_watch(wire, work):
     running = asyncio.create_task(serve(wire, work))
     with anyio.fail_after(30):
         while wire.reading == 0:
@@ -36,7 +36,7 @@ async def test_a_leaving_client_cancels_its_work():
         finally:
             stopped.set()
 
-    running = await watched(wire, work())
+    running = await start_watch(wire, work())
     wire.arrive(DISCONNECT)
     with anyio.fail_after(30):
         assert await running is None
@@ -52,7 +52,7 @@ async def test_a_client_that_stays_gets_its_answer():
         await go.wait()
         return "answer"
 
-    running = await watched(wire, work())
+    running = await start_watch(wire, work())
     go.set()
     assert await running == "answer"
     await anyio.wait_all_tasks_blocked()
@@ -89,7 +89,7 @@ async def test_more_of_the_request_is_not_the_end():
         await go.wait()
         return "answer"
 
-    running = await watched(wire, work())
+    running = await start_watch(wire, work())
     wire.arrive(part(b""), part(b""))
     await anyio.wait_all_tasks_blocked()
     go.set()
@@ -103,7 +103,7 @@ async def test_an_error_passes_through():
         await go.wait()
         raise KeyError
 
-    running = await watched(wire, work())
+    running = await start_watch(wire, work())
     go.set()
     with pytest.raises(KeyError):
         await running
@@ -113,7 +113,7 @@ async def test_an_error_passes_through():
 
 async def test_a_server_that_stops_cancels_for_good():
     wire = Wire()
-    running = await watched(wire, asyncio.Event().wait())
+    running = await start_watch(wire, asyncio.Event().wait())
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -123,7 +123,7 @@ async def test_a_server_that_stops_cancels_for_good():
 
 async def test_a_server_that_stops_wins_over_a_client_that_leaves():
     wire = Wire()
-    running = await watched(wire, asyncio.Event().wait())
+    running = await start_watch(wire, asyncio.Event().wait())
     wire.arrive(DISCONNECT)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -138,7 +138,7 @@ async def test_a_client_that_leaves_just_as_its_answer_is_there(left_first):
         await go.wait()
         return "answer"
 
-    running = await watched(wire, work())
+    running = await start_watch(wire, work())
     happens = [lambda: wire.arrive(DISCONNECT), go.set]
     for happen in happens if left_first else reversed(happens):
         happen()
@@ -190,7 +190,7 @@ async def test_a_stream_ends_though_its_task_missed_that_the_client_left():
 async def test_many_requests_leave_nothing_behind():
     before = asyncio.all_tasks()
     wires = [Wire() for _ in range(100)]
-    running = [await watched(wire, asyncio.Event().wait()) for wire in wires]
+    running = [await start_watch(wire, asyncio.Event().wait()) for wire in wires]
     for wire in wires:
         wire.arrive(DISCONNECT)
     with anyio.fail_after(30):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from config.sources import SourceSettings
 from tests.fixtures_gateway import running
-from tests.servers.rest import arrived, respond
+from tests.servers.rest import read_seen, respond
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ class Files:
         self.taken = []
 
     async def __call__(self, scope, receive, send):
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         if seen.method == "GET":
             await respond(send, 200, PICTURE, [("content-type", "image/png")])
         else:

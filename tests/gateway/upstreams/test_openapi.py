@@ -18,7 +18,7 @@ from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, TextContent, Tool
 from tests.gateway.upstreams.callers import caller, tool
 from tests.gateway.upstreams.conftest import limits, source
-from tests.servers.rest import Recorder, Seen, arrived, respond
+from tests.servers.rest import Recorder, Seen, read_seen, respond
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +93,7 @@ class Mover:
     seen: list[Seen] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append(seen := await arrived(scope, receive))
+        self.seen.append(seen := await read_seen(scope, receive))
         location = self.moves.get(seen.target.partition("?")[0])
         if location is None:
             await respond(send, 200, b'{"at": "here"}', [("content-type", "application/json")])

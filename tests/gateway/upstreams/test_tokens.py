@@ -57,7 +57,7 @@ async def test_a_token_is_fetched_once_and_reused_until_expiry(serve):
         await call()
         await call()
     assert [seen.all("authorization") for seen in pets.seen] == [["Bearer token-1"]] * 2
-    assert tokens.asked == [{"grant_type": "client_credentials", "scope": "read write"}]
+    assert tokens.request_forms == [{"grant_type": "client_credentials", "scope": "read write"}]
     [seen] = tokens.seen
     assert (seen.method, seen.target) == ("POST", "/token")
     assert seen.all("authorization") == ["Basic bWUlM0ExOnMlMjYx"]  # me%3A1:s%261
@@ -71,7 +71,7 @@ async def test_the_secret_may_stand_in_the_body(serve):
     async with open_client(SourceSettings(credentials=credentials)) as client:
         await Caller(client, await serve(pets))()
     assert tokens.seen[0].all("authorization") == []
-    assert tokens.asked == [
+    assert tokens.request_forms == [
         {"grant_type": "client_credentials", "client_id": "me:1", "client_secret": "s&1"}
     ]
 

@@ -17,7 +17,7 @@ from schemas.tool import Annotations, Tool
 from tests.gateway.upstreams.conftest import limits, open_client, source
 from tests.gateway.upstreams.parts import field as field_of
 from tests.gateway.upstreams.parts import parts_of
-from tests.servers.rest import Flaky, Recorder, arrived, respond
+from tests.servers.rest import Flaky, Recorder, read_seen, respond
 
 pytestmark = pytest.mark.anyio
 
@@ -243,7 +243,7 @@ async def test_nothing_of_the_caller_is_told_to_where_the_file_lies(calls, serve
     seen = []
 
     async def files(scope, receive, send):
-        seen.append(await arrived(scope, receive))
+        seen.append(await read_seen(scope, receive))
         await respond(send, 200, b"x")
 
     call = await calls(Recorder())

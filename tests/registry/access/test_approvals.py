@@ -20,7 +20,7 @@ def approvals(database: Database) -> Approvals:
     return Approvals(database.pool, HOST)
 
 
-async def asked(approvals: Approvals, call: ApprovalRequest = CALL) -> str:
+async def request_approval(approvals: Approvals, call: ApprovalRequest = CALL) -> str:
     return (await approvals.request(call, '{"amount":5}', 900, 3))[0]
 
 
@@ -30,8 +30,8 @@ async def expire_approvals(database: Database) -> None:
 
 
 async def test_the_same_call_waits_once(approvals: Approvals) -> None:
-    id_ = await asked(approvals)
-    assert await asked(approvals) == id_
+    id_ = await request_approval(approvals)
+    assert await request_approval(approvals) == id_
     (one,) = await approvals.waiting()
     assert (one.id, one.principal, one.tool, one.state) == (id_, "ada", "pay", "waiting")
     assert (one.arguments, one.rule, one.reason) == ('{"amount":5}', "large-sums", "ask first")
@@ -41,7 +41,7 @@ async def test_the_same_call_waits_once(approvals: Approvals) -> None:
 
 async def test_an_approval_is_good_for_one_call_of_one_caller(approvals: Approvals) -> None:
     assert await approvals.use(CALL) is None
-    id_ = await asked(approvals)
+    id_ = await request_approval(approvals)
     assert await approvals.use(CALL) is None
     decided = await approvals.decide(id_, True, "bob")
     assert decided is not None
@@ -70,7 +70,7 @@ MADE = replace(CALL, principal="key:robot", makers=frozenset({"ada", "key:first"
 async def test_the_maker_of_a_key_agrees_to_none_of_its_calls(
     approvals: Approvals, by: str, makers: list[str]
 ) -> None:
-    id_ = await asked(approvals, MADE)
+    id_ = await request_approval(approvals, MADE)
     with pytest.raises(ApprovalRefused, match="ask another principal"):
         await approvals.decide(id_, True, by, makers)
     assert [(one.id, one.makers) for one in await approvals.waiting()] == [
@@ -84,15 +84,15 @@ async def test_an_approval_does_not_cover_a_key_made_by_somebody_else(
     approvals: Approvals,
 ) -> None:
     theirs = replace(MADE, makers=frozenset({"bob"}))
-    id_ = await asked(approvals, MADE)
-    assert await asked(approvals, theirs) != id_
+    id_ = await request_approval(approvals, MADE)
+    assert await request_approval(approvals, theirs) != id_
     await approvals.decide(id_, True, "bob")
     assert await approvals.use(theirs) is None
     assert await approvals.use(MADE) == id_
 
 
 async def test_concurrent_calls_use_an_approval_once(approvals: Approvals) -> None:
-    await approvals.decide(await asked(approvals), True, "bob")
+    await approvals.decide(await request_approval(approvals), True, "bob")
     used: list[str | None] = []
 
     async def use() -> None:
@@ -107,22 +107,22 @@ async def test_concurrent_calls_use_an_approval_once(approvals: Approvals) -> No
 async def test_denied_and_expired_approvals_are_unusable(
     database: Database, approvals: Approvals
 ) -> None:
-    id_ = await asked(approvals)
+    id_ = await request_approval(approvals)
     assert (await approvals.decide(id_, False, "bob")).state == "denied"
     assert await approvals.use(CALL) is None
     assert await approvals.decide(id_, True, "bob") is None
-    id_ = await asked(approvals)
+    id_ = await request_approval(approvals)
     await approvals.decide(id_, True, "bob")
     await expire_approvals(database)
     assert await approvals.use(CALL) is None
-    id_ = await asked(approvals)
+    id_ = await request_approval(approvals)
     await expire_approvals(database)
     assert await approvals.decide(id_, True, "bob") is None
     assert await approvals.waiting() == []
 
 
 async def test_nobody_agrees_to_calls_of_their_own(approvals: Approvals) -> None:
-    id_ = await asked(approvals)
+    id_ = await request_approval(approvals)
     with pytest.raises(ApprovalRefused):
         await approvals.decide(id_, True, "ada")
     assert [one.id for one in await approvals.waiting()] == [id_]
@@ -131,9 +131,9 @@ async def test_nobody_agrees_to_calls_of_their_own(approvals: Approvals) -> None
 
 async def test_a_caller_has_few_waiting(database: Database, approvals: Approvals) -> None:
     for number in range(3):
-        await asked(approvals, replace(CALL, digest=str(number) * 64))
+        await request_approval(approvals, replace(CALL, digest=str(number) * 64))
     with pytest.raises(TooManyWaiting):
-        await asked(approvals)
-    await asked(approvals, replace(CALL, principal="bob"))
+        await request_approval(approvals)
+    await request_approval(approvals, replace(CALL, principal="bob"))
     await expire_approvals(database)
-    assert await asked(approvals)
+    assert await request_approval(approvals)

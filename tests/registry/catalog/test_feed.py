@@ -346,9 +346,9 @@ async def test_a_source_taken_out_of_the_settings_is_warned_of_at_start(
 ) -> None:
     wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}
     async with feeding(database_settings, wanted):
-        assert told(caplog, "sources_not_in_settings") == []
+        assert logged_sources(caplog, "sources_not_in_settings") == []
     async with feeding(database_settings, {}) as feed:
-        assert told(caplog, "sources_not_in_settings") == [["pets"]]
+        assert logged_sources(caplog, "sources_not_in_settings") == [["pets"]]
         assert "listPets" in names(feed)
 
 
@@ -370,13 +370,13 @@ async def test_leftover_sources_are_reported_or_removed_on_a_reload(
     wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}
     async with feeding(database_settings, wanted) as feed:
         await feed.reconfigure({}, imports=LIMITS)
-        assert told(caplog, "sources_not_in_settings") == [["pets"]]
+        assert logged_sources(caplog, "sources_not_in_settings") == [["pets"]]
         assert "listPets" in names(feed)
         await feed.reconfigure({}, imports=replace(LIMITS, prune=True))
         assert names(feed) == []
 
 
-def told(caplog: pytest.LogCaptureFixture, event: str) -> list[list[str]]:
+def logged_sources(caplog: pytest.LogCaptureFixture, event: str) -> list[list[str]]:
     return [vars(one)["sources"] for one in caplog.records if one.getMessage() == event]
 
 

@@ -26,7 +26,7 @@ FULL = listed_tool(
 )
 
 
-def shown(revision: Revision, **capabilities: Any) -> dict[str, Any]:
+def show_listing(revision: Revision, **capabilities: Any) -> dict[str, Any]:
     catalog = Catalog([FULL], [source("up", **capabilities)])
     [listed] = decode(catalog.lists.page(revision, None, 9).entries)
     return dict(listed)
@@ -34,7 +34,7 @@ def shown(revision: Revision, **capabilities: Any) -> dict[str, Any]:
 
 @by_revision
 def test_a_tool_has_the_members_that_a_revision_knows(revision: Revision) -> None:
-    tool = shown(revision, **TASKS)
+    tool = show_listing(revision, **TASKS)
     assert ("icons" in tool) == (revision.name >= "2025-11-25")
     assert ("execution" in tool) == (revision.name == "2025-11-25")
     assert ("annotations" in tool) == (revision.name >= "2025-03-26")
@@ -44,15 +44,15 @@ def test_a_tool_has_the_members_that_a_revision_knows(revision: Revision) -> Non
 
 
 def test_tasks_are_not_promised_for_a_server_that_has_none() -> None:
-    assert "execution" not in shown(HANDSHAKE["2025-11-25"])
-    assert "execution" not in shown(HANDSHAKE["2025-11-25"], tasks={"list": {}})
+    assert "execution" not in show_listing(HANDSHAKE["2025-11-25"])
+    assert "execution" not in show_listing(HANDSHAKE["2025-11-25"], tasks={"list": {}})
 
 
 @pytest.mark.parametrize("revision", [r for r in REVISIONS if r.titles], ids=lambda r: r.name)
 def test_an_output_schema_matches_the_structured_content_of_its_revision(
     revision: Revision,
 ) -> None:
-    schema = shown(revision)["outputSchema"]
+    schema = show_listing(revision)["outputSchema"]
     assert schema["type"] == ("array" if revision.any_structure else "object")
 
 

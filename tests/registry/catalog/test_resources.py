@@ -18,7 +18,7 @@ def routes(*items: SnapshotItem, sources: Sequence[str] = ("a", "b")) -> Catalog
     return CatalogResources(items, {name: source(name, **RESOURCES) for name in sources})
 
 
-def found(resources: CatalogResources, uri: str) -> tuple[str, str] | None:
+def locate_uri(resources: CatalogResources, uri: str) -> tuple[str, str] | None:
     located = resources.locate(uri)
     return (located.source.name, located.uri) if located else None
 
@@ -31,23 +31,23 @@ SAME = (
 
 def test_a_resource_is_found_by_the_name_that_clients_know() -> None:
     resources = routes(*SAME)
-    assert found(resources, "file:///x") == ("a", "file:///x")
-    assert found(resources, "toolgate://b/file:///x") == ("b", "file:///x")
-    assert found(resources, "toolgate://a/file:///x") == ("a", "file:///x")
+    assert locate_uri(resources, "file:///x") == ("a", "file:///x")
+    assert locate_uri(resources, "toolgate://b/file:///x") == ("b", "file:///x")
+    assert locate_uri(resources, "toolgate://a/file:///x") == ("a", "file:///x")
 
 
 def test_an_unlisted_resource_is_found_only_by_its_wrapped_name() -> None:
     resources = routes(*SAME)
-    assert found(resources, "toolgate://b/file:///unlisted") == ("b", "file:///unlisted")
-    assert found(resources, "file:///unlisted") is None
+    assert locate_uri(resources, "toolgate://b/file:///unlisted") == ("b", "file:///unlisted")
+    assert locate_uri(resources, "file:///unlisted") is None
 
 
 def test_a_wrapped_name_leads_only_to_its_server() -> None:
     resources = routes(item("template", "{+any}", "a"))
-    assert found(resources, "toolgate://b/x:y") == ("b", "x:y")
-    assert found(resources, "toolgate://nobody/x:y") is None
-    assert found(resources, "toolgate://b/") is None
-    assert found(routes(sources=["a"]), "toolgate://nobody/x:y") is None
+    assert locate_uri(resources, "toolgate://b/x:y") == ("b", "x:y")
+    assert locate_uri(resources, "toolgate://nobody/x:y") is None
+    assert locate_uri(resources, "toolgate://b/") is None
+    assert locate_uri(routes(sources=["a"]), "toolgate://nobody/x:y") is None
 
 
 PAGE = "ui://board/main.html"
@@ -58,12 +58,12 @@ def test_pages_of_apps_keep_their_scheme_when_wrapped() -> None:
     name = wrap_uri("b", PAGE)
     assert name == "ui://toolgate/b/board/main.html"
     resources = routes(item("resource", PAGE, "a"), item("resource", PAGE, "b", name))
-    assert found(resources, PAGE) == ("a", PAGE)
-    assert found(resources, name) == ("b", PAGE)
-    assert found(resources, "ui://toolgate/a/board/main.html") == ("a", PAGE)
-    assert found(resources, f"toolgate://b/{PAGE}") == ("b", PAGE)  # as it was once wrapped
-    assert found(resources, "ui://toolgate/nobody/board/main.html") is None
-    assert found(resources, "ui://toolgate/b/") is None
+    assert locate_uri(resources, PAGE) == ("a", PAGE)
+    assert locate_uri(resources, name) == ("b", PAGE)
+    assert locate_uri(resources, "ui://toolgate/a/board/main.html") == ("a", PAGE)
+    assert locate_uri(resources, f"toolgate://b/{PAGE}") == ("b", PAGE)  # as it was once wrapped
+    assert locate_uri(resources, "ui://toolgate/nobody/board/main.html") is None
+    assert locate_uri(resources, "ui://toolgate/b/") is None
 
 
 def test_no_server_has_a_page_that_looks_like_that_of_another() -> None:
@@ -89,15 +89,15 @@ def test_texts_naming_a_resource_of_their_server_are_exposed() -> None:
 
 def test_the_only_server_with_resources_has_all_uris() -> None:
     resources = CatalogResources([], {"a": source("a", **RESOURCES), "b": source("b", tools={})})
-    assert found(resources, "x:y") == ("a", "x:y")
-    assert found(routes(sources=["a"]), "x:y") == ("a", "x:y")
-    assert found(routes(sources=[]), "x:y") is None
+    assert locate_uri(resources, "x:y") == ("a", "x:y")
+    assert locate_uri(routes(sources=["a"]), "x:y") == ("a", "x:y")
+    assert locate_uri(routes(sources=[]), "x:y") is None
 
 
 def test_a_resource_goes_before_templates() -> None:
     resources = routes(item("resource", "x:/a/b", "b"), item("template", "x:/{+p}", "a"))
-    assert found(resources, "x:/a/b") == ("b", "x:/a/b")
-    assert found(resources, "x:/a/c") == ("a", "x:/a/c")
+    assert locate_uri(resources, "x:/a/b") == ("b", "x:/a/b")
+    assert locate_uri(resources, "x:/a/c") == ("a", "x:/a/c")
 
 
 @pytest.mark.parametrize("later", ["db://users{+x}", "db://{+any}", "db://{table}", "db://users"])
@@ -105,14 +105,14 @@ def test_a_later_template_takes_no_addresses_of_an_earlier_template(later: str) 
     good = replace(item("template", "db://{table}", "b"), since=1.0)
     evil = replace(item("template", later + "{?q}", "a"), since=2.0)
     for items in ((good, evil), (evil, good)):
-        assert found(routes(*items), "db://users") == ("b", "db://users")
-    assert found(routes(good, replace(evil, since=0.5)), "db://users") == ("a", "db://users")
+        assert locate_uri(routes(*items), "db://users") == ("b", "db://users")
+    assert locate_uri(routes(good, replace(evil, since=0.5)), "db://users") == ("a", "db://users")
 
 
 def test_of_servers_that_had_their_templates_at_once_the_first_by_name_has_the_uri() -> None:
     one, other = item("template", "x:/{p}", "b"), item("template", "x:{+p}", "a")
-    assert found(routes(one, other), "x:/") == ("a", "x:/")
-    assert found(routes(other, one), "x:/") == ("a", "x:/")
+    assert locate_uri(routes(one, other), "x:/") == ("a", "x:/")
+    assert locate_uri(routes(other, one), "x:/") == ("a", "x:/")
 
 
 def test_within_one_server_the_longest_template_gives_the_uri() -> None:
@@ -132,22 +132,22 @@ def test_thousands_of_templates_do_not_hide_another_server(
     compared = []
     may_match = Template.may_match
 
-    def counted(template: Template, uri: str) -> bool:  # each of them takes time
+    def count_match(template: Template, uri: str) -> bool:  # each of them takes time
         compared.append(template)
         return may_match(template, uri)
 
-    monkeypatch.setattr(Template, "may_match", counted)
+    monkeypatch.setattr(Template, "may_match", count_match)
     many = [item("template", f"x:{{a}}/{n}/{'{+b}' * 15}z", "a") for n in range(5000)]
     other = [item("template", f"y{n}:{{a}}", "b") for n in range(5000)]
     resources = routes(*many, *other, item("template", "x:/{+p}", "b"))
-    assert found(resources, "x:/1") == ("b", "x:/1")
+    assert locate_uri(resources, "x:/1") == ("b", "x:/1")
     assert len(compared) == TRIED + 1
 
 
 def test_a_template_that_is_known_by_a_wrapped_name_takes_no_plain_uris() -> None:
     resources = routes(item("template", "x:{p}", "b", "toolgate://b/x:{p}"))
-    assert found(resources, "x:1") is None
-    assert found(resources, "toolgate://b/x:1") == ("b", "x:1")
+    assert locate_uri(resources, "x:1") is None
+    assert locate_uri(resources, "toolgate://b/x:1") == ("b", "x:1")
 
 
 def test_the_eras_of_a_uri_come_from_its_definition() -> None:
@@ -163,8 +163,8 @@ def test_the_eras_of_a_uri_come_from_its_definition() -> None:
 
 def test_a_uri_longer_than_any_should_be_is_of_no_template() -> None:
     resources = routes(item("template", "x:{p}", "a"))
-    assert found(resources, "x:" + "a" * (URI_LIMIT - 2)) is not None
-    assert found(resources, "x:" + "a" * (URI_LIMIT - 1)) is None
+    assert locate_uri(resources, "x:" + "a" * (URI_LIMIT - 2)) is not None
+    assert locate_uri(resources, "x:" + "a" * (URI_LIMIT - 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_exposed_addresses_lead_back_to_their_resource(of: str, uri: str, known_
 
 
 def test_an_item_of_a_source_that_is_gone_is_nowhere() -> None:
-    assert found(routes(item("resource", "x:y", "gone")), "x:y") is None
+    assert locate_uri(routes(item("resource", "x:y", "gone")), "x:y") is None
 
 
 def test_a_template_of_a_later_release_is_passed_over() -> None:
-    assert found(routes(item("template", "x:{!new}", "a")), "x:y") is None
+    assert locate_uri(routes(item("template", "x:{!new}", "a")), "x:y") is None
 
 
 @pytest.fixture
@@ -201,11 +201,11 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes = []
     matches = Template.matches
 
-    def counted(template: Template, bits: UriBits) -> bool:
+    def count_letters(template: Template, bits: UriBits) -> bool:
         sizes.append(template.size)
         return matches(template, bits)
 
-    monkeypatch.setattr(Template, "matches", counted)
+    monkeypatch.setattr(Template, "matches", count_letters)
     return sizes
 
 
@@ -221,7 +221,7 @@ LONG = "ui://" + "a" * (URI_LIMIT - 5)
 def test_long_templates_cost_at_most_as_much_as_short_templates(letters: list[int]) -> None:
     """A URI of 2 KB that fits 250 templates of 2 KB took 0.4 s of the event loop."""
     resources = costly("a")
-    assert found(resources, LONG) is not None
+    assert locate_uri(resources, LONG) is not None
     assert sum(letters) <= LETTERS
 
 
@@ -230,7 +230,7 @@ def test_metadata_of_a_server_is_referred_to_without_a_look_at_templates(
 ) -> None:
     resources = costly("a")
     assert resources.refer("a", LONG) == wrap_uri("a", LONG)
-    assert found(resources, wrap_uri("a", LONG)) == ("a", LONG)
+    assert locate_uri(resources, wrap_uri("a", LONG)) == ("a", LONG)
     assert routes(item("template", "ui://{v}", "a"), sources=["a"]).refer("a", PAGE) == PAGE
     assert len(letters) <= LETTERS / 1900  # of `found` alone
 
@@ -242,4 +242,4 @@ def test_links_of_one_result_are_looked_up_a_limited_number_of_times(letters: li
     assert len(letters) == LOOKUPS
     assert names[LOOKUPS - 1] == f"x:{LOOKUPS - 1}"
     assert names[LOOKUPS] == wrap_uri("a", f"x:{LOOKUPS}")
-    assert found(resources, names[-1]) == ("a", f"x:{LOOKUPS + 49}")
+    assert locate_uri(resources, names[-1]) == ("a", f"x:{LOOKUPS + 49}")

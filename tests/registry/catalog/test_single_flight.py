@@ -81,7 +81,7 @@ async def test_a_failed_run_raises_for_its_starter_and_is_not_repeated_for_all()
         await go.wait()
         raise RuntimeError(str(runs))
 
-    async def told() -> None:
+    async def expect_failure() -> None:
         with pytest.raises(RuntimeError, match="1"):
             await flights.run(fail)
 
@@ -93,7 +93,7 @@ async def test_a_failed_run_raises_for_its_starter_and_is_not_repeated_for_all()
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(told)
+            tasks.start_soon(expect_failure)
             await anyio.wait_all_tasks_blocked()
             for _ in range(5):
                 tasks.start_soon(second)

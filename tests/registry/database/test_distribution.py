@@ -33,7 +33,7 @@ class Distributed:
     group: str  # tables of one group have the rows of one value on one node
 
 
-def _distributed() -> dict[str, Distributed]:
+def _distributed_tables() -> dict[str, Distributed]:
     tables: dict[str, Distributed] = {}
     for table, column, beside in re.findall(
         r"create_distributed_table\('(\w+)', '(\w+)'(?:, colocate_with => '(\w+)')?\)", STATEMENTS
@@ -43,11 +43,11 @@ def _distributed() -> dict[str, Distributed]:
     return tables
 
 
-DISTRIBUTED = _distributed()
+DISTRIBUTED = _distributed_tables()
 
 
 @asynccontextmanager
-async def _connected(database: Database) -> AsyncIterator[AsyncConnection]:
+async def _connect_with_wings(database: Database) -> AsyncIterator[AsyncConnection]:
     """A connection that sees the tables of the wings, too."""
     async with database.connect() as connection, connection.transaction(force_rollback=True):
         for wing in WINGS:
@@ -62,7 +62,7 @@ async def _rows(connection: AsyncConnection, statement: bytes) -> list[tuple[obj
 
 
 async def test_each_table_has_one_place(database: Database) -> None:
-    async with _connected(database) as connection:
+    async with _connect_with_wings(database) as connection:
         rows = await _rows(
             connection,
             b"SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
@@ -76,7 +76,7 @@ async def test_each_table_has_one_place(database: Database) -> None:
 async def test_unique_keys_hold_the_column_that_their_table_distributes_by(
     database: Database,
 ) -> None:
-    async with _connected(database) as connection:
+    async with _connect_with_wings(database) as connection:
         rows = await _rows(
             connection,
             b"SELECT indrelid::regclass::text, indexrelid::regclass::text, ARRAY("
@@ -94,7 +94,7 @@ async def test_unique_keys_hold_the_column_that_their_table_distributes_by(
 
 
 async def test_foreign_keys_stay_on_one_node(database: Database) -> None:
-    async with _connected(database) as connection:
+    async with _connect_with_wings(database) as connection:
         rows = await _rows(
             connection,
             b"SELECT conname, conrelid::regclass::text, confrelid::regclass::text, ARRAY("
@@ -126,7 +126,7 @@ def _stays(own: str, other: str, columns: list[str]) -> bool:
 
 async def test_the_statements_of_the_chapter_run_up_to_citus(database: Database) -> None:
     """With functions in place of those of Citus that check what it checks of columns."""
-    async with _connected(database) as connection:
+    async with _connect_with_wings(database) as connection:
         await connection.execute(
             "CREATE FUNCTION create_reference_table(regclass) RETURNS void LANGUAGE sql"
             " RETURN NULL::void"
@@ -227,7 +227,7 @@ def _modules() -> Mapping[str, list[tuple[str, str]]]:
 
 
 @cache
-def _named() -> Mapping[str, str]:
+def _texts_by_name() -> Mapping[str, str]:
     """The texts that statements are made of, by their names."""
     texts = (text for texts in _modules().values() for text in texts)
     return {name: text for name, text in texts if name.isupper()}
@@ -235,7 +235,7 @@ def _named() -> Mapping[str, str]:
 
 def _whole(text: str, own: Mapping[str, str]) -> str:
     """A text with the named ones that it is made of."""
-    named = {**_named(), **own}
+    named = {**_texts_by_name(), **own}
     return re.sub(r"\{(_?[A-Z_]+)\}", lambda match: named.get(match[1], ""), text)
 
 

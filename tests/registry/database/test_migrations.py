@@ -34,7 +34,7 @@ SOUNDS = Component("sounds", TOYS / "sounds")
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def applied(*known: Migration) -> Applied:
+def applied_rows(*known: Migration) -> Applied:
     return {one.key: (one.name, one.checksum, MOMENT) for one in known}
 
 
@@ -133,7 +133,7 @@ async def test_a_user_without_create_rights_is_told_the_grant(empty_settings: Se
 def test_a_migration_that_was_changed_afterwards_is_refused() -> None:
     first, *_ = migrations()
     with pytest.raises(DatabaseError, match=f"{first.label} was changed"):
-        pending(migrations(), applied(dataclasses.replace(first, checksum="0" * 64)))
+        pending(migrations(), applied_rows(dataclasses.replace(first, checksum="0" * 64)))
 
 
 def test_a_database_that_is_ahead_is_accepted_with_a_warning(
@@ -141,7 +141,7 @@ def test_a_database_that_is_ahead_is_accepted_with_a_warning(
 ) -> None:
     newer = Migration("registry", 9999, "9999_later", b"", "0" * 64)
     with caplog.at_level(logging.WARNING, "toolgate.database"):
-        assert pending(migrations(), applied(*migrations(), newer)) == []
+        assert pending(migrations(), applied_rows(*migrations(), newer)) == []
     [told] = caplog.records
     assert (told.message, vars(told)["migrations"]) == ("database_newer", ["registry/9999_later"])
 

@@ -12,7 +12,7 @@ from registry.display.budgets import tokens
 from registry.display.tool_shaper import ToolShaper
 from schemas.binding import HybridBinding, McpBinding, MirroredArgument
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
-from tests.registry.shown import described, listed, shaper
+from tests.registry.shown import describe_tool, list_tools, shaper
 
 SENTENCE = "It does one thing and no other. "
 STRINGS = {f"field_{number}": {"type": "string", "description": SENTENCE} for number in range(40)}
@@ -39,9 +39,9 @@ def test_a_token_is_four_characters(text: str | bytes, expected: int) -> None:
 
 
 def test_a_large_tool_is_cut_to_the_ceiling_and_a_small_tool_is_unchanged() -> None:
-    small = described("small", {"type": "object", "properties": {"a": {"type": "string"}}})
-    catalog = Catalog([described("large", DEEP), small], shaper=shaper(tool_tokens=1000))
-    own, large, other = listed(catalog)
+    small = describe_tool("small", {"type": "object", "properties": {"a": {"type": "string"}}})
+    catalog = Catalog([describe_tool("large", DEEP), small], shaper=shaper(tool_tokens=1000))
+    own, large, other = list_tools(catalog)
     assert own["name"] == "describe_tool"
     assert cost(large) <= 1000
     assert large["inputSchema"]["properties"]["id"] == {"type": "string"}
@@ -64,7 +64,7 @@ ODD = {
 
 
 def test_a_schema_that_fits_keeps_every_keyword() -> None:
-    [shown] = listed(Catalog([described("odd", ODD)], shaper=shaper(tool_tokens=1000)))
+    [shown] = list_tools(Catalog([describe_tool("odd", ODD)], shaper=shaper(tool_tokens=1000)))
     assert shown["inputSchema"] == ODD
 
 
@@ -72,41 +72,41 @@ def test_of_a_schema_that_fits_only_texts_get_shorter() -> None:
     texts = {"type": "string", "description": SENTENCE * 20}
     schema = {**ODD, "dependentSchemas": {"kind": {"properties": {"x": texts}}}}
     rules = shaper(tool_tokens=1000, argument_characters=200, describe="never")
-    [shown] = listed(Catalog([described("odd", schema)], shaper=rules))
+    [shown] = list_tools(Catalog([describe_tool("odd", schema)], shaper=rules))
     short = {"type": "string", "description": f"{SENTENCE * 6}…"}
     expected = {**ODD, "dependentSchemas": {"kind": {"properties": {"x": short}}}}
     assert shown["inputSchema"] == expected
 
 
 def test_the_catalog_keeps_the_whole_schema_for_its_checks() -> None:
-    catalog = Catalog([described("large", DEEP)], shaper=shaper(tool_tokens=300))
+    catalog = Catalog([describe_tool("large", DEEP)], shaper=shaper(tool_tokens=300))
     tool = catalog.get("large")
     assert tool is not None
     assert catalog.checker(tool).explain({"id": "x", "part_3": {"field_1": 5}})
-    [_, shown] = listed(catalog)
+    [_, shown] = list_tools(catalog)
     assert Draft202012Validator(shown["inputSchema"]).is_valid(
         {"id": "x", "part_3": {"field_1": 5}}
     )
 
 
 def test_output_schemas_are_shown_when_settings_say_so() -> None:
-    tools = [described("a", output=OUTPUT)]
-    [without] = listed(Catalog(tools, shaper=shaper()))
-    [with_it] = listed(Catalog(tools, shaper=shaper(output_schemas=True)))
+    tools = [describe_tool("a", output=OUTPUT)]
+    [without] = list_tools(Catalog(tools, shaper=shaper()))
+    [with_it] = list_tools(Catalog(tools, shaper=shaper(output_schemas=True)))
     assert "outputSchema" not in without
     assert with_it["outputSchema"] == OUTPUT
 
 
 @pytest.mark.parametrize("binding", [McpBinding("own"), HybridBinding("h/s/a/1")], ids=repr)
 def test_output_schemas_of_other_servers_are_always_shown(binding: Any) -> None:
-    tool = described("a", output=OUTPUT, binding=binding)
-    [shown] = listed(Catalog([tool], shaper=shaper()))
+    tool = describe_tool("a", output=OUTPUT, binding=binding)
+    [shown] = list_tools(Catalog([tool], shaper=shaper()))
     assert shown["outputSchema"] == OUTPUT
 
 
 def test_a_long_description_ends_with_a_sentence() -> None:
-    tool = described("a", description=SENTENCE * 100)
-    shown = listed(Catalog([tool], shaper=shaper(description_characters=100)))[0]
+    tool = describe_tool("a", description=SENTENCE * 100)
+    shown = list_tools(Catalog([tool], shaper=shaper(description_characters=100)))[0]
     assert shown["description"] == f"{SENTENCE * 3}…"
 
 
@@ -115,13 +115,13 @@ def test_a_long_description_ends_with_a_sentence() -> None:
 )
 def test_describe_tool_is_listed_by_setting(describe: str, small: int, large: int) -> None:
     rules = shaper(describe=describe, tool_tokens=500)
-    assert len(listed(Catalog([described("a")], shaper=rules))) == small
-    assert len(listed(Catalog([described("a", DEEP)], shaper=rules))) == large
+    assert len(list_tools(Catalog([describe_tool("a")], shaper=rules))) == small
+    assert len(list_tools(Catalog([describe_tool("a", DEEP)], shaper=rules))) == large
 
 
 def test_a_catalog_over_its_budget_is_shortened_evenly(caplog: pytest.LogCaptureFixture) -> None:
     tools = [
-        described(f"tool_{n:02}", DEEP, description=f"{n}. {SENTENCE * 20}") for n in range(20)
+        describe_tool(f"tool_{n:02}", DEEP, description=f"{n}. {SENTENCE * 20}") for n in range(20)
     ]
     whole = Catalog(tools, shaper=shaper(tool_tokens=2000)).lists.tools()
     rules = shaper(tool_tokens=2000, catalog_tokens=whole.tokens // 3)
@@ -135,15 +135,15 @@ def test_a_catalog_over_its_budget_is_shortened_evenly(caplog: pytest.LogCapture
 def test_a_catalog_that_cannot_be_shortened_enough_is_listed_all_the_same(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tools = [described(f"tool_{n:03}", DEEP) for n in range(50)]
+    tools = [describe_tool(f"tool_{n:03}", DEEP) for n in range(50)]
     rules = shaper(catalog_tokens=100)
-    assert len(listed(Catalog(tools, shaper=rules))) == 51
+    assert len(list_tools(Catalog(tools, shaper=rules))) == 51
     Catalog(tools, shaper=rules).lists.tools()
     assert [record.msg for record in caplog.records] == ["catalog_over_budget"]
 
 
 def test_a_list_does_not_depend_on_the_order_of_the_tools() -> None:
-    tools = [described(f"tool_{n}", DEEP, description=SENTENCE * n) for n in range(9)]
+    tools = [describe_tool(f"tool_{n}", DEEP, description=SENTENCE * n) for n in range(9)]
     rules = shaper(tool_tokens=400, catalog_tokens=3000)
     catalogs = [Catalog(order, shaper=rules) for order in (tools, tools[::-1])]
     first, second = (bytes(one.lists.page(V2026_07_28, None, 99).entries) for one in catalogs)
@@ -151,7 +151,7 @@ def test_a_list_does_not_depend_on_the_order_of_the_tools() -> None:
 
 
 def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
-    rules, tools = shaper(tool_tokens=300), [described("large", DEEP)]
+    rules, tools = shaper(tool_tokens=300), [describe_tool("large", DEEP)]
     first, second = (Catalog(tools, shaper=rules).lists.tools() for _ in range(2))
     shown = [rules.shape(tools[0], one.chosen, 0, "describe_tool") for one in (first, second)]
     assert shown[0] is shown[1]
@@ -159,19 +159,19 @@ def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
 
 def test_arguments_that_headers_repeat_are_never_folded() -> None:
     binding = McpBinding("own", mirrored=(MirroredArgument(("part_1", "field_1"), "field"),))
-    tool = described("a", DEEP, binding=binding)
-    [shown] = listed(Catalog([tool], shaper=shaper(tool_tokens=300)))
+    tool = describe_tool("a", DEEP, binding=binding)
+    [shown] = list_tools(Catalog([tool], shaper=shaper(tool_tokens=300)))
     assert shown["inputSchema"] == DEEP
 
 
 def test_tools_are_unchanged_without_budgets() -> None:
-    tool = described("a", DEEP, output=OUTPUT, description=SENTENCE * 200)
-    [shown] = listed(Catalog([tool]))
+    tool = describe_tool("a", DEEP, output=OUTPUT, description=SENTENCE * 200)
+    [shown] = list_tools(Catalog([tool]))
     assert (shown["inputSchema"], shown["outputSchema"]) == (DEEP, OUTPUT)
 
 
 def test_pages_go_on_behind_the_gateways_own_tool() -> None:
-    tools = [described(f"{letter}_tool", DEEP) for letter in "abdez"]
+    tools = [describe_tool(f"{letter}_tool", DEEP) for letter in "abdez"]
     catalog = Catalog(tools, shaper=shaper(tool_tokens=300))
     names: list[str] = []
     after = None
@@ -186,12 +186,12 @@ def test_pages_go_on_behind_the_gateways_own_tool() -> None:
 
 def test_the_rules_of_one_catalog_hold_in_its_toolsets_too() -> None:
     catalog = Catalog(
-        [described("large", DEEP), described("small")], shaper=shaper(tool_tokens=300)
+        [describe_tool("large", DEEP), describe_tool("small")], shaper=shaper(tool_tokens=300)
     )
     part = catalog.toolset("some", Toolset(include=("small",)))
-    assert [entry["name"] for entry in listed(part)] == ["small"]
+    assert [entry["name"] for entry in list_tools(part)] == ["small"]
     whole = catalog.toolset("other", Toolset(include=("l*",)))
-    assert [entry["name"] for entry in listed(whole)] == ["describe_tool", "large"]
+    assert [entry["name"] for entry in list_tools(whole)] == ["describe_tool", "large"]
     assert part.get("describe_tool") == catalog.get("describe_tool")
 
 
@@ -199,14 +199,18 @@ def test_the_argument_that_picks_members_of_the_answer_can_be_shown() -> None:
     rules = shaper()
     rules = ToolShaper(rules.budgets, rules.profiles, fields=True)
     own = {"type": "object", "properties": {"_fields": {"type": "integer"}}}
-    tools = [described("a"), described("b", own), described("c", binding=McpBinding("c"))]
+    tools = [
+        describe_tool("a"),
+        describe_tool("b", own),
+        describe_tool("c", binding=McpBinding("c")),
+    ]
     shown = [
-        one["inputSchema"].get("properties", {}) for one in listed(Catalog(tools, shaper=rules))
+        one["inputSchema"].get("properties", {}) for one in list_tools(Catalog(tools, shaper=rules))
     ]
     assert shown[0]["_fields"]["type"] == "array"
     assert shown[1:] == [{"_fields": {"type": "integer"}}, {}]
 
 
 def test_plain_shaping_leaves_tools_alone() -> None:
-    tool = described("a", DEEP)
+    tool = describe_tool("a", DEEP)
     assert ToolShaper().shape(tool, ToolShaper().profiles.default, 0, "x").tool is tool

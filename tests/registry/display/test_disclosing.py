@@ -11,12 +11,12 @@ from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Skill, SkillSnapshot
 from schemas.json_schema.checker import Checker
 from schemas.mcp.revisions import V2024_11_05, V2026_07_28
-from tests.registry.shown import described, shaper
+from tests.registry.shown import describe_tool, shaper
 
 SHOP = (
-    described("createOrder", description="Orders food for a PET."),
-    described("get_pet", title="One of them"),
-    described("ping", description="Long. " * 500 + "Says straße at the end."),
+    describe_tool("createOrder", description="Orders food for a PET."),
+    describe_tool("get_pet", title="One of them"),
+    describe_tool("ping", description="Long. " * 500 + "Says straße at the end."),
 )
 
 
@@ -63,7 +63,7 @@ def test_schemas_of_own_tools_check_their_arguments() -> None:
 
 def test_a_list_of_own_tools_costs_little_in_every_profile() -> None:
     rules = shaper()
-    catalog = Catalog([described(f"t{n}") for n in range(50)], shaper=rules)
+    catalog = Catalog([describe_tool(f"t{n}") for n in range(50)], shaper=rules)
     for chosen in rules.profiles:
         for revision in (V2024_11_05, V2026_07_28):
             page = catalog.lists.short(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100)

@@ -14,7 +14,7 @@ from schemas.binding import McpBinding, MirroredArgument
 from schemas.jsonrpc import encode
 from tests.properties import examples
 from tests.registry.anyschema import schemas
-from tests.registry.shown import described, shaper
+from tests.registry.shown import describe_tool, shaper
 
 SHAPING = shaper()
 SMALL = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
@@ -45,7 +45,7 @@ def fit_tools(
     given: list[Any], characters: int = 8000, profile: str = "plain", whole: bool = True
 ) -> FittedTools:
     tools = [
-        ListedTool(described(f"tool_{n}", one, description=f"Does {n}. " * 200), {"score": 0.5})
+        ListedTool(describe_tool(f"tool_{n}", one, description=f"Does {n}. " * 200), {"score": 0.5})
         for n, one in enumerate(given)
     ]
     return ceiling(profile=profile).fit(tools, characters, whole)
@@ -105,7 +105,7 @@ def test_schemas_unsupported_by_a_profile_are_left_out() -> None:
 
 def test_a_large_tool_of_a_server_that_wants_headers_is_shortened_too() -> None:
     binding = McpBinding("x", mirrored=(MirroredArgument(("must",), "Must"),))
-    tools = [ListedTool(described("x", HUGE, binding=binding), {})]
+    tools = [ListedTool(describe_tool("x", HUGE, binding=binding), {})]
     found = ceiling().fit(tools, 4000, schemas=True)
     assert found.folded == 0
     assert length(found.entries[0]) <= 4000

@@ -17,7 +17,7 @@ TREE = {
 }
 
 
-def shown(schema: Any) -> dict[str, Any]:
+def show_schema(schema: Any) -> dict[str, Any]:
     made = for_objects(Raw(json.dumps(schema).encode()))
     assert made is not None
     found: dict[str, Any] = json.loads(bytes(made))
@@ -29,7 +29,7 @@ def shown(schema: Any) -> dict[str, Any]:
 def accepts(schema: Any, value: Any) -> bool:
     """Whether the schema that clients see accepts what they are sent for `value`."""
     sent = value if isinstance(value, dict) else {"result": value}
-    return jsonschema.Draft202012Validator(shown(schema)).is_valid(sent)
+    return jsonschema.Draft202012Validator(show_schema(schema)).is_valid(sent)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from registry.names.tool_names import add_suffix
 from schemas.tool import Tool
 from tests.properties import examples
 from tests.registry.anyschema import instances, schemas
-from tests.registry.shown import SETTINGS, described, listed, shaper
+from tests.registry.shown import SETTINGS, describe_tool, list_tools, shaper
 
 MORE = "Call describe_tool for all."
 REWRITING = [name for name in BUILT_IN if name != PLAIN]
@@ -36,10 +36,10 @@ OBJECT = {"type": "object", "properties": {"x": {"type": "string"}}}
 Json = dict[str, Any]
 
 
-def written(schema: Json, name: str) -> Json:
+def write_for(schema: Json, name: str) -> Json:
     """As the catalog has it written for clients of the profile."""
-    [shown] = [one for one in listed(Catalog([described("t", schema)], shaper=shaper()), name)
-               if one["name"] == "t"]  # fmt: skip
+    catalog = Catalog([describe_tool("t", schema)], shaper=shaper())
+    [shown] = [tool for tool in list_tools(catalog, name) if tool["name"] == "t"]
     found: Json = shown["inputSchema"]
     return found
 
@@ -106,7 +106,7 @@ def test_a_rewritten_schema_has_nothing_that_the_profile_does_not_accept(
     schema: Json, name: str
 ) -> None:
     profile = BUILT_IN[name]
-    shown = written(schema, name)
+    shown = write_for(schema, name)
     assert shown["type"] == "object"
     assert not UNIONS & shown.keys()
     used = keywords(shown)
@@ -129,14 +129,14 @@ def test_only_portable_patterns_are_listed_for_models(name: str) -> None:
         words={"type": "array", "items": foreign},
         never={"type": "string", "not": foreign},
     )
-    shown = written(schema, name)
+    shown = write_for(schema, name)
     text = encode(shown).decode()
     assert r"\\p" not in text
     assert "(?<" not in text
     assert shown["properties"]["code"] == schema["properties"]["code"]
     assert shown["properties"]["word"] == {"type": "string"}
     assert "not" not in shown["properties"]["never"]
-    assert written(schema, "plain") == schema
+    assert write_for(schema, "plain") == schema
 
 
 def test_removed_patterns_narrow_nothing() -> None:
@@ -150,7 +150,7 @@ def test_removed_patterns_narrow_nothing() -> None:
         },
         either={"oneOf": [foreign, {"type": "string", "maxLength": 3}]},
     )
-    assert written(schema, "claude")["properties"] == {
+    assert write_for(schema, "claude")["properties"] == {
         "by_name": {"type": "object", "patternProperties": {"^x-": {"type": "string"}}},
         "either": {"anyOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]},
     }
@@ -226,7 +226,7 @@ def test_alternatives_at_the_top_become_one_object_and_are_told_in_words() -> No
         **arguments(path={"type": "string"}, scope={"type": "integer"}),
         "anyOf": [{"required": ["path"]}, {"required": ["scope"]}],
     }
-    assert written(schema, "claude") == {
+    assert write_for(schema, "claude") == {
         **arguments(path={"type": "string"}, scope={"type": "integer"}),
         "description": "Give path or scope.",
     }
@@ -240,7 +240,7 @@ def test_references_at_the_top_are_followed() -> None:
             "B": arguments(kind={"const": "b"}, b={"type": "string"}) | {"required": ["kind"]},
         },
     }
-    shown = written(schema, "claude")
+    shown = write_for(schema, "claude")
     assert shown["required"] == ["kind"]
     assert shown["properties"].keys() == {"kind", "both", "b"}
     assert shown["properties"]["kind"] == {"anyOf": [{"const": "a"}, {"const": "b"}]}
@@ -251,11 +251,11 @@ def test_inner_unions_are_rewritten_to_unions_of_the_profile() -> None:
         one={"oneOf": [{"type": "string"}, {"type": "integer"}]},
         all={"allOf": [OBJECT, {"required": ["x"]}]},
     )
-    openai = written(schema, "openai")["properties"]
+    openai = write_for(schema, "openai")["properties"]
     assert openai["one"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
     assert openai["all"] == {**OBJECT, "required": ["x"]}
-    assert written(schema, "codex")["properties"]["one"] == {"type": ["integer", "string"]}
-    assert written(schema, "claude")["properties"] == schema["properties"]
+    assert write_for(schema, "codex")["properties"]["one"] == {"type": ["integer", "string"]}
+    assert write_for(schema, "claude")["properties"] == schema["properties"]
 
 
 def test_gemini_gets_one_type_texts_in_enumerations_and_known_formats() -> None:
@@ -266,7 +266,7 @@ def test_gemini_gets_one_type_texts_in_enumerations_and_known_formats() -> None:
         when={"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]},
         size={"type": ["integer", "string"]},
     ) | {"additionalProperties": False, "$schema": "https://json-schema.org/draft/2020-12/schema"}
-    assert written(schema, "gemini") == arguments(
+    assert write_for(schema, "gemini") == arguments(
         name={"type": "string", "nullable": True, "minLength": 1},
         kind={"type": "string", "nullable": True, "enum": ["a"]},
         count={"type": "integer", "description": "How many. One of: 1, 2"},
@@ -277,7 +277,7 @@ def test_gemini_gets_one_type_texts_in_enumerations_and_known_formats() -> None:
 
 def test_arrays_declare_their_items() -> None:
     schema = arguments(tags={"type": "array"}, deep=arguments(inner={"type": ["array", "null"]}))
-    shown = written(schema, "openai")["properties"]
+    shown = write_for(schema, "openai")["properties"]
     assert shown["tags"] == {"type": "array", "items": {}}
     assert shown["deep"]["properties"]["inner"] == {"type": ["array", "null"], "items": {}}
 
@@ -286,7 +286,7 @@ def test_levels_below_the_depth_limit_are_described_in_words() -> None:
     deep: Json = {"type": "string"}
     for number in range(8):
         deep = arguments(**{f"level_{number}": deep})
-    shown = written(deep, "gemini")
+    shown = write_for(deep, "gemini")
     assert depth(shown) == 4
     assert "Fields: level_4. Call describe_tool" in str(shown)
 
@@ -297,7 +297,7 @@ def test_an_argument_with_a_rejected_name_has_another_in_the_list() -> None:
     schema = arguments(**{"labels[]": member, "labels": {"type": "string"}, "2nd": {}})
     schema |= {"required": ["labels[]"], "additionalProperties": False}
     schema["dependentRequired"] = {"labels": ["2nd"]}
-    shown = written(schema, "claude")
+    shown = write_for(schema, "claude")
     [renamed] = shown["required"]
     assert renamed.startswith("labels_")
     assert shown == arguments(
@@ -308,8 +308,8 @@ def test_an_argument_with_a_rejected_name_has_another_in_the_list() -> None:
         }
     ) | {"required": [renamed], "additionalProperties": False}
     assert argument_aliases(schema) == {"labels[]": renamed, "2nd": "_2nd"}
-    assert set(written(schema, "gemini")["properties"]) == {renamed, "labels", "_2nd"}
-    assert written(schema, "plain") == schema
+    assert set(write_for(schema, "gemini")["properties"]) == {renamed, "labels", "_2nd"}
+    assert write_for(schema, "plain") == schema
 
 
 def test_arguments_at_the_top_of_unions_are_renamed() -> None:
@@ -319,16 +319,16 @@ def test_arguments_at_the_top_of_unions_are_renamed() -> None:
     aliases = argument_aliases(schema)
     assert set(aliases) == {"a b", "ü[]"}
     for name in REWRITING:
-        assert set(written(schema, name)["properties"]) == set(aliases.values())
+        assert set(write_for(schema, name)["properties"]) == set(aliases.values())
 
 
 def test_a_tool_that_cannot_be_written_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
     schema = arguments(**{"a b": {"type": "string"}}) | {"required": ["a b"]}
     narrow = replace(SETTINGS.profiles, custom={"narrow": Profile(arguments="^[ac]+$")})
     narrow_shaper = ToolShaper(SETTINGS.budgets, Profiles(narrow))
-    catalog = Catalog([described("bad", schema), described("good")], shaper=narrow_shaper)
-    assert [one["name"] for one in listed(catalog, "narrow", narrow_shaper)] == ["good"]
-    assert [one["name"] for one in listed(catalog)] == ["bad", "good"]
+    catalog = Catalog([describe_tool("bad", schema), describe_tool("good")], shaper=narrow_shaper)
+    assert [one["name"] for one in list_tools(catalog, "narrow", narrow_shaper)] == ["good"]
+    assert [one["name"] for one in list_tools(catalog)] == ["bad", "good"]
     [record] = [one for one in caplog.records if one.msg == "tools_left_out"]
     assert (record.__dict__["tool"], record.__dict__["profile"]) == ("bad", "narrow")
     assert "'a b'" in record.__dict__["reason"]
@@ -343,16 +343,20 @@ def test_a_schema_that_is_nested_beyond_reason_fails_nobody_else() -> None:
         deep = {"items": deep}
     text = b'{"type":"object","properties":{"a":%s}}'
     raw = text % (b'{"items":' * 3000 + b"{}" + b"}" * 3000)
-    tool = described("deep")
+    tool = describe_tool("deep")
     object.__setattr__(tool, "input_schema", type(tool.input_schema)(raw))
-    catalog = Catalog([tool, described("good")], shaper=shaper())
+    catalog = Catalog([tool, describe_tool("good")], shaper=shaper())
     for name in BUILT_IN:
-        assert "good" in [one["name"] for one in listed(catalog, name)]
+        assert "good" in [one["name"] for one in list_tools(catalog, name)]
 
 
 def test_required_descriptions_are_filled_in() -> None:
-    tools = [described("a"), described("b", title="Bee"), described("c", description="See")]
-    shown = listed(Catalog(tools, shaper=shaper()), "bedrock")
+    tools = [
+        describe_tool("a"),
+        describe_tool("b", title="Bee"),
+        describe_tool("c", description="See"),
+    ]
+    shown = list_tools(Catalog(tools, shaper=shaper()), "bedrock")
     assert [one["description"] for one in shown] == ["a", "Bee", "See"]
 
 
@@ -363,9 +367,9 @@ def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, s
 def test_names_leave_room_for_prefixes_of_the_client() -> None:
     name = "a_tool_with_a_name_of_exactly_sixty_four_characters_in_all_so_it"
     rules = shaper()
-    catalog = Catalog([described(name), described("short")], shaper=rules)
+    catalog = Catalog([describe_tool(name), describe_tool("short")], shaper=rules)
     for chosen in rules.profiles:
-        shown = [one["name"] for one in listed(catalog, chosen.name)]
+        shown = [one["name"] for one in list_tools(catalog, chosen.name)]
         assert all(len(chosen.prefix + one) <= chosen.profile.name_limit for one in shown)
         assert "short" in shown
         for one in shown:
@@ -446,12 +450,12 @@ def test_a_call_reaches_the_tool_that_a_list_had_by_its_name(
 ) -> None:
     """In every profile, and wherever a caller sees a part of the tools only (mending 35)."""
     rules = ToolShaper(None, Profiles(replace(SETTINGS.profiles, custom=CLOSE)))
-    catalog = Catalog([described(name) for name in sorted(names)], shaper=rules)
+    catalog = Catalog([describe_tool(name) for name in sorted(names)], shaper=rules)
     hidden = data.draw(st.sets(st.sampled_from(sorted(names)))) if names else set()
     view = catalog.narrow(tool for tool in catalog.tools if tool.name not in hidden)
     for chosen, part in product(rules.profiles, (catalog, view)):
         shown = [part.display_name(tool, chosen) for tool in part.tools]
-        assert [tool["name"] for tool in listed(part, chosen.name, rules)] == shown
+        assert [tool["name"] for tool in list_tools(part, chosen.name, rules)] == shown
         assert len({name.casefold() if chosen.profile.names_fold else name for name in shown}) == (
             len(shown)
         )
@@ -491,8 +495,8 @@ def test_a_tool_has_a_name_however_many_are_in_use() -> None:
 
 
 def test_a_list_for_a_profile_is_written_once() -> None:
-    catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaper=shaper())
-    assert encode(listed(catalog, "gemini")) == encode(listed(catalog, "gemini"))
+    catalog = Catalog([describe_tool("a", {**arguments(a=OBJECT), "title": "x"})], shaper=shaper())
+    assert encode(list_tools(catalog, "gemini")) == encode(list_tools(catalog, "gemini"))
     assert [one.chosen.name for one in catalog.lists.tool_lists] == ["gemini"]
 
 
@@ -508,9 +512,9 @@ def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -
 @pytest.mark.parametrize(
     ("tool", "free"),
     [
-        (described("tools"), True),
-        (described("search_tools"), False),
-        (described("tools", aliases=("search_tools",)), False),
+        (describe_tool("tools"), True),
+        (describe_tool("search_tools"), False),
+        (describe_tool("tools", aliases=("search_tools",)), False),
     ],
 )
 def test_a_tool_of_the_gateway_gives_way_to_its_namesakes(tool: Tool, free: bool) -> None:
@@ -519,4 +523,4 @@ def test_a_tool_of_the_gateway_gives_way_to_its_namesakes(tool: Tool, free: bool
     assert catalog.finds_always(own) is free
     assert (catalog.find("search_tools") is own) is free
     assert catalog.finds_always(DESCRIBER)
-    assert not catalog.finds_always(described("search_tools"))
+    assert not catalog.finds_always(describe_tool("search_tools"))

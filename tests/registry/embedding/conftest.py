@@ -85,12 +85,12 @@ class Queued:
 
 
 @pytest.fixture
-def unqueued(database: Database, store: ToolStore) -> Queued:
+def unregistered_queue(database: Database, store: ToolStore) -> Queued:
     """With embeddings disabled."""
     return Queued(database, store, HashEmbedder())
 
 
 @pytest.fixture
-async def queued(unqueued: Queued) -> Queued:
-    await register(unqueued.database.pool, unqueued.fake)
-    return unqueued
+async def embedding_queue(unregistered_queue: Queued) -> Queued:
+    await register(unregistered_queue.database.pool, unregistered_queue.fake)
+    return unregistered_queue

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.load import load
 from config.settings import EmbeddingSettings
-from tests.servers.rest import JSON, Seen, arrived, respond
+from tests.servers.rest import JSON, Seen, read_seen, respond
 
 DIMENSION = 384
 
@@ -37,7 +37,7 @@ class Service:
     reverse: bool = False  # the vectors, which then tell by `index` whose they are
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = await arrived(scope, receive)
+        seen = await read_seen(scope, receive)
         self.seen.append(seen)
         body = msgspec.json.decode(seen.body)
         answer = self.answer(body["input"] if self.dialect == "openai" else body["inputs"])

@@ -133,7 +133,7 @@ async def test_callers_with_texts_take_turns() -> None:
     assert order == ["a"] * 20 + ["b"] * 20
 
 
-def broken(folder: Path, **files: bytes | None) -> Path:
+def copy_model(folder: Path, **files: bytes | None) -> Path:
     """A copy of the model with other contents of some files; None: without it."""
     shutil.copytree(FOLDER, folder)
     for name, content in files.items():
@@ -158,7 +158,7 @@ def broken(folder: Path, **files: bytes | None) -> Path:
 async def test_a_broken_installation_is_reported_on_use(
     tmp_path: Path, name: str, content: bytes | None
 ) -> None:
-    bundled = BundledEmbedder(8, 1, broken(tmp_path / "model", **{name: content}))
+    bundled = BundledEmbedder(8, 1, copy_model(tmp_path / "model", **{name: content}))
     for _ in range(2):
         with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded") as caught:
             await bundled.embed(["text"])
@@ -167,7 +167,7 @@ async def test_a_broken_installation_is_reported_on_use(
 
 @pytest.mark.parametrize("content", [None, b"{", b"{}"], ids=["none", "half", "empty"])
 def test_a_model_without_provenance_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    folder = broken(tmp_path / "model", provenance=content)
+    folder = copy_model(tmp_path / "model", provenance=content)
     with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded"):
         BundledEmbedder(8, 1, folder)
 

@@ -37,21 +37,21 @@ CREATE TRIGGER note AFTER UPDATE OF embedding ON entity_embedding_t FOR EACH ROW
 
 
 async def test_no_text_is_lost_stale_or_done_twice_when_a_worker_is_killed(
-    queued: Queued, database_settings: Settings
+    embedding_queue: Queued, database_settings: Settings
 ) -> None:
-    async with queued.database.connect() as connection:
+    async with embedding_queue.database.connect() as connection:
         await connection.execute((POPULATE % COUNT).encode())
     doomed, other = [await drain(database_settings.url) for _ in range(2)]
     try:
-        await until(lambda: quarter_done(queued))
-        await stop_in_a_batch(queued, doomed)
+        await until(lambda: quarter_done(embedding_queue))
+        await stop_in_a_batch(embedding_queue, doomed)
         doomed.send_signal(signal.SIGKILL)
         # some texts change while they are worked on
-        await queued.execute(
+        await embedding_queue.execute(
             "UPDATE tool_t SET description = 'Edited ' || name"
             " WHERE tool_id IN (SELECT entity_id FROM embedding_task_t LIMIT 200)"
         )
-        await until(lambda: all_done(queued))
+        await until(lambda: all_done(embedding_queue))
     finally:
         for process in (doomed, other):
             if process.returncode is None:
@@ -59,15 +59,15 @@ async def test_no_text_is_lost_stale_or_done_twice_when_a_worker_is_killed(
             await process.wait()
     assert doomed.returncode == -signal.SIGKILL
     lost = "SELECT FROM entity_embedding_t WHERE status <> 'ready'"
-    assert await queued.rows(lost) == []
+    assert await embedding_queue.rows(lost) == []
     stale = (
         "SELECT FROM entity_embedding_t AS had JOIN entity_source_v AS source"
         " USING (host_id, entity_type, entity_id) WHERE had.source_hash <> source_hash(source_text)"
     )
-    assert await queued.rows(stale) == []
-    assert await count(queued, "entity_embedding_t") == COUNT
+    assert await embedding_queue.rows(stale) == []
+    assert await count(embedding_queue, "entity_embedding_t") == COUNT
     twice = "SELECT FROM written GROUP BY entity_id, source_hash HAVING count(*) > 1"
-    assert await queued.rows(twice) == []
+    assert await embedding_queue.rows(twice) == []
 
 
 async def drain(url: str) -> Process:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 OLD, NEW = HashEmbedder("fake/old"), HashEmbedder("fake/new")
 
 
-async def known(queued: Queued) -> Models:
+async def known_models(queued: Queued) -> Models:
     async with borrow(queued.database.pool) as connection:
         return await models(connection)
 
@@ -41,19 +41,19 @@ async def ready(queued: Queued) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-async def old(unqueued: Queued) -> Queued:
+async def old(unregistered_queue: Queued) -> Queued:
     """Three tools with vectors of the old model."""
-    unqueued.fake = HashEmbedder("fake/old")
-    await register(unqueued.database.pool, unqueued.fake)
-    await unqueued.save(*(draft(name) for name in "abc"))
-    await unqueued.work()
-    return unqueued
+    unregistered_queue.fake = HashEmbedder("fake/old")
+    await register(unregistered_queue.database.pool, unregistered_queue.fake)
+    await unregistered_queue.save(*(draft(name) for name in "abc"))
+    await unregistered_queue.work()
+    return unregistered_queue
 
 
-async def test_the_first_model_serves_at_once(unqueued: Queued) -> None:
-    assert await register(unqueued.database.pool, OLD)
-    assert await known(unqueued) == Models("fake/old", "fake/old")
-    assert not await register(unqueued.database.pool, OLD)
+async def test_the_first_model_serves_at_once(unregistered_queue: Queued) -> None:
+    assert await register(unregistered_queue.database.pool, OLD)
+    assert await known_models(unregistered_queue) == Models("fake/old", "fake/old")
+    assert not await register(unregistered_queue.database.pool, OLD)
 
 
 async def test_old_vectors_serve_until_the_new_vectors_are_complete(old: Queued) -> None:
@@ -64,13 +64,13 @@ async def test_old_vectors_serve_until_the_new_vectors_are_complete(old: Queued)
     assert not await settle_model(old)
     await new._queue.claim(1, 1000)
     assert await ready(old) == [("fake/old", 3)]
-    assert await known(old) == Models("fake/new", "fake/old")
+    assert await known_models(old) == Models("fake/new", "fake/old")
     await old.execute("UPDATE embedding_task_t SET next_attempt_ts = current_timestamp")
     while await new.step():
         pass
     assert await ready(old) == [("fake/new", 3), ("fake/old", 3)]
     assert await settle_model(old)
-    assert await known(old) == Models("fake/new", "fake/new")
+    assert await known_models(old) == Models("fake/new", "fake/new")
     assert await purge(pool) == 3
     assert await ready(old) == [("fake/new", 3)]
     assert await old.rows("SELECT model FROM embedding_model_t") == [("fake/new",)]
@@ -93,13 +93,13 @@ async def test_a_model_that_fails_does_not_take_over(old: Queued) -> None:
     while await worker.step():
         pass
     assert not await settle_model(old)
-    assert await known(old) == Models("fake/new", "fake/old")
+    assert await known_models(old) == Models("fake/new", "fake/old")
 
 
 async def test_a_model_that_does_not_work_is_not_even_the_target(old: Queued) -> None:
     with pytest.raises(EmbeddingFailed, match="nobody answers"):
         await register(old.database.pool, HashEmbedder("fake/broken", down=True))
-    assert await known(old) == Models("fake/old", "fake/old")
+    assert await known_models(old) == Models("fake/old", "fake/old")
 
 
 async def test_the_old_model_can_come_back(old: Queued) -> None:
@@ -109,7 +109,7 @@ async def test_the_old_model_can_come_back(old: Queued) -> None:
     await register(pool, OLD)
     assert await queue_missing(pool) == 0
     assert await old.tasks() == []
-    assert await known(old) == Models("fake/old", "fake/old")
+    assert await known_models(old) == Models("fake/old", "fake/old")
     await purge(pool)
     assert await ready(old) == [("fake/old", 3)]
 
@@ -121,17 +121,17 @@ async def test_switched_off_nothing_is_queued_and_vectors_stay(old: Queued) -> N
     await old.execute("UPDATE tool_t SET description = 'Edited.' WHERE name = 'b'")
     assert await old.tasks() == []
     assert await old.statuses() == {"a": "disabled", "b": "disabled", "c": "ready"}
-    assert await known(old) == Models(None, "fake/old")
+    assert await known_models(old) == Models(None, "fake/old")
     await register(pool, OLD)
     assert await queue_missing(pool) == 2
     await old.work()
     assert await old.vectors() == dict.fromkeys("abc", ("ready", "fake/old"))
 
 
-async def test_only_vectors_of_the_columns_size_can_be_stored(unqueued: Queued) -> None:
+async def test_only_vectors_of_the_columns_size_can_be_stored(unregistered_queue: Queued) -> None:
     with pytest.raises(EmbeddingFailed, match=r"fake/big makes vectors of 768 numbers; only 384"):
-        await register(unqueued.database.pool, HashEmbedder("fake/big", dimension=768))
-    assert await known(unqueued) == Models(None, None)
+        await register(unregistered_queue.database.pool, HashEmbedder("fake/big", dimension=768))
+    assert await known_models(unregistered_queue) == Models(None, None)
 
 
 async def test_counts_are_by_kind_and_model(old: Queued) -> None:
@@ -148,18 +148,18 @@ async def test_queries_go_to_the_model_that_serves(old: Queued) -> None:
     def serving(target: HashEmbedder | None) -> ServingEmbedder:
         return ServingEmbedder(lambda: old.database.pool, SETTINGS, target)
 
-    assert told(serving(OLD)) == (None, None, NONE_YET)
+    assert serving_state(serving(OLD)) == (None, None, NONE_YET)
     mine, others, none = serving(OLD), serving(NEW), serving(None)
     for one in (mine, others, none):
         await one.refresh()
-    assert told(mine) == ("fake/old", "fake/old", None)
+    assert serving_state(mine) == ("fake/old", "fake/old", None)
     unreachable = "The vectors are of fake/old, which these settings cannot reach."
-    assert told(others) == (None, "fake/old", unreachable)
-    assert told(none) == (None, "fake/old", DISABLED)
+    assert serving_state(others) == (None, "fake/old", unreachable)
+    assert serving_state(none) == (None, "fake/old", DISABLED)
     bundled = HashEmbedder("bundled/toolgate-minilm-2")
     await old.execute("UPDATE embedding_model_t SET model = %s", bundled.model)
     await others.refresh()
-    assert told(others) == (bundled.model, bundled.model, None), "it is always there"
+    assert serving_state(others) == (bundled.model, bundled.model, None), "it is always there"
 
 
 async def test_a_crew_takes_over_by_itself(old: Queued) -> None:
@@ -226,15 +226,18 @@ async def test_a_worker_pool_counts_tasks_claimed_elsewhere(old: Queued) -> None
     assert await crew.elsewhere() == 2
 
 
-async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
-    serving = ServingEmbedder(lambda: queued.database.pool, SETTINGS, queued.fake)
+async def test_a_notice_wakes_a_crew_that_polls_seldom(embedding_queue: Queued) -> None:
+    serving = ServingEmbedder(lambda: embedding_queue.database.pool, SETTINGS, embedding_queue.fake)
     crew = WorkerPool(
-        queued.database, queued.fake, settings=replace(SETTINGS, poll_s=1000), serving=serving
+        embedding_queue.database,
+        embedding_queue.fake,
+        settings=replace(SETTINGS, poll_s=1000),
+        serving=serving,
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
         for number in range(1, 4):
-            await queued.save(draft("a", description=f"Edit {number}."))
+            await embedding_queue.save(draft("a", description=f"Edit {number}."))
             await until(partial(has_stored, crew, number))
         crew.stop()
 
@@ -243,6 +246,6 @@ def has_stored(crew: WorkerPool, count: int) -> bool:
     return crew.stored_count == count
 
 
-def told(serving: ServingEmbedder) -> tuple[str | None, str | None, str | None]:
+def serving_state(serving: ServingEmbedder) -> tuple[str | None, str | None, str | None]:
     model = serving.embedder.model if serving.embedder else None
     return model, serving.label, serving.note

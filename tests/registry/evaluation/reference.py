@@ -69,7 +69,7 @@ def meaning(
     return [float(one) for one in cosines]
 
 
-def scored(words: Sequence[float], meanings: Sequence[float], share: float) -> list[Score]:
+def score_all(words: Sequence[float], meanings: Sequence[float], share: float) -> list[Score]:
     enough = RARE_WORDS * math.log(1 + len(words)) if share else 0.0
     best = max(*words, enough) or 1.0
     return [

@@ -16,7 +16,7 @@ from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.sets import CatalogTool
 from registry.search import Mode, SearchQuery
-from tests.registry.evaluation.reference import Fields, Score, bm25f, covering, meaning, scored
+from tests.registry.evaluation.reference import Fields, Score, bm25f, covering, meaning, score_all
 from tests.registry.search.meaning import Words
 
 pytestmark = pytest.mark.anyio
@@ -111,7 +111,7 @@ async def reference(
     vectors = np.stack([facts.vectors[tool.id] for tool in tools])
     meanings = meaning(vectors, asked, [len(part) for part in parts])
     ids = [tool.id for tool in tools]
-    found = dict(zip(ids, scored(words, meanings, share), strict=True))
+    found = dict(zip(ids, score_all(words, meanings, share), strict=True))
     if share == 0 or len(parts) == 1:
         return found
     near = dict(zip(ids, np.maximum(vectors @ asked.T, 0), strict=True))

@@ -57,14 +57,14 @@ def test_several_sets_have_their_mean() -> None:
     ("requests", "said"), [(4, "too few requests"), (29, "too few requests"), (30, "certain")]
 )
 def test_differences_over_few_requests_are_not_certain(requests: int, said: str) -> None:
-    _, differences, _ = tables([_with(_found(requests))])
+    _, differences, _ = tables([_with(_measure_found(requests))])
     assert differences[2] == [
         ("mine", "hybrid - lexical", "+100.0", "[+100.0, +100.0]", said),
     ]
 
 
 def test_one_request_has_no_interval() -> None:
-    result = _with(_found(1))
+    result = _with(_measure_found(1))
     quality, differences, _ = tables([result])
     assert [row[5] for row in quality[2]] == ["100.0", "0.0"]
     assert differences[2][0][2:] == ("+100.0", "-", "too few requests")
@@ -132,7 +132,7 @@ def test_an_invalid_threshold_names_the_expected_form(text: str) -> None:
         Threshold.parse(text)
 
 
-def _found(requests: int) -> SetMetrics:
+def _measure_found(requests: int) -> SetMetrics:
     """Hybrid finds what is wanted, lexical finds nothing."""
     found = {"hybrid": [["a"]] * requests, "lexical": [[]] * requests}
     return measure("mine", found, WANTED[:1] * requests)

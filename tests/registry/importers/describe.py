@@ -58,7 +58,7 @@ class One:
         return fast
 
 
-def imported(description: dict[str, Any]) -> ImportedDescription:
+def import_description(description: dict[str, Any]) -> ImportedDescription:
     """What `read` gives, every input schema checked by both validators."""
     result = read(description)
     for draft in result.drafts:
@@ -69,7 +69,7 @@ def imported(description: dict[str, Any]) -> ImportedDescription:
 
 def only(description: dict[str, Any]) -> One:
     """The one operation of `description`, which became a tool."""
-    result = imported(description)
+    result = import_description(description)
     [draft], [outcome] = result.drafts, result.outcomes
     assert outcome.status == ("degraded" if outcome.reason else "imported")
     return One(draft, outcome)

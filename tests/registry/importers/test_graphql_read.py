@@ -17,7 +17,7 @@ from tests.properties import examples
 from tests.servers.graphql import SDL
 
 
-def imported(sdl: str, **options: Any) -> ImportedDescription:
+def import_sdl(sdl: str, **options: Any) -> ImportedDescription:
     return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 
@@ -47,7 +47,7 @@ def invalid(sdl: str, found: ImportedDescription) -> Iterable[str]:
 
 
 def test_each_query_and_mutation_is_a_tool():
-    found = imported(SDL)
+    found = import_sdl(SDL)
     assert statuses(found) == {
         **dict.fromkeys(
             ("Query.pets", "Query.pet", "Query.petBy", "Query.things", "Query.named",
@@ -65,25 +65,25 @@ def test_an_introspection_gives_the_same_tools_as_sdl():
     document = introspect(SDL)
     for answer in (document, {"data": document}):
         found = read(json.dumps(answer).encode(), "x.json")
-        assert found.drafts == imported(SDL).drafts
+        assert found.drafts == import_sdl(SDL).drafts
 
 
 def test_queries_only_read_and_mutations_may_do_anything():
-    hints = {draft.name: draft.annotations.read_only_hint for draft in imported(SDL).drafts}
+    hints = {draft.name: draft.annotations.read_only_hint for draft in import_sdl(SDL).drafts}
     assert (hints["pet"], hints["addPet"]) == (True, False)
 
 
 def test_a_mutation_with_the_name_of_a_query_is_told_apart():
     sdl = "type Query { a: Int b: Int } type Mutation { a: Int B: Int c: Int }"
-    assert names(imported(sdl)) == ["a", "b", "a_mutation", "B_mutation", "c"]
+    assert names(import_sdl(sdl)) == ["a", "b", "a_mutation", "B_mutation", "c"]
     sdl = "type Query { a: Int a_mutation: Int } type Mutation { a: Int }"
-    [query, exact, hashed] = names(imported(sdl))
+    [query, exact, hashed] = names(import_sdl(sdl))
     assert (query, exact) == ("a", "a_mutation")
     assert hashed.startswith("a_mutation_")
 
 
 def test_descriptions_come_from_fields_or_types():
-    found = imported(SDL)
+    found = import_sdl(SDL)
     told = {draft.name: draft.description for draft in found.drafts}
     assert told["pets"] == "All pets, a page at a time."
     assert told["things"] == "List things. Answers with [Thing!]!."
@@ -101,19 +101,19 @@ def test_descriptions_come_from_fields_or_types():
     ],
 )
 def test_patterns_choose(options: dict[str, Any], expected: list[str]):
-    found = imported(SDL, **options)
+    found = import_sdl(SDL, **options)
     assert names(found) == expected
     assert {"imported", "excluded"} <= set(statuses(found).values())
-    assert len(found.outcomes) == len(imported(SDL).outcomes)
+    assert len(found.outcomes) == len(import_sdl(SDL).outcomes)
 
 
 def test_a_pattern_that_matches_nothing_is_noted():
-    assert "the pattern 'dogs*' matches no field" in imported(SDL, exclude=("dogs*",)).notes
+    assert "the pattern 'dogs*' matches no field" in import_sdl(SDL, exclude=("dogs*",)).notes
 
 
 @pytest.mark.parametrize("pattern", ["Subscription.*", "tag:subscription"])
 def test_a_subscription_that_nobody_wants_is_none_that_was_skipped(pattern: str):
-    found = imported("type Query { a: Int } type Subscription { b: Int }", exclude=(pattern,))
+    found = import_sdl("type Query { a: Int } type Subscription { b: Int }", exclude=(pattern,))
     [outcome] = [one for one in found.outcomes if one.operation == "Subscription.b"]
     assert (outcome.status, outcome.reason) == ("excluded", f"excluded by {pattern!r}")
     assert not found.notes
@@ -121,26 +121,29 @@ def test_a_subscription_that_nobody_wants_is_none_that_was_skipped(pattern: str)
 
 def test_root_types_may_have_any_names():
     sdl = "schema { query: Root mutation: Doing } type Root { a: Int } type Doing { b: Int }"
-    assert [draft.key for draft in imported(sdl).drafts] == ["Query.a@query", "Mutation.b@mutation"]
+    assert [draft.key for draft in import_sdl(sdl).drafts] == [
+        "Query.a@query",
+        "Mutation.b@mutation",
+    ]
 
 
 def test_extensions_count_also_of_types_that_stand_elsewhere():
     sdl = """extend type Query { a(x: E): T } type T { a: Int } extend type T { b: Int }
       enum E { A } extend enum E { B } extend schema @link(url: "x") directive @link(url: String)
       on SCHEMA"""
-    [draft] = imported(sdl).drafts
+    [draft] = import_sdl(sdl).drafts
     assert draft.binding.selection == "{ a b }"
     assert draft.input_schema["properties"]["x"]["enum"] == ["A", "B", None]
 
 
 def test_directives_that_nobody_knows_are_no_matter():
     sdl = 'type Query @key(fields: "id") { a(x: Int @wild): Int @cost(value: 3) @x(y: [{z: Q}]) }'
-    assert statuses(imported(sdl)) == {"Query.a": "imported"}
+    assert statuses(import_sdl(sdl)) == {"Query.a": "imported"}
 
 
 def test_undefined_types_cost_only_dependent_fields():
     sdl = "type Query { a(x: Gone): Int b: Lost c: T } type T { id: ID lost: Lost }"
-    found = imported(sdl)
+    found = import_sdl(sdl)
     assert reasons(found) == {
         "Query.a": "type Gone is not defined: any value is let through",
         "Query.b": "its type Lost is not defined",
@@ -155,7 +158,7 @@ def test_undefined_types_cost_only_dependent_fields():
 def test_federation_fields_are_left_out():
     sdl = """type Query { _entities(representations: [_Any!]!): [E]! _service: S! a: Int }
       scalar _Any type S { sdl: String } type E { id: ID }"""
-    assert statuses(imported(sdl)) == {
+    assert statuses(import_sdl(sdl)) == {
         "Query._entities": "excluded", "Query._service": "excluded", "Query.a": "imported",
     }  # fmt: skip
 
@@ -194,7 +197,7 @@ def test_an_introspection_without_its_newer_parts_is_read():
                 del field["args"]
     del document["__schema"]["directives"]
     found = read(json.dumps(document).encode(), "x.json")
-    assert names(found) == names(imported(SDL))
+    assert names(found) == names(import_sdl(SDL))
 
 
 def test_names_that_are_none_never_become_part_of_a_request():
@@ -229,7 +232,7 @@ def large(count: int) -> str:
 
 
 def test_types_that_all_reach_each_other_do_not_explode():
-    found = imported(large(300))
+    found = import_sdl(large(300))
     assert statuses(found) == {f"Query.t{n}": "degraded" for n in range(300)}
     assert "more than 100 types" in str(reasons(found)["Query.t0"])
     [first, *_] = found.drafts

@@ -16,17 +16,17 @@ from schemas.tool import ToolDraft
 from tests.servers.graphql import SDL
 
 
-def imported(sdl: str, **options: Any) -> ImportedDescription:
+def import_sdl(sdl: str, **options: Any) -> ImportedDescription:
     return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 
 def only(sdl: str, **options: Any) -> ToolDraft:
-    [draft] = imported(sdl, **options).drafts
+    [draft] = import_sdl(sdl, **options).drafts
     return draft
 
 
 def reason(sdl: str, **options: Any) -> str | None:
-    return imported(sdl, **options).outcomes[0].reason
+    return import_sdl(sdl, **options).outcomes[0].reason
 
 
 def argument(type_: str, more: str = "") -> tuple[Any, ToolDraft]:
@@ -107,7 +107,7 @@ def test_values_of_an_enum_are_described():
 def test_only_used_definitions_are_included():
     sdl = """type Query { a(x: A): Int b(x: B): Int } input A { b: B a: A } input B { n: Int }
       input C { n: Int }"""
-    a, b = imported(sdl).drafts
+    a, b = import_sdl(sdl).drafts
     assert (list(a.input_schema["$defs"]), list(b.input_schema["$defs"])) == (["A", "B"], ["B"])
 
 
@@ -123,7 +123,7 @@ def test_a_scalar_that_nobody_describes_is_noted():
 def test_files_are_not_sent():
     sdl = """type Query { a(x: Upload!): Int b(x: Upload, y: Int): Int c(x: I!): Int d(x: J): Int }
       scalar Upload input I { f: [Upload!]! n: Int } input J { f: Upload n: Int }"""
-    found = imported(sdl)
+    found = import_sdl(sdl)
     told = {one.operation: (one.status, one.reason) for one in found.outcomes}
     assert told == {
         "Query.a": ("skipped", "x takes a file, which is not sent"),
@@ -175,7 +175,7 @@ def test_a_list_inside_is_bounded_where_the_service_lets_us():
 
 
 def test_a_connection_is_asked_for_its_entries_and_whether_more_follow():
-    pets = imported(SDL).drafts[0]
+    pets = import_sdl(SDL).drafts[0]
     assert pets.binding.selection == (
         "{ totalCount nodes { id name kind born owner { id name email } } "
         "pageInfo { hasNextPage endCursor } }"
@@ -184,7 +184,7 @@ def test_a_connection_is_asked_for_its_entries_and_whether_more_follow():
         "cursor", "after", ("pageInfo", "endCursor"), ("pageInfo", "hasNextPage"), limit="first"
     )
     edges = SDL.replace("nodes: [Pet!]!", "")
-    assert "{ totalCount edges { node { id name " in imported(edges).drafts[0].binding.selection
+    assert "{ totalCount edges { node { id name " in import_sdl(edges).drafts[0].binding.selection
 
 
 def test_lookalikes_of_connections_are_objects():
@@ -199,7 +199,7 @@ def test_unions_and_interfaces_select_typename():
     sdl = """type Query { u: U i: I } union U = A | B interface I { id: ID! }
       type A implements I { id: ID! v: Int w: Int }
       type B implements I { id: ID! v: String x: Int }"""
-    u, i = imported(sdl).drafts
+    u, i = import_sdl(sdl).drafts
     assert u.binding.selection == "{ __typename ... on A { id v w } ... on B { id x } }"
     assert i.binding.selection == "{ __typename id ... on A { v w } ... on B { x } }"
     assert u.output_schema["properties"]["v"] == {"type": ["integer", "null"]}
@@ -277,7 +277,7 @@ def test_a_written_selection_may_have_arguments():
     ],
 )
 def test_a_selection_that_does_not_fit_is_told_and_replaced(text: str, expected: str):
-    found = imported(PEOPLE, overlay=overlay(p={"selection": text}))
+    found = import_sdl(PEOPLE, overlay=overlay(p={"selection": text}))
     [outcome], [draft] = found.outcomes, found.drafts
     assert outcome.status == "degraded"
     assert str(outcome.reason).startswith("its selection is replaced by a chosen one: ")
@@ -328,14 +328,18 @@ def test_a_hidden_argument_needs_a_value():
 def test_an_overlay_enables_and_disables_fields():
     sdl = "type Query { a: Int b: Int c: Int } type Mutation { a: Int }"
     marks = overlay(a={"enabled": True}, b={"enabled": False})
-    assert [draft.name for draft in imported(sdl, overlay=marks).drafts] == ["a", "c", "a_mutation"]
-    found = imported(sdl, overlay=marks, only_marked=True)
+    assert [draft.name for draft in import_sdl(sdl, overlay=marks).drafts] == [
+        "a",
+        "c",
+        "a_mutation",
+    ]
+    found = import_sdl(sdl, overlay=marks, only_marked=True)
     assert [draft.name for draft in found.drafts] == ["a", "a_mutation"]
     assert found.outcomes[2].reason == "it is not marked as enabled"
 
 
 def test_an_entry_of_an_overlay_that_matches_nothing_is_noted():
-    assert imported("type Query { a: Int }", overlay=overlay(z={})).notes == (
+    assert import_sdl("type Query { a: Int }", overlay=overlay(z={})).notes == (
         "the overlay's 'z' matches no field",
     )
 
@@ -366,9 +370,9 @@ def test_fields_of_union_members_are_named_by_single_type_paths():
         }
         type Door { id: ID! open: Boolean }
     """
-    drafts = {draft.name: draft for draft in imported(sdl).drafts}
+    drafts = {draft.name: draft for draft in import_sdl(sdl).drafts}
     assert drafts["found"].output_schema["items"]["description"] == "Not selected: on Room.old"
-    small = {draft.name: draft for draft in imported(sdl, cost=3).drafts}
+    small = {draft.name: draft for draft in import_sdl(sdl, cost=3).drafts}
     told = small["found"].output_schema["items"]["description"].removeprefix("Not selected: ")
     assert set(told.split(", ")) >= {"on Room.area", "on Room.old"}
     assert "on Room.id" not in told
@@ -382,18 +386,18 @@ def test_mutually_referring_types_are_inspected_once(
     the number of fields that lead to each type: 33 kB took 8 s (mending 10)."""
     looked, of = [0], Schema.of
 
-    def counted(schema: Schema, ref: Ref) -> Type:
+    def count_inspection(schema: Schema, ref: Ref) -> Type:
         looked[0] += 1
         return of(schema, ref)
 
-    monkeypatch.setattr(Schema, "of", counted)
+    monkeypatch.setattr(Schema, "of", count_inspection)
     types = range(40)
     fields = " ".join(f"f{to}: T{to}" for to in types)
     roots = " ".join(f"q{number}: T0" for number in range(100))
     sdl = f"type Query {{ {roots} }} " + " ".join(
         f"type T{one} {{ {fields} id: ID }}" for one in types
     )
-    drafts = imported(sdl).drafts
+    drafts = import_sdl(sdl).drafts
     assert len({draft.binding.selection for draft in drafts}) == 1  # type: ignore[union-attr]
     assert looked[0] < 100_000
 
@@ -414,7 +418,7 @@ def test_selections_of_huge_types_inspect_few_fields(
     fields = " ".join(f"f{to}: T{to}" for to in types)
     roots = " ".join(f"q{number}: T{number}" for number in types)
     sdl = f"type Query {{ {roots} }} " + " ".join(f"type T{one} {{ {fields} }}" for one in types)
-    drafts = imported(sdl).drafts
+    drafts = import_sdl(sdl).drafts
     assert len(drafts) == len(types)
     assert looked[0] < 50 * len(types) ** 2
 
@@ -440,7 +444,7 @@ def test_repeated_definitions_are_bounded_by_the_schema_limit(sdl: str) -> None:
     """Input types count for each field that leads to them: 158 kB became 378 MB of schemas
     (mending 10)."""
     most = 2_000_000
-    result = imported(sdl, schemas_limit_bytes=most)
+    result = import_sdl(sdl, schemas_limit_bytes=most)
     kept = sum(len(encode(draft.input_schema)) for draft in result.drafts)
     assert most / 2 < kept <= most * 1.3  # braces and names of keywords do not count
     [reason] = {outcome.reason for outcome in result.outcomes if outcome.status == "skipped"}
@@ -456,7 +460,7 @@ def test_output_schemas_are_bounded_by_the_schema_limit() -> None:
     output schema (mending 35)."""
     most, value = 1_000_000, "LONG" * 500
     fields = " ".join(f"f{n}: E" for n in range(1500))
-    result = imported(f"enum E {{ {value} }} type Query {{ {fields} }}", schemas_limit_bytes=most)
+    result = import_sdl(f"enum E {{ {value} }} type Query {{ {fields} }}", schemas_limit_bytes=most)
     assert len(result.drafts) == 1500
     schemas = [draft.output_schema for draft in result.drafts if draft.output_schema is not None]
     assert most / 2 < sum(len(encode(schema)) for schema in schemas) <= most
@@ -465,5 +469,5 @@ def test_output_schemas_are_bounded_by_the_schema_limit() -> None:
 
 def test_files_that_inputs_leave_out_count_as_schemas() -> None:
     """Notes are made for each member that is left out, of each field (mending 10)."""
-    result = imported(_repeating(1500, "Upload", "scalar Upload"), schemas_limit_bytes=1_000_000)
+    result = import_sdl(_repeating(1500, "Upload", "scalar Upload"), schemas_limit_bytes=1_000_000)
     assert {outcome.status for outcome in result.outcomes} == {"degraded", "skipped"}

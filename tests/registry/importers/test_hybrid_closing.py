@@ -9,12 +9,12 @@ from registry.importers.hybrid import read_spec
 from registry.importers.hybrid.actions_to_tools import close_schema
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from tests.fixtures_hybrid import described, wanting
+from tests.fixtures_hybrid import describe_actions, wanting
 
 
 def schema_of(name: str, **schemas: Any) -> dict[str, Any]:
     """The request schema of an action that refers to the shared schema `name`."""
-    (one,) = read_spec(described(wanting(name), **schemas)).actions
+    (one,) = read_spec(describe_actions(wanting(name), **schemas)).actions
     assert one.request_schema is not None
     return one.request_schema
 

@@ -7,7 +7,7 @@ import pytest
 from registry.importers.hybrid import ServiceDescription, read_file, read_spec
 from schemas.errors import ImportRejected
 from schemas.source import Outcome
-from tests.fixtures_hybrid import RULE, action, described, rules, wanting
+from tests.fixtures_hybrid import RULE, action, describe_actions, rules, wanting
 
 OBJECT = {"type": "object", "required": ["a"]}
 
@@ -40,7 +40,7 @@ def test_an_action_is_described_by_itself_its_schema_or_its_id() -> None:
     assert create.description == "Service to create a rule"
     assert update.description == "Service to update a rule"
     assert delete.description == f"Service {RULE}/deleteRule/0.1.0"
-    (one,) = read_spec(described(wanting("S", description=" Does it "), S=OBJECT)).actions
+    (one,) = read_spec(describe_actions(wanting("S", description=" Does it "), S=OBJECT)).actions
     assert one.description == "Does it"
 
 
@@ -61,7 +61,7 @@ def test_the_older_schema_json_is_read_too() -> None:
 
 
 def test_an_inline_schema_is_used_and_pointed_out() -> None:
-    found = read_spec(described(wanting({"type": "object", "title": "In line"})))
+    found = read_spec(describe_actions(wanting({"type": "object", "title": "In line"})))
     assert found.actions[0].request_schema == {"type": "object", "title": "In line"}
     assert only(found).status == "degraded"
     assert "light-hybrid-4j does not look" in str(only(found).reason)
@@ -94,7 +94,7 @@ def test_data_is_not_checked_where_the_schema_cannot_be_used(schema: Any, reason
         "Anchor": {"items": {"$ref": "#here"}},
         "Dynamic": {"items": {"$dynamicRef": "#"}},
     }
-    found = read_spec(described(wanting(schema), **schemas))
+    found = read_spec(describe_actions(wanting(schema), **schemas))
     assert found.actions[0].request_schema is None
     assert only(found).status == "degraded"
     assert "its data is not checked" in str(only(found).reason)
@@ -105,7 +105,9 @@ def test_a_schema_nested_too_deeply_degrades_its_action_alone() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(2_000):
         deep = {"not": deep}
-    found = read_spec(described(wanting("Deep"), wanting("S", name="other"), Deep=deep, S=OBJECT))
+    found = read_spec(
+        describe_actions(wanting("Deep"), wanting("S", name="other"), Deep=deep, S=OBJECT)
+    )
     assert [one.status for one in found.outcomes] == ["degraded", "imported"]
     assert "nested too deeply" in str(found.outcomes[0].reason)
 
@@ -131,7 +133,7 @@ def test_a_schema_nested_too_deeply_degrades_its_action_alone() -> None:
     ],
 )
 def test_invalid_actions_are_skipped(node: Any, label: str, reason: str) -> None:
-    found = read_spec(described(node, action("good")))
+    found = read_spec(describe_actions(node, action("good")))
     assert [one.id for one in found.actions] == ["h.net/s/good/1"]
     bad, good = found.outcomes
     assert (bad.operation, bad.status, good.status) == (label, "skipped", "imported")
@@ -139,7 +141,7 @@ def test_invalid_actions_are_skipped(node: Any, label: str, reason: str) -> None
 
 
 def test_of_two_actions_with_one_id_the_first_counts() -> None:
-    found = read_spec(described(action(scope="first"), action(scope="second")))
+    found = read_spec(describe_actions(action(scope="first"), action(scope="second")))
     assert [one.scope for one in found.actions] == ["first"]
     assert [one.status for one in found.outcomes] == ["imported", "skipped"]
     assert found.outcomes[1].reason == "an action before it has the same id"
@@ -156,7 +158,7 @@ def test_of_two_actions_with_one_id_the_first_counts() -> None:
     ],
 )
 def test_scopes_and_skip_auth(members: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    found = read_spec(described(action(**members)))
+    found = read_spec(describe_actions(action(**members)))
     assert (found.actions[0].scope, found.actions[0].skip_auth) == expected
     assert only(found).status == ("degraded" if members.get("skipAuth") == "true" else "imported")
 
@@ -170,7 +172,7 @@ def test_scopes_and_skip_auth(members: dict[str, Any], expected: tuple[Any, ...]
     ],
 )
 def test_a_version_may_be_written_as_a_number(version: Any, taken: str, reason: Any) -> None:
-    found = read_spec(described({"name": "do", "version": version}))
+    found = read_spec(describe_actions({"name": "do", "version": version}))
     assert found.actions[0].id == f"h.net/s/do/{taken}"
     assert only(found).reason == reason
 
@@ -188,7 +190,7 @@ def test_a_version_may_be_written_as_a_number(version: Any, taken: str, reason: 
     ],
 )
 def test_a_key_that_nobody_reads_is_told(members: dict[str, Any], reason: str) -> None:
-    found = read_spec(described(action(**members)))
+    found = read_spec(describe_actions(action(**members)))
     assert len(found.actions) == 1
     assert only(found).status == "degraded"
     assert str(only(found).reason).endswith(reason)
@@ -198,7 +200,7 @@ def test_known_keys_and_extensions_are_nothing_to_tell() -> None:
     message = {"schema": {"$ref": "#/schemas/S"}, "example": 1, "examples": [], "x-more": 1}
     members = {"title": "T", "summary": "S", "handler": "Do", "x-scope": "a", "X-Any": 1}
     node = action(request=message, response=message, scope="a", skipAuth=False, **members)
-    document = described(node, S=OBJECT) | {"description": "D", "x-origin": 1}
+    document = describe_actions(node, S=OBJECT) | {"description": "D", "x-origin": 1}
     found = read_spec(document)
     assert (only(found).status, found.notes) == ("imported", ())
 
@@ -214,7 +216,7 @@ def test_keys_of_a_schema_json_are_looked_at_too() -> None:
 
 
 def test_a_key_of_the_whole_description_is_noted() -> None:
-    document = described(action()) | {"shcemas": {}, "version": "1"}
+    document = describe_actions(action()) | {"shcemas": {}, "version": "1"}
     assert read_spec(document).notes == (
         "unknown key 'shcemas' (did you mean schemas?)",
         "unknown key 'version'",
@@ -246,8 +248,8 @@ def test_a_file_is_read_as_yaml_1_2() -> None:
         ({"host": "h", "service": "s", "action": []}, "no actions in it"),
         ({"service": "s", "action": []}, "host: expected text, found nothing"),
         ({"host": "h", "service": ["s"], "action": []}, "service: expected text, found a list"),
-        (described() | {"schemas": []} | {"action": [action()]}, None),
-        (described(action()) | {"schemas": ["S"]}, "schemas: expected a mapping"),
+        (describe_actions() | {"schemas": []} | {"action": [action()]}, None),
+        (describe_actions(action()) | {"schemas": ["S"]}, "schemas: expected a mapping"),
     ],
 )
 def test_invalid_descriptions_are_rejected(document: Any, expected: str | None) -> None:
@@ -260,6 +262,8 @@ def test_invalid_descriptions_are_rejected(document: Any, expected: str | None) 
 
 def test_five_hundred_actions_are_read() -> None:
     nodes = [wanting("S", name=f"do{number}") for number in range(500)]
-    found = read_spec(described(*nodes, S={"properties": {"t": {"$ref": "#/schemas/T"}}}, T={}))
+    found = read_spec(
+        describe_actions(*nodes, S={"properties": {"t": {"$ref": "#/schemas/T"}}}, T={})
+    )
     assert len(found.actions) == 500
     assert {one.status for one in found.outcomes} == {"imported"}

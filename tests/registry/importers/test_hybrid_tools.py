@@ -13,7 +13,7 @@ from schemas.hybrid import Action, Side
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
 from tests.fixtures_hybrid import RULE, action, rules
-from tests.fixtures_hybrid import described as spec_of
+from tests.fixtures_hybrid import describe_actions as spec_of
 
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
 

@@ -18,7 +18,7 @@ PET = {
 FORM = "application/x-www-form-urlencoded"
 
 
-def marked(operation, **marks):
+def describe_marked(operation, **marks):
     return only(describe({**operation, "x-toolgate": marks}))
 
 
@@ -34,7 +34,7 @@ def test_a_hidden_parameter_is_sent_with_its_value_or_default():
             query("nothing"),
         ]
     }
-    one = marked(operation, **hiding(v={}, w={"value": [1]}, nothing={}))
+    one = describe_marked(operation, **hiding(v={}, w={"value": [1]}, nothing={}))
     assert one.properties == {}
     assert one.draft.binding.parameters == (
         Parameter("", "v", "query", "form", True, fixed=Raw(b'"2"')),
@@ -54,7 +54,7 @@ def test_a_hidden_required_parameter_needs_a_value():
 
 
 def test_hidden_properties_of_a_body():
-    one = marked(json_body(PET, required=True), **hiding(kind={}))
+    one = describe_marked(json_body(PET, required=True), **hiding(kind={}))
     assert one.schema["required"] == ["name"]
     body = one.draft.binding.body
     assert (body.properties, body.fixed) == ((("name", "name"),), {"kind": "cat"})
@@ -69,7 +69,7 @@ def test_hidden_properties_of_a_body():
 
 def test_members_of_a_body_that_is_one_argument_can_be_fixed():
     schema = {"properties": {"a": STRING}, "additionalProperties": True}
-    one = marked(json_body(schema, required=True), **hiding(a={"value": "x"}))
+    one = describe_marked(json_body(schema, required=True), **hiding(a={"value": "x"}))
     assert one.draft.binding.body.fixed == {"a": "x"}
 
 
@@ -79,7 +79,7 @@ def test_arguments_are_called_and_described_as_their_owner_says():
         "q": {"name": "search", "description": "What to look for."},
         "name": {"name": "called"},
     }
-    one = marked(operation, arguments=arguments)
+    one = describe_marked(operation, arguments=arguments)
     assert list(one.properties) == ["search", "search_query", "called", "kind"]
     assert one.properties["search"]["description"] == "What to look for."
     assert one.draft.binding.body.properties[0] == ("called", "name")
@@ -92,7 +92,10 @@ def test_marks_stand_on_a_parameter_too():
 
 
 def test_a_mark_for_nothing_is_reported():
-    assert marked({}, **hiding(q={})).reason == "the argument 'q', which is marked, is not there"
+    assert (
+        describe_marked({}, **hiding(q={})).reason
+        == "the argument 'q', which is marked, is not there"
+    )
 
 
 def test_texts_toolsets_and_examples():
@@ -103,7 +106,7 @@ def test_texts_toolsets_and_examples():
         "examples": [{"q": "x"}],
     }
     operation = {"summary": "s", "description": "d", "operationId": "make"}
-    one = marked({**operation, "parameters": [query("q")]}, **marks)
+    one = describe_marked({**operation, "parameters": [query("q")]}, **marks)
     draft = one.draft
     assert (draft.title, draft.description) == ("Make", "Makes a thing.")
     assert (draft.toolsets, draft.operation) == (("shop",), "make")
@@ -121,13 +124,13 @@ CONTENT = {
 
 
 def test_the_media_type_can_be_chosen():
-    assert marked(CONTENT, media_type=FORM).draft.binding.body.media_type == FORM
+    assert describe_marked(CONTENT, media_type=FORM).draft.binding.body.media_type == FORM
     preferring = OpenApiOptions(media_types=("text/csv", "application/xml"))
     [draft] = read(describe(CONTENT), preferring).drafts
     assert draft.binding.body.media_type == "application/xml"
     [draft] = read(describe({**CONTENT, "x-toolgate": {"media_type": FORM}}), preferring).drafts
     assert draft.binding.body.media_type == FORM
-    one = marked(CONTENT, media_type="text/csv")
+    one = describe_marked(CONTENT, media_type="text/csv")
     assert one.draft.binding.body.media_type == "application/json"
     assert one.reason == "the media type 'text/csv', which is marked, is not described"
 

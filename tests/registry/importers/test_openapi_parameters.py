@@ -7,7 +7,7 @@ from tests.registry.importers.describe import (
     components,
     describe,
     document,
-    imported,
+    import_description,
     json_body,
     only,
     query,
@@ -120,7 +120,7 @@ def test_a_parameter_that_is_not_there_skips_its_operation_only(ref):
     }
     if ref == "#/paths/~1":
         paths["/"]["get"]["parameters"] = [{"$ref": "#/paths/~1/get/parameters/0"}]
-    result = imported(document(paths))
+    result = import_description(document(paths))
     assert [o.status for o in result.outcomes] == ["skipped", "imported"]
     assert "$ref" in result.outcomes[0].reason
 
@@ -258,7 +258,7 @@ def test_a_parameter_that_cannot_be_sent_is_left_out_unless_required(broken, rea
     assert reason in one.reason
     assert one.properties == {}
     if isinstance(broken, dict):
-        result = imported(describe({"parameters": [{**broken, "required": True}]}))
+        result = import_description(describe({"parameters": [{**broken, "required": True}]}))
         assert result.outcomes[0].status == "skipped"
 
 
@@ -276,7 +276,7 @@ def test_parameters_that_are_no_list_are_reported():
 def test_a_broken_parameter_shared_by_two_operations_is_reported_on_both():
     shared = {"parameters": {"P": query("p", {"type": "strng"})}}
     ref = {"parameters": [{"$ref": "#/components/parameters/P"}]}
-    result = imported(document({"/a": {"get": ref, "put": ref}}, components=shared))
+    result = import_description(document({"/a": {"get": ref, "put": ref}}, components=shared))
     assert [o.reason for o in result.outcomes] == ["parameter p: `type` 'strng' is unknown"] * 2
 
 
@@ -303,7 +303,7 @@ def test_placeholders_of_frameworks_are_substituted(path, sent):
 
 def test_a_placeholder_without_a_name_is_skipped():
     """A path that cannot be filled makes no tool (mending 28)."""
-    outcome = imported(describe({}, "GET /a/{[0-9]+}")).outcomes[0]
+    outcome = import_description(describe({}, "GET /a/{[0-9]+}")).outcomes[0]
     assert outcome.status == "skipped"
     assert outcome.reason == "its path has the placeholder {[0-9]+}, which names no parameter"
 

@@ -6,7 +6,7 @@ from registry.importers.openapi.schemas import OUTPUT_LEFT_OUT
 from schemas.errors import ImportRejected
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from tests.registry.importers.describe import describe, document, imported, only, query
+from tests.registry.importers.describe import describe, document, import_description, only, query
 
 SHOP = b"""
 openapi: 3.1.0
@@ -100,7 +100,7 @@ def test_a_hybrid_service_is_told_from_a_description_without_its_version(documen
 
 def test_duplicate_operation_ids_are_imported_and_reported():
     paths = {"/a": {"get": {"operationId": "x"}}, "/b": {"get": {"operationId": "x"}}}
-    result = imported(document(paths))
+    result = import_description(document(paths))
     assert len({draft.name for draft in result.drafts}) == 2
     assert {o.status for o in result.outcomes} == {"degraded"}
     assert result.outcomes[0].reason == "operationId x is used more than once"
@@ -168,7 +168,7 @@ def test_a_describedwith_too_many_operations_is_refused():
     ],
 )
 def test_one_bad_operation_never_sinks_the_import(item, reason):
-    result = imported(document({"/bad": item, "/good": {"get": {}}}))
+    result = import_description(document({"/bad": item, "/good": {"get": {}}}))
     [bad, good] = sorted(result.outcomes, key=lambda o: o.key)
     assert (bad.status, bad.name) == ("skipped", None)
     assert reason in bad.reason
@@ -184,9 +184,11 @@ def test_extensions_webhooks_and_unknown_members_are_no_operations():
 def test_a_path_item_behind_a_reference():
     shared = {"pathItems": {"Pet": {"get": {"operationId": "getPet"}, "parameters": [query("a")]}}}
     item = {"$ref": "#/components/pathItems/Pet", "put": {"operationId": "putPet"}}
-    result = imported(document({"/a~b": item}, "3.1.0", components=shared))
+    result = import_description(document({"/a~b": item}, "3.1.0", components=shared))
     assert {draft.name for draft in result.drafts} == {"getPet", "putPet"}
-    again = imported(document({"/a~b": item, "/c": {"$ref": "#/paths/~1a~0b"}}, components=shared))
+    again = import_description(
+        document({"/a~b": item, "/c": {"$ref": "#/paths/~1a~0b"}}, components=shared)
+    )
     assert len(again.drafts) == 4
 
 
@@ -289,7 +291,7 @@ def test_operations_of_one_operation_id_are_named_after_their_methods():
         "/doors": {"get": {"operationId": "open"}},
         "/doors/{id}": {"get": {"operationId": "open"}, "put": {"operationId": "open"}},
     }
-    named = {draft.key: draft.name for draft in imported(document(paths)).drafts}
+    named = {draft.key: draft.name for draft in import_description(document(paths)).drafts}
     assert named == {
         "/rooms@get": "rooms_get",
         "/rooms@post": "rooms_post",

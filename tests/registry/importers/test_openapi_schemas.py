@@ -330,7 +330,7 @@ def test_a_schema_that_applies_itself_to_the_same_value_is_cut(schemas):
     assert one.accepts(body=["x"])
 
 
-def nested(levels: int) -> dict:
+def nest_schema(levels: int) -> dict:
     schema: dict = {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -350,7 +350,7 @@ def test_a_schema_nested_5000_deep_skips_its_operation_only(keyword):
 
 
 def test_sixty_levels_are_fine():
-    _, one = body_schema(nested(60))
+    _, one = body_schema(nest_schema(60))
     assert one.outcome.status == "imported"
 
 

@@ -13,7 +13,13 @@ from registry.sources.source_reader import reread
 from schemas.binding import Credential
 from schemas.jsonrpc import encode
 from schemas.source import CredentialName
-from tests.registry.importers.describe import describe, document, imported, json_body, only
+from tests.registry.importers.describe import (
+    describe,
+    document,
+    import_description,
+    json_body,
+    only,
+)
 
 SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-Key"},
@@ -49,7 +55,7 @@ def one(security=None, version="3.1.0", endpoint="GET /x", everywhere=None, **op
     )
 
 
-def wanted(*arguments, **named):
+def wanted_security(*arguments, **named):
     found = one(*arguments, **named)
     assert found.outcome.status == "imported", found.reason
     return found.draft.binding.security
@@ -72,27 +78,27 @@ def wanted(*arguments, **named):
     ],
 )
 def test_each_kind_of_scheme_says_where_its_credential_goes(scheme, credential, version):
-    assert wanted([{scheme: []}], version) == ((credential,),)
+    assert wanted_security([{scheme: []}], version) == ((credential,),)
 
 
 def test_alternatives_and_combinations_of_schemes_are_distinguished():
-    assert wanted([{"header": [], "basic": []}, {"basic": []}]) == ((KEY, BASIC), (BASIC,))
+    assert wanted_security([{"header": [], "basic": []}, {"basic": []}]) == ((KEY, BASIC), (BASIC,))
 
 
 def test_security_of_the_document_applies_to_operations_without_security():
     everywhere = [{"header": []}]
-    assert wanted(everywhere=everywhere) == ((KEY,),)
-    assert wanted([{"basic": []}], everywhere=everywhere) == ((BASIC,),)
-    assert wanted([], everywhere=everywhere) == ()
-    assert wanted([{}], everywhere=everywhere) == ((),)
-    assert wanted([{"basic": []}, {}], everywhere=everywhere) == ((BASIC,), ())
-    assert wanted() == ()
+    assert wanted_security(everywhere=everywhere) == ((KEY,),)
+    assert wanted_security([{"basic": []}], everywhere=everywhere) == ((BASIC,),)
+    assert wanted_security([], everywhere=everywhere) == ()
+    assert wanted_security([{}], everywhere=everywhere) == ((),)
+    assert wanted_security([{"basic": []}, {}], everywhere=everywhere) == ((BASIC,), ())
+    assert wanted_security() == ()
 
 
 def test_scopes_come_from_the_operation():
     oauth = Credential("oauth", "oauth2", scopes=("read", "write"))
     bearer = Credential("bearer", "bearer", scopes=("admin",))  # 3.1: roles
-    found = wanted([{"oauth": ["read", "write", "read"]}, {"bearer": ["admin"]}])
+    found = wanted_security([{"oauth": ["read", "write", "read"]}, {"bearer": ["admin"]}])
     assert found == ((oauth,), (bearer,))
 
 
@@ -114,7 +120,7 @@ def test_a_scheme_that_cannot_be_understood_is_wanted_all_the_same(scheme, reaso
 
 
 def test_a_scheme_can_be_named_by_its_uri():
-    found = wanted([{"#/components/securitySchemes/basic": []}], "3.2.0")
+    found = wanted_security([{"#/components/securitySchemes/basic": []}], "3.2.0")
     assert found == ((BASIC,),)
 
 
@@ -152,11 +158,11 @@ def test_no_operation_offers_parameters_of_security_schemes(security):
 
 def test_a_key_that_only_stands_among_the_parameters_is_wanted_as_a_scheme_would():
     required = [{**PARAMETER, "required": True}]
-    assert wanted(parameters=required) == ((KEY,),)
-    assert wanted([{"basic": []}], parameters=required) == ((BASIC, KEY),)
-    assert wanted(parameters=[PARAMETER]) == ((KEY,), ())
-    assert wanted([{"basic": []}], parameters=[PARAMETER]) == ((BASIC,),)
-    assert wanted([{"header": []}], parameters=required) == ((KEY,),)
+    assert wanted_security(parameters=required) == ((KEY,),)
+    assert wanted_security([{"basic": []}], parameters=required) == ((BASIC, KEY),)
+    assert wanted_security(parameters=[PARAMETER]) == ((KEY,), ())
+    assert wanted_security([{"basic": []}], parameters=[PARAMETER]) == ((BASIC,),)
+    assert wanted_security([{"header": []}], parameters=required) == ((KEY,),)
 
 
 def test_one_bad_scheme_leaves_other_operations_alone():
@@ -165,7 +171,7 @@ def test_one_bad_scheme_leaves_other_operations_alone():
         "/b": {"get": {"security": [{"basic": []}]}},
     }
     schemes = {"securitySchemes": SCHEMES}
-    found = imported(document(paths, "3.1.0", components=schemes))
+    found = import_description(document(paths, "3.1.0", components=schemes))
     assert [outcome.status for outcome in found.outcomes] == ["degraded", "imported"]
 
 
@@ -190,7 +196,7 @@ def test_arguments_that_look_like_credentials_are_told(name, place, description,
         "description": description,
         "schema": {"type": "string"},
     }
-    notes = imported(describe({"parameters": [parameter]}, "GET /rooms")).notes
+    notes = import_description(describe({"parameters": [parameter]}, "GET /rooms")).notes
     assert len(notes) == is_secret
     if is_secret:
         assert f"1 tool asks for {name!r} ({place}), which looks like a credential" in notes[0]
@@ -200,7 +206,7 @@ def test_the_suggested_overlay_hides_the_credential():
     """The overlay that a note names sends the credential and ends the note (mending 25)."""
     secret = {"type": "object", "required": ["client_secret"], "properties": {"client_secret": {}}}
     description = describe(json_body(secret, required=True))
-    [note] = imported(description).notes
+    [note] = import_description(description).notes
     line = "defaults: {arguments: {client_secret: {hide: true, value: ...}}}"
     assert line in note
     marks = parse_yaml(line.replace("...", "s-1"), "overlay.yaml")

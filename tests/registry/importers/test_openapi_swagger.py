@@ -8,7 +8,7 @@ from registry.importers.openapi import read
 from registry.importers.openapi.document import OpenApiDocument
 from registry.importers.openapi.operations import DocumentOperation, operations
 from schemas.binding import Part
-from tests.registry.importers.describe import One, imported, only
+from tests.registry.importers.describe import One, import_description, only
 
 
 def swagger(paths: dict[str, Any], **rest: Any) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def test_x_nullable_accepts_null():
 def test_paths_that_differ_in_their_queries():
     paths = {"/a": {"get": {"operationId": "plain"}}}
     more = {"/a?comp=list": {"get": {"operationId": "list"}}}
-    result = imported(swagger(paths, **{"x-ms-paths": more}))
+    result = import_description(swagger(paths, **{"x-ms-paths": more}))
     assert [draft.name for draft in result.drafts] == ["plain", "list"]
 
 
@@ -270,7 +270,9 @@ def test_paths_that_differ_in_their_queries():
     ],
 )
 def test_a_broken_operation_never_sinks_the_import(broken):
-    result = imported(swagger({"/a": {"post": broken}, "/b": {"get": {}}}, host=3, definitions=[]))
+    result = import_description(
+        swagger({"/a": {"post": broken}, "/b": {"get": {}}}, host=3, definitions=[])
+    )
     assert [o.status for o in result.outcomes if o.key == "/b@get"] == ["imported"]
 
 

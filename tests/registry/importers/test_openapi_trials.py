@@ -165,13 +165,13 @@ def test_made_values_of_a_document_have_a_bounded_number_of_steps(monkeypatch):
     steps = 0
     collect = trials._Maker._collect
 
-    def counted(self, *arguments):
+    def count_steps(self, *arguments):
         nonlocal steps
         steps += 1
         collect(self, *arguments)
 
     monkeypatch.setattr(trials, "_STEPS_OF_ALL", 5_000)
-    monkeypatch.setattr(trials._Maker, "_collect", counted)
+    monkeypatch.setattr(trials._Maker, "_collect", count_steps)
     wide = {"allOf": [{"allOf": [TEXT] * 30}] * 30}
     choice = {"oneOf": [{"$ref": "#/components/schemas/Wide"}] * 20}
     body = {"type": "object", "properties": {f"p{n}": choice for n in range(5)}}

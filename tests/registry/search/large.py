@@ -26,7 +26,7 @@ def host(number: int) -> str:
     return f"00000000-0000-0000-0000-{number:012d}"
 
 
-def clustered(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
+def make_clusters(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
     """Unit vectors around centres that all share a direction, 40 around each on average."""
     common = rng.standard_normal(384)
     centres = 0.6 * common + rng.standard_normal((max(count // 40, 1), 384))
@@ -52,7 +52,7 @@ async def tenant(database: Database, number: int, count: int) -> Tenant:
             [host(number), count],
         )
         ids = [id_ for (id_,) in await rows.fetchall()]
-    vectors = clustered(np.random.default_rng(number), count)
+    vectors = make_clusters(np.random.default_rng(number), count)
     made = Tenant(host(number), dict(zip(ids, vectors, strict=True)))
     await store_vectors(database, dict(made.vectors), made.host_id)
     return made

@@ -46,7 +46,7 @@ async def cosine(
     return hit.semantic
 
 
-async def used(database: Database, id_: str, principal: str, text: str = ASKED) -> bool:
+async def record_use(database: Database, id_: str, principal: str, text: str = ASKED) -> bool:
     return await Feedback(lambda: database.pool).record(
         HOST, id_, model=MODEL, vector=vector(text), principal=principal
     )
@@ -57,7 +57,7 @@ async def test_a_tool_moves_nearer_to_queries_that_led_to_its_use(
 ) -> None:
     before = await cosine(database, "absence")
     for n, share in ((1, 1 / 3), (2, 2 / 3), (3, 1.0), (4, 1.0)):
-        assert await used(database, tools["absence"], f"agent-{n}")
+        assert await record_use(database, tools["absence"], f"agent-{n}")
         expected = before + share * GAIN
         assert await cosine(database, "absence") == pytest.approx(expected, abs=1e-5)
     assert await cosine(database, "calendar") < 0.3
@@ -66,7 +66,7 @@ async def test_a_tool_moves_nearer_to_queries_that_led_to_its_use(
 async def test_the_gain_is_as_the_settings_say(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence")
     for n in range(4):
-        await used(database, tools["absence"], f"agent-{n}")
+        await record_use(database, tools["absence"], f"agent-{n}")
     less = await cosine(database, "absence", settings=replace(ON, feedback_share=0.1))
     assert less == pytest.approx(before + GAIN / 2, abs=1e-5)
 
@@ -76,23 +76,23 @@ async def test_queries_that_are_far_change_nothing(
 ) -> None:
     before = await cosine(database, "absence", text="calendar")
     for n in range(4):
-        await used(database, tools["absence"], f"agent-{n}")
+        await record_use(database, tools["absence"], f"agent-{n}")
     assert await cosine(database, "absence", text="calendar") == before
 
 
 async def test_feedback_is_off_by_default(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence", settings=SETTINGS)
-    await used(database, tools["absence"], "agent")
+    await record_use(database, tools["absence"], "agent")
     assert await cosine(database, "absence", settings=SETTINGS) == before
 
 
 async def test_a_caller_counts_once_per_tool(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence")
-    assert await used(database, tools["absence"], "agent")
-    assert not await used(database, tools["absence"], "agent")  # a moment ago
+    assert await record_use(database, tools["absence"], "agent")
+    assert not await record_use(database, tools["absence"], "agent")  # a moment ago
     for _ in range(5):
         await past(database)
-        assert await used(database, tools["absence"], "agent")
+        assert await record_use(database, tools["absence"], "agent")
     assert await cosine(database, "absence") == pytest.approx(before + GAIN / 3, abs=1e-5)
     assert await count(database, "usage_query_t") == 3
 
@@ -102,7 +102,7 @@ async def test_the_newest_queries_of_a_caller_count(
 ) -> None:
     for text in ("old one", "old two", "old three", ASKED, ASKED, ASKED):
         await past(database)
-        assert await used(database, tools["absence"], "agent", text)
+        assert await record_use(database, tools["absence"], "agent", text)
     before = await cosine(database, "absence", settings=SETTINGS)
     found = await cosine(database, "absence")
     assert found == pytest.approx(before + GAIN / 3, abs=1e-4)
@@ -111,14 +111,14 @@ async def test_the_newest_queries_of_a_caller_count(
 async def test_another_tenant_is_not_moved(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence", OTHER)
     for n in range(4):
-        await used(database, tools["absence"], f"agent-{n}")
+        await record_use(database, tools["absence"], f"agent-{n}")
     assert await cosine(database, "absence", OTHER) == before
 
 
 async def test_unattributable_usage_is_not_recorded(
     database: Database, tools: dict[str, str]
 ) -> None:
-    assert not await used(database, "00000000-0000-0000-0000-00000000000f", "agent")
+    assert not await record_use(database, "00000000-0000-0000-0000-00000000000f", "agent")
     feedback = Feedback(lambda: database.pool)
     elsewhere = "00000000-0000-0000-0000-00000000000e"
     assert not await feedback.record(
@@ -130,14 +130,14 @@ async def test_unattributable_usage_is_not_recorded(
 
 
 async def test_callers_are_enough_at_some_point(database: Database, tools: dict[str, str]) -> None:
-    found = [await used(database, tools["absence"], f"agent-{n}") for n in range(34)]
+    found = [await record_use(database, tools["absence"], f"agent-{n}") for n in range(34)]
     assert found == [True] * 32 + [False] * 2
 
 
 async def test_a_deleted_tool_leaves_nothing(
     database: Database, store: ToolStore, tools: dict[str, str]
 ) -> None:
-    await used(database, tools["absence"], "agent")
+    await record_use(database, tools["absence"], "agent")
     assert await store.remove(HOST, "hr") == 2
     assert await count(database, "usage_query_t") == await count(database, "usage_embedding_t") == 0
 

@@ -139,7 +139,7 @@ def near(name: str, *sentences: float, weight: float = 1.0) -> RankedCandidate:
     return RankedCandidate(Candidate(name, name, weight, 0.0, score, sentences or None), score)
 
 
-def chosen(found: list[RankedCandidate], limit: int = 10) -> str:
+def choose_names(found: list[RankedCandidate], limit: int = 10) -> str:
     best = covering(found, limit)
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
     return " ".join(one.candidate.name for one in best)
@@ -147,23 +147,23 @@ def chosen(found: list[RankedCandidate], limit: int = 10) -> str:
 
 def test_every_sentence_has_its_tools_before_another_of_one_sentence() -> None:
     found = [near("a", 0.9, 0.1), near("b", 0.88, 0.1), near("c", 0.85, 0.1), near("d", 0.1, 0.8)]
-    assert chosen(found) == "a d b c"
-    assert chosen(found, limit=2) == "a d"
+    assert choose_names(found) == "a d b c"
+    assert choose_names(found, limit=2) == "a d"
 
 
 def test_a_sentence_does_not_promote_distant_tools() -> None:
-    assert chosen([near("a", 0.9, 0.2), near("b", 0.8, 0.1), near("c", 0.1, 0.3)]) == "a b c"
+    assert choose_names([near("a", 0.9, 0.2), near("b", 0.8, 0.1), near("c", 0.1, 0.3)]) == "a b c"
 
 
 def test_tools_without_a_vector_keep_their_scores_beside_sentences() -> None:
     found = [near("a", 0.9, 0.1), RankedCandidate(Candidate("b", "b", 1.0, 9.0, None), 0.95)]
-    assert chosen(found) == "a b"
+    assert choose_names(found) == "a b"
     assert [one.candidate.name for one in covering(found[1:], 10)] == ["b"]
 
 
 def test_deprecated_tools_gain_less_by_a_sentence() -> None:
-    assert chosen([near("a", 0.5, 0.5, weight=0.8), near("b", 0.4, 0.4)]) == "a b"
-    assert chosen([near("a", 0.5, 0.5, weight=0.8), near("b", 0.45, 0.45)]) == "b a"
+    assert choose_names([near("a", 0.5, 0.5, weight=0.8), near("b", 0.4, 0.4)]) == "a b"
+    assert choose_names([near("a", 0.5, 0.5, weight=0.8), near("b", 0.45, 0.45)]) == "b a"
 
 
 def test_a_query_of_one_sentence_keeps_its_order() -> None:

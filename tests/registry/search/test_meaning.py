@@ -32,7 +32,7 @@ PATIENT = replace(SETTINGS, query_timeout_s=60.0)
 
 
 @pytest.fixture
-async def filled(store: ToolStore, database: Database) -> Database:
+async def tools_database(store: ToolStore, database: Database) -> Database:
     await save_tools(store, database, TOOLS)
     return database
 
@@ -45,16 +45,16 @@ async def ask(search: Search, text: str, mode: Mode = "hybrid", limit: int = 5) 
     return await search.run(SearchQuery(text, limit, mode, Filters(HOST)))
 
 
-async def test_a_tool_is_found_that_has_no_word_of_the_query(filled: Database) -> None:
-    found = await ask(searching(filled, Words()), "erase")
-    (best, *_), words = found.hits, await ask(searching(filled, None), "erase")
+async def test_a_tool_is_found_that_has_no_word_of_the_query(tools_database: Database) -> None:
+    found = await ask(searching(tools_database, Words()), "erase")
+    (best, *_), words = found.hits, await ask(searching(tools_database, None), "erase")
     assert best.name == "repos_delete"
     assert (best.lexical, found.path, found.note) == (0.0, "exact", None)
     assert words.hits == []
 
 
-async def test_semantic_scores_are_cosines_of_the_vectors(filled: Database) -> None:
-    found = await ask(searching(filled, Words()), "weather of a city", "dense")
+async def test_semantic_scores_are_cosines_of_the_vectors(tools_database: Database) -> None:
+    found = await ask(searching(tools_database, Words()), "weather of a city", "dense")
     for hit in found.hits:
         text = f"{hit.name} {TOOLS[hit.name]}"
         expected = float(vector("weather of a city") @ vector(text))
@@ -63,10 +63,12 @@ async def test_semantic_scores_are_cosines_of_the_vectors(filled: Database) -> N
     assert len(found.hits) == len(TOOLS)
 
 
-async def test_most_of_a_cosine_is_that_of_the_sentence_that_fits_best(filled: Database) -> None:
+async def test_most_of_a_cosine_is_that_of_the_sentence_that_fits_best(
+    tools_database: Database,
+) -> None:
     query = "First erase that repository for good. Then show me the weather today."
     embedder = Words()
-    found = await ask(searching(filled, embedder), query, "dense")
+    found = await ask(searching(tools_database, embedder), query, "dense")
     ((first, second),) = embedder.asked
     assert f"{first} {second}" == query
     whole = len(first) * vector(first) + len(second) * vector(second)
@@ -79,36 +81,38 @@ async def test_most_of_a_cosine_is_that_of_the_sentence_that_fits_best(filled: D
         assert hit.semantic == pytest.approx(expected, abs=1e-5)
 
 
-async def test_words_and_vectors_score_all_proposed_candidates(filled: Database) -> None:
-    found = await ask(searching(filled, Words(), candidates=1), "erase the invoice of a customer")
+async def test_words_and_vectors_score_all_proposed_candidates(tools_database: Database) -> None:
+    found = await ask(
+        searching(tools_database, Words(), candidates=1), "erase the invoice of a customer"
+    )
     assert {hit.name for hit in found.hits} <= set(TOOLS)
     assert all(hit.semantic is not None for hit in found.hits)
     assert any(hit.lexical > 0 for hit in found.hits)
 
 
-async def test_the_vector_of_the_query_comes_back(filled: Database) -> None:
-    found = await ask(searching(filled, Words()), "weather")
+async def test_the_vector_of_the_query_comes_back(tools_database: Database) -> None:
+    found = await ask(searching(tools_database, Words()), "weather")
     assert found.vector is not None
     assert np.allclose(found.vector, vector("weather"), atol=1e-6)
     assert found.model == MODEL
 
 
 async def test_a_tool_without_a_vector_is_found_by_its_words_and_the_note_says_so(
-    filled: Database, store: ToolStore
+    tools_database: Database, store: ToolStore
 ) -> None:
     new = ToolDraft(
         "/n", "maps_route", "Plans a route.", {"type": "object"}, OpenAPIBinding("GET", "/")
     )
     await store.save(HOST, SourceDraft("maps", "openapi", "maps.json"), [new])
-    found = await ask(searching(filled, Words()), "plan a route")
+    found = await ask(searching(tools_database, Words()), "plan a route")
     assert (found.hits[0].name, found.hits[0].semantic) == ("maps_route", None)
     assert found.note == "1 tool has no vector yet and is found by its words only"
 
 
 async def test_a_tool_without_a_vector_is_not_found_by_meaning_and_the_note_says_so(
-    filled: Database, store: ToolStore
+    tools_database: Database, store: ToolStore
 ) -> None:
-    search = searching(filled, Words())
+    search = searching(tools_database, Words())
     one, two = "1 tool has no vector yet and is", "2 tools have no vector yet and are"
     for name, waiting in (("maps_a", one), ("maps_b", two)):
         new = ToolDraft(name, name, "Route.", {"type": "object"}, OpenAPIBinding("GET", "/"))
@@ -126,29 +130,31 @@ async def test_a_tool_without_a_vector_is_not_found_by_meaning_and_the_note_says
     ids=["disabled", "down"],
 )
 async def test_by_meaning_alone_nothing_is_found_without_vectors(
-    filled: Database, embedder: Words | None, reason: str
+    tools_database: Database, embedder: Words | None, reason: str
 ) -> None:
-    found = await ask(searching(filled, embedder), "list invoices", "dense")
+    found = await ask(searching(tools_database, embedder), "list invoices", "dense")
     assert found.hits == []
     assert found.note == f"no vectors: nothing can be found by meaning. {reason}"
 
 
-async def test_a_vector_of_another_model_is_never_compared(filled: Database) -> None:
-    found = await ask(searching(filled, Words(model="test/other")), "erase")
+async def test_a_vector_of_another_model_is_never_compared(tools_database: Database) -> None:
+    found = await ask(searching(tools_database, Words(model="test/other")), "erase")
     assert [hit.semantic for hit in found.hits] == []
 
 
 @pytest.mark.parametrize("status", ["pending", "failed"])
-async def test_only_vectors_that_are_ready_are_searched(filled: Database, status: str) -> None:
-    async with filled.connect() as connection:
+async def test_only_vectors_that_are_ready_are_searched(
+    tools_database: Database, status: str
+) -> None:
+    async with tools_database.connect() as connection:
         await connection.execute(
             "UPDATE entity_embedding_t SET status = %s, embedding = NULL", [status]
         )
-    assert (await ask(searching(filled, Words()), "erase")).hits == []
+    assert (await ask(searching(tools_database, Words()), "erase")).hits == []
 
 
-async def test_with_embeddings_disabled_words_count(filled: Database) -> None:
-    found = await ask(searching(filled, None), "list invoices")
+async def test_with_embeddings_disabled_words_count(tools_database: Database) -> None:
+    found = await ask(searching(tools_database, None), "list invoices")
     assert found.hits[0].name == "invoices_list"
     assert (found.path, found.note) == (
         "lexical",
@@ -157,11 +163,11 @@ async def test_with_embeddings_disabled_words_count(filled: Database) -> None:
 
 
 async def test_a_provider_that_fails_is_left_alone_for_a_while(
-    filled: Database, caplog: pytest.LogCaptureFixture
+    tools_database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """E9, open: what is asked meanwhile is answered by words, with a note."""
     embedder, now = Words(error=DOWN), [1000.0]
-    search = Search(lambda: filled.pool, lambda _: embedder, PATIENT, clock=lambda: now[0])
+    search = Search(lambda: tools_database.pool, lambda _: embedder, PATIENT, clock=lambda: now[0])
     for _ in range(3):
         found = await ask(search, "list invoices")
         assert found.hits[0].name == "invoices_list"
@@ -177,9 +183,9 @@ async def test_a_provider_that_fails_is_left_alone_for_a_while(
     assert (await ask(search, "erase")).hits[0].name == "repos_delete"
 
 
-async def test_a_query_that_comes_again_is_not_encoded_again(filled: Database) -> None:
+async def test_a_query_that_comes_again_is_not_encoded_again(tools_database: Database) -> None:
     embedder = Words()
-    search = searching(filled, embedder)
+    search = searching(tools_database, embedder)
     once, again = [await ask(search, "erase a repository") for _ in range(2)]
     assert [hit.id for hit in once.hits] == [hit.id for hit in again.hits]
     assert embedder.asked == [["erase a repository"]]
@@ -188,20 +194,20 @@ async def test_a_query_that_comes_again_is_not_encoded_again(filled: Database) -
     assert len(embedder.asked) == 2
 
 
-async def test_a_provider_that_does_not_answer_is_not_waited_for(filled: Database) -> None:
+async def test_a_provider_that_does_not_answer_is_not_waited_for(tools_database: Database) -> None:
     class Silent(Words):
         async def embed(self, texts: object, *, query: bool = False) -> object:  # type: ignore[override]
             await anyio.sleep_forever()
             raise AssertionError
 
-    search = searching(filled, Silent(), query_timeout_s=0.05)
+    search = searching(tools_database, Silent(), query_timeout_s=0.05)
     with anyio.fail_after(60):
         found = await ask(search, "list invoices")
     assert (found.hits[0].name, found.path) == ("invoices_list", "lexical")
 
 
 async def test_a_search_awaiting_a_model_holds_no_connection(
-    filled: Database, database_settings: Settings
+    tools_database: Database, database_settings: Settings
 ) -> None:
     class Slow(Words):
         asked_once, go_on = anyio.Event(), anyio.Event()
@@ -231,10 +237,12 @@ async def test_a_search_awaiting_a_model_holds_no_connection(
 
 @pytest.mark.parametrize("embedder", [None, Words(error=DOWN)], ids=["disabled", "down"])
 async def test_fail_closed_refuses_a_fallback_to_words(
-    filled: Database, embedder: Words | None
+    tools_database: Database, embedder: Words | None
 ) -> None:
     """E9, closed (`disclosure.when_down`)."""
-    search = Search(lambda: filled.pool, lambda _: embedder, PATIENT, when_down="fail_closed")
+    search = Search(
+        lambda: tools_database.pool, lambda _: embedder, PATIENT, when_down="fail_closed"
+    )
     with pytest.raises(Unreachable, match=r"disclosure\.when_down is fail_closed"):
         await ask(search, "list invoices")
     assert (await ask(search, "list invoices", "lexical")).hits[0].name == "invoices_list"
@@ -246,10 +254,10 @@ async def test_without_a_database_there_is_nothing_to_search() -> None:
 
 
 async def test_a_retired_tool_is_not_found_and_a_deprecated_one_stands_behind(
-    filled: Database, store: ToolStore
+    tools_database: Database, store: ToolStore
 ) -> None:
     """E8, and E10: a row without a vector is never an answer of vectors."""
-    search = searching(filled, Words())
+    search = searching(tools_database, Words())
     twin = [
         ToolDraft(
             f"/{n}", n, TOOLS["weather_today"], {"type": "object"}, OpenAPIBinding("GET", "/")
@@ -257,8 +265,8 @@ async def test_a_retired_tool_is_not_found_and_a_deprecated_one_stands_behind(
         for n in ("weather_today_a", "weather_today_b")
     ]
     await store.save(HOST, SourceDraft("twins", "openapi", "t.json"), twin)
-    await embed_tools(filled)
-    async with filled.connect() as connection:
+    await embed_tools(tools_database)
+    async with tools_database.connect() as connection:
         await connection.execute(
             "UPDATE tool_t SET lifecycle_status = 'deprecated' WHERE name = 'weather_today_a'"
         )
@@ -279,11 +287,11 @@ async def test_a_retired_tool_is_not_found_and_a_deprecated_one_stands_behind(
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 async def test_answers_do_not_depend_on_prepared_plans(
-    filled: Database, database_settings: Settings, mode: str
+    tools_database: Database, database_settings: Settings, mode: str
 ) -> None:
     query = "erase the invoice of a customer"
-    first = await ask(searching(filled, Words()), query)
-    async with filled.connect() as connection:
+    first = await ask(searching(tools_database, Words()), query)
+    async with tools_database.connect() as connection:
         name = connection.info.dbname
         await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = {mode}".encode())
     async with Database.open(database_settings) as database:
@@ -297,28 +305,28 @@ async def test_answers_do_not_depend_on_prepared_plans(
     ["\U0001f600\U0001f4a5", "of the and", "\x01\x02", "invoice " * 10_000, "a\ud800b", "文字化け"],
     ids=["emoji", "stop-words", "binary", "repeated", "surrogate", "japanese"],
 )
-async def test_strange_queries_have_an_answer(filled: Database, text: str) -> None:
-    found = await ask(searching(filled, Words()), text)
+async def test_strange_queries_have_an_answer(tools_database: Database, text: str) -> None:
+    found = await ask(searching(tools_database, Words()), text)
     assert len(found.hits) == len(TOOLS)
 
 
-async def test_timings_are_told_apart(filled: Database) -> None:
+async def test_timings_are_told_apart(tools_database: Database) -> None:
     started = time.perf_counter()
-    found = await ask(searching(filled, Words()), "invoice")
+    found = await ask(searching(tools_database, Words()), "invoice")
     whole_ms = (time.perf_counter() - started) * 1000
     assert 0 < found.took.encode_ms + found.took.sql_ms <= whole_ms
 
 
-async def test_a_query_in_an_unknown_language_is_told(filled: Database) -> None:
+async def test_a_query_in_an_unknown_language_is_told(tools_database: Database) -> None:
     """Who asks in a language that the model does not know, in words that no tool has, is told so
     (mending 45)."""
     model = Words(model="bundled/of-a-test")
-    await embed_tools(filled, model=model.model)
+    await embed_tools(tools_database, model=model.model)
     for text, language in (
         ("envía la factura al cliente", "Spanish"), ("天气预报", "Chinese"),
         ("die Wettervorhersage für heute", "German"), ("weather of a city", None),
         ("erase", None),
     ):  # fmt: skip
-        found = await ask(searching(filled, model), text)
+        found = await ask(searching(tools_database, model), text)
         told = (found.warning or "").partition(" know ")[2].partition(",")[0]
         assert told == (language or ""), text

@@ -90,7 +90,7 @@ def standby(standby_server: Standby) -> Standby:
 
 
 @pytest.fixture
-def replicated(database_settings: DatabaseSettings, standby: Standby) -> DatabaseSettings:
+def replica_settings(database_settings: DatabaseSettings, standby: Standby) -> DatabaseSettings:
     name = database_settings.url.rpartition("/")[2].partition("?")[0]
     # On a loaded machine a connection may take longer than the default allows.
     return replace(database_settings, read_url=standby.url(name), read_timeout_s=20.0)
@@ -114,13 +114,13 @@ class Bench:
         self.loaded.publish(HOST)
         return str(await self.replica._known_position(self._database.pool))
 
-    async def found(self) -> list[str]:
+    async def find_names(self) -> list[str]:
         with anyio.fail_after(60):
             found = await self.search.run(SearchQuery("branches", 5, "lexical", Filters(HOST)))
         return sorted(hit.name for hit in found.hits)
 
     @property
-    def used(self) -> tuple[int, int]:
+    def transaction_counts(self) -> tuple[int, int]:
         """Transactions on the replica, and those that the primary took over, since last asked."""
         used = self.replica.reads, self.replica.fallbacks
         self.replica.reads = self.replica.fallbacks = 0
@@ -137,48 +137,48 @@ async def searching(settings: DatabaseSettings) -> AsyncIterator[Bench]:
 
 
 async def test_a_replica_is_used_once_caught_up(
-    replicated: DatabaseSettings, standby: Standby
+    replica_settings: DatabaseSettings, standby: Standby
 ) -> None:
-    async with searching(replicated) as bench:
+    async with searching(replica_settings) as bench:
         await standby.replays(await bench.serve("one"))
-        assert await bench.found() == ["one"]
-        assert bench.used == (2, 0)  # both transactions of a search
+        assert await bench.find_names() == ["one"]
+        assert bench.transaction_counts == (2, 0)  # both transactions of a search
 
 
 async def test_a_replica_that_lags_behind_the_catalog_is_not_used(
-    replicated: DatabaseSettings, standby: Standby
+    replica_settings: DatabaseSettings, standby: Standby
 ) -> None:
-    async with searching(replicated) as bench:
+    async with searching(replica_settings) as bench:
         await standby.replays(await bench.serve("one"))
-        assert await bench.found() == ["one"]
+        assert await bench.find_names() == ["one"]
         standby.execute("SELECT pg_wal_replay_pause()")
-        assert await bench.found() == ["one"]
-        assert bench.used == (4, 0)  # it lags, and has all that the catalog has
+        assert await bench.find_names() == ["one"]
+        assert bench.transaction_counts == (4, 0)  # it lags, and has all that the catalog has
         position = await bench.serve("one", "two")
-        assert await bench.found() == ["one", "two"]
-        assert bench.used == (0, 2)
+        assert await bench.find_names() == ["one", "two"]
+        assert bench.transaction_counts == (0, 2)
         standby.execute("SELECT pg_wal_replay_resume()")
         await standby.replays(position)
-        assert await bench.found() == ["one", "two"]
-        assert bench.used == (2, 0)
+        assert await bench.find_names() == ["one", "two"]
+        assert bench.transaction_counts == (2, 0)
 
 
 async def test_a_replica_that_is_down_is_left_alone_for_a_while(
-    replicated: DatabaseSettings, standby: Standby, caplog: pytest.LogCaptureFixture
+    replica_settings: DatabaseSettings, standby: Standby, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with searching(replace(replicated, read_timeout_s=3.0)) as bench:
+    async with searching(replace(replica_settings, read_timeout_s=3.0)) as bench:
         await standby.replays(await bench.serve("one"))
-        assert await bench.found() == ["one"]
+        assert await bench.find_names() == ["one"]
         standby.stop()
-        assert await bench.found() == ["one"]
-        assert bench.used == (2, 1)  # the second transaction does not try
+        assert await bench.find_names() == ["one"]
+        assert bench.transaction_counts == (2, 1)  # the second transaction does not try
         standby.start()
-        assert await bench.found() == ["one"]
-        assert bench.used == (0, 0)
+        assert await bench.find_names() == ["one"]
+        assert bench.transaction_counts == (0, 0)
         bench.clock.now += 1
         with anyio.fail_after(60):
-            while bench.used != (2, 0):
-                assert await bench.found() == ["one"]
+            while bench.transaction_counts != (2, 0):
+                assert await bench.find_names() == ["one"]
                 bench.clock.now += 20
     events = [record.message for record in caplog.records if record.name == "toolgate.search"]
     assert "search_replica_unavailable" in events
@@ -191,26 +191,26 @@ async def test_a_database_that_is_no_replica_is_not_read(
     other = replace(database_settings, read_url=empty_settings.url)
     async with searching(other) as bench:
         await bench.serve("one")
-        assert await bench.found() == ["one"]
-        assert bench.used == (0, 2)
+        assert await bench.find_names() == ["one"]
+        assert bench.transaction_counts == (0, 2)
 
 
 async def test_doctor_names_faults_of_a_replica(
-    replicated: DatabaseSettings, standby: Standby
+    replica_settings: DatabaseSettings, standby: Standby
 ) -> None:
     async with (
-        Database.open(replicated, wait=False, migrate=False) as database,
+        Database.open(replica_settings, wait=False, migrate=False) as database,
         database.connect() as connection,
     ):
-        found = await doctor(replicated, connection)
+        found = await doctor(replica_settings, connection)
         assert (found.status, found.detail.partition(" ")[2]) == (
             "ok",
             "bytes behind (database.read_url)",
         )
-        itself = await doctor(replace(replicated, read_url=replicated.url), connection)
+        itself = await doctor(replace(replica_settings, read_url=replica_settings.url), connection)
         assert itself.status == "failed"
         assert "no streaming replica" in itself.detail
-        gone = replace(replicated, read_url="postgresql://me:hunter2@127.0.0.1:1/x")
+        gone = replace(replica_settings, read_url="postgresql://me:hunter2@127.0.0.1:1/x")
         away = await doctor(gone, connection)
         assert away.status == "warning"
         assert "hunter2" not in away.detail

@@ -109,21 +109,21 @@ async def test_a_second_stage_that_failed_rests_and_is_tried_again(
     async def first() -> str:
         return (await stage.rerank(ASKED, hits(0.51, 0.5, 0.49)))[0].name
 
-    def logged() -> list[tuple[str, float | None]]:
+    def logged_failures() -> list[tuple[str, float | None]]:
         return [(one.message, getattr(one, "retry_s", None)) for one in caplog.records]
 
     assert [await first() for _ in range(3)] == ["alpha"] * 3
-    assert logged() == [("search_rerank_failed", 1.0)]
+    assert logged_failures() == [("search_rerank_failed", 1.0)]
     now += 1.0
     assert [await first() for _ in range(3)] == ["alpha"] * 3
-    assert logged()[1:] == [("search_rerank_failed", 2.0)]
+    assert logged_failures()[1:] == [("search_rerank_failed", 2.0)]
     for name in ("model.onnx", "tokenizer.json"):
         shutil.copy(Path(settings.rerank_model) / name, tmp_path)
     now += 1.9
     assert await first() == "alpha"
     now += 0.1
     assert [await first() for _ in range(2)] == ["beta"] * 2
-    assert logged()[2:] == [("search_rerank_recovered", None)]
+    assert logged_failures()[2:] == [("search_rerank_recovered", None)]
 
 
 async def test_a_model_that_fails_in_a_run_is_loaded_again(
@@ -169,26 +169,26 @@ def test_scores_of_any_scale_count_the_same() -> None:
 
 
 @pytest.fixture
-async def filled(store: ToolStore, database: Database) -> Database:
+async def tools_database(store: ToolStore, database: Database) -> Database:
     await save_tools(store, database, TOOLS)
     return database
 
 
 async def test_a_search_for_few_reads_more_and_answers_few(
-    settings: Settings, filled: Database
+    settings: Settings, tools_database: Database
 ) -> None:
-    async def found(settings: Settings, mode: Mode = "hybrid") -> list[str]:
-        search = Search(lambda: filled.pool, lambda _: Words(), settings)
+    async def find_names(settings: Settings, mode: Mode = "hybrid") -> list[str]:
+        search = Search(lambda: tools_database.pool, lambda _: Words(), settings)
         result = await search.run(SearchQuery("city", 1, mode, Filters(HOST)))
         return [one.name for one in result.hits]
 
-    (first,) = await found(replace(settings, rerank="off"))
-    assert await found(settings) == [first]  # as good as any for this request
+    (first,) = await find_names(replace(settings, rerank="off"))
+    assert await find_names(settings) == [first]  # as good as any for this request
     invoices = replace(settings, rerank_tools=3)
-    search = Search(lambda: filled.pool, lambda _: Words(), invoices)
+    search = Search(lambda: tools_database.pool, lambda _: Words(), invoices)
     result = await search.run(SearchQuery(ASKED, 1, "hybrid", Filters(HOST)))
     assert [one.name for one in result.hits] == ["beta"]
-    assert await found(settings, "lexical") == await found(
+    assert await find_names(settings, "lexical") == await find_names(
         replace(settings, rerank="off"), "lexical"
     )
 

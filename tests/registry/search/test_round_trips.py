@@ -24,7 +24,7 @@ SHOWN = "SELECT current_setting('enable_seqscan'), current_setting('plan_cache_m
 
 
 @pytest.fixture
-async def filled(store: ToolStore, database: Database) -> Database:
+async def tools_database(store: ToolStore, database: Database) -> Database:
     drafts = [draft("branches", "Lists all branches of the repository.")]
     await store.save(HOST, SourceDraft("forge", "openapi", "forge.json"), drafts)
     return database
@@ -37,7 +37,7 @@ async def search_names(database: Database) -> list[str]:
 
 
 async def test_each_statement_of_a_search_is_one_round_trip(
-    filled: Database, database_settings: DatabaseSettings
+    tools_database: Database, database_settings: DatabaseSettings
 ) -> None:
     single = replace(database_settings, pool_max=1)  # so that the traced connection is used
     async with Database.open(single, wait=False, migrate=False) as database:
@@ -54,26 +54,29 @@ async def test_each_statement_of_a_search_is_one_round_trip(
     assert len(trips) == STATEMENTS, "".join(sent)
 
 
-async def test_settings_of_a_search_apply_only_to_its_statement(filled: Database) -> None:
-    async with separate_reads(filled.pool) as opened:
+async def test_settings_of_a_search_apply_only_to_its_statement(tools_database: Database) -> None:
+    async with separate_reads(tools_database.pool) as opened:
         assert await opened.rows(LOOKUPS, SHOWN.encode(), {}) == [("off", "force_generic_plan")]
-    await search_names(filled)
-    async with borrow(filled.pool) as connection:
+    await search_names(tools_database)
+    async with borrow(tools_database.pool) as connection:
         assert not connection.autocommit
         row = await (await connection.execute(SHOWN)).fetchone()
     assert row == ("on", "auto")
 
 
-async def test_a_cancelled_search_leaves_no_statement_behind(filled: Database) -> None:
+async def test_a_cancelled_search_leaves_no_statement_behind(tools_database: Database) -> None:
     with anyio.CancelScope() as scope:
-        async with separate_reads(filled.pool) as opened, anyio.create_task_group() as group:
+        async with (
+            separate_reads(tools_database.pool) as opened,
+            anyio.create_task_group() as group,
+        ):
             group.start_soon(opened.rows, LOOKUPS, b"SELECT pg_sleep(1000)", {})
-            async with filled.connect() as other:
+            async with tools_database.connect() as other:
                 await running(other, 1)
             scope.cancel()
-    async with filled.connect() as other:
+    async with tools_database.connect() as other:
         await running(other, 0)
-    assert await search_names(filled) == ["branches"]
+    assert await search_names(tools_database) == ["branches"]
 
 
 async def running(connection: AsyncConnection, count: int) -> None:

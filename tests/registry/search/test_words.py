@@ -34,7 +34,7 @@ def draft(name: str, description: str, **fields: object) -> ToolDraft:
 
 
 @pytest.fixture
-async def filled(store: ToolStore, database: Database) -> Database:
+async def tools_database(store: ToolStore, database: Database) -> Database:
     drafts = [draft(name, text) for name, text in TOOLS.items()]
     await store.save(HOST, SourceDraft("forge", "openapi", "forge.json"), drafts)
     schema = {
@@ -64,21 +64,23 @@ async def filled(store: ToolStore, database: Database) -> Database:
         ("搜索关键词", "bing_search"),  # a script without spaces
     ],
 )
-async def test_the_best_tool_for_a_request(filled: Database, query: str, best: str) -> None:
-    assert (await found_by_words(filled, query))[0] == best
+async def test_the_best_tool_for_a_request(tools_database: Database, query: str, best: str) -> None:
+    assert (await found_by_words(tools_database, query))[0] == best
 
 
 @pytest.mark.parametrize(
     ("query", "best"),
     [("remov", "zap"), ("everything rem", "zap"), ("create com", "issues_create-comment")],
 )
-async def test_the_last_word_may_be_half_typed(filled: Database, query: str, best: str) -> None:
-    found = await find(filled, query, prefix=True)
+async def test_the_last_word_may_be_half_typed(
+    tools_database: Database, query: str, best: str
+) -> None:
+    found = await find(tools_database, query, prefix=True)
     assert found.hits[0].name == best
 
 
-async def test_words_are_not_taken_for_beginnings_unasked(filled: Database) -> None:
-    assert await found_by_words(filled, "remo") == []
+async def test_words_are_not_taken_for_beginnings_unasked(tools_database: Database) -> None:
+    assert await found_by_words(tools_database, "remo") == []
 
 
 @pytest.mark.parametrize(
@@ -95,14 +97,14 @@ async def test_words_are_not_taken_for_beginnings_unasked(filled: Database) -> N
     ],
     ids=["stop-words", "tsquery", "sql", "placeholders", "no-such", "emoji", "binary", "100kB"],
 )
-async def test_queries_that_find_nothing(filled: Database, query: str) -> None:
-    assert await found_by_words(filled, query) == []
+async def test_queries_that_find_nothing(tools_database: Database, query: str) -> None:
+    assert await found_by_words(tools_database, query) == []
 
 
 @pytest.mark.parametrize("query", ["", " \n\t ", "\0\0"], ids=["empty", "blank", "nul"])
-async def test_an_empty_query_is_refused(filled: Database, query: str) -> None:
+async def test_an_empty_query_is_refused(tools_database: Database, query: str) -> None:
     with pytest.raises(InvalidParams, match="query is empty"):
-        await find(filled, query)
+        await find(tools_database, query)
 
 
 @pytest.mark.parametrize(
@@ -116,44 +118,48 @@ async def test_an_empty_query_is_refused(filled: Database, query: str) -> None:
     ],
     ids=["nul", "surrogate", "100kB", "repeated", "operators"],
 )
-async def test_unreadable_parts_of_a_query_are_skipped(filled: Database, query: str) -> None:
-    assert (await found_by_words(filled, query))[0] == "issues_create"
+async def test_unreadable_parts_of_a_query_are_skipped(
+    tools_database: Database, query: str
+) -> None:
+    assert (await found_by_words(tools_database, query))[0] == "issues_create"
 
 
-async def test_a_hit_has_name_description_source_and_score(filled: Database) -> None:
-    (hit,) = (await find(filled, "invoice")).hits
+async def test_a_hit_has_name_description_source_and_score(tools_database: Database) -> None:
+    (hit,) = (await find(tools_database, "invoice")).hits
     assert (hit.name, hit.title, hit.description) == ("orders_pay", None, TOOLS["orders_pay"])
     assert (hit.source, hit.semantic, hit.score) == ("forge", None, 1.0)
     assert hit.lexical > 0
     assert len(hit.id) == 36
 
 
-async def test_a_hit_can_be_returned_without_description(filled: Database) -> None:
-    search = Search(lambda: filled.pool, lambda _: None, SETTINGS)
+async def test_a_hit_can_be_returned_without_description(tools_database: Database) -> None:
+    search = Search(lambda: tools_database.pool, lambda _: None, SETTINGS)
     query = SearchQuery("invoice", 5, "lexical", Filters(HOST))
     full = (await search.run(query)).hits
     bare = (await search.run(replace(query, details=False))).hits
     assert bare == [replace(hit, title=None, description="", source="") for hit in full]
 
 
-async def test_one_source_can_be_asked_for(filled: Database) -> None:
+async def test_one_source_can_be_asked_for(tools_database: Database) -> None:
     async def names(source: str) -> list[str]:
-        found = await find(filled, "remove repository", Filters(HOST, sources=(source,)))
+        found = await find(tools_database, "remove repository", Filters(HOST, sources=(source,)))
         return [hit.name for hit in found.hits]
 
     assert await names("other") == ["zap"]
     assert await names("nobody") == []
 
 
-async def test_no_more_than_asked_for(filled: Database) -> None:
-    assert len(await found_by_words(filled, "issue", 2)) == 2
+async def test_no_more_than_asked_for(tools_database: Database) -> None:
+    assert len(await found_by_words(tools_database, "issue", 2)) == 2
 
 
-async def test_tools_that_are_gone_are_not_found(filled: Database, store: ToolStore) -> None:
+async def test_tools_that_are_gone_are_not_found(
+    tools_database: Database, store: ToolStore
+) -> None:
     await store.save(HOST, SourceDraft("other", "openapi", "other.json"), [])
-    assert await found_by_words(filled, "remove") == []
+    assert await found_by_words(tools_database, "remove") == []
 
 
-async def test_tenants_do_not_find_tools_of_other_tenants(filled: Database) -> None:
+async def test_tenants_do_not_find_tools_of_other_tenants(tools_database: Database) -> None:
     other = "00000000-0000-0000-0000-000000000002"
-    assert (await find(filled, "issue", Filters(other))).hits == []
+    assert (await find(tools_database, "issue", Filters(other))).hits == []

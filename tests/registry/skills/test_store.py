@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 OTHER_HOST = "00000000-0000-0000-0000-000000000002"
 
 
-def linked(found) -> dict[str, str]:
+def linked_access(found) -> dict[str, str]:
     return {tool.name: tool.access for tool in found.tools}
 
 
@@ -45,7 +45,7 @@ async def test_a_skill_is_read_back_as_saved(
     found = await one(skills, "feed-pets")
     assert found.text == folder.document.text
     assert (found.description, found.digest) == ("About feed-pets.", folder.digest)
-    assert linked(found) == {"listPets": "read", "createPet": "write"}
+    assert linked_access(found) == {"listPets": "read", "createPet": "write"}
     (file,) = found.files
     assert (file.path, file.size) == ("references/food.md", 8)
     assert await file_content(database.pool, HOST, found, "references/food.md") == b"A note.\n"
@@ -72,7 +72,7 @@ async def test_changed_content_is_a_new_version_beside_the_older_version(
     await skills.save(HOST, [skill("a", "Second.", allowed_tools="getPet", version="2.1")])
     found = await one(skills, "a")
     assert (found.instructions.strip(), found.number, found.version) == ("Second.", 2, "2.1")
-    assert linked(found) == {"getPet": "read"}
+    assert linked_access(found) == {"getPet": "read"}
     newest, oldest = await skills.versions(HOST, "a")
     assert (newest.number, newest.version, newest.current) == (2, "2.1", True)
     assert (oldest.number, oldest.version, oldest.current) == (1, "1.0.0", False)
@@ -94,7 +94,7 @@ async def test_rolling_back_serves_the_older_version_with_its_tools(
     await skills.save(HOST, [skill("a", "2", allowed_tools="deletePet")])
     await skills.rollback(HOST, "a", 1)
     found = await one(skills, "a")
-    assert (found.instructions.strip(), found.number, linked(found)) == (
+    assert (found.instructions.strip(), found.number, linked_access(found)) == (
         "1", 1, {"listPets": "read"},
     )  # fmt: skip
     (kept,) = await skills.files(HOST, found)
@@ -121,7 +121,7 @@ async def test_a_missing_tool_is_named_and_with_strict_nothing_is_written(
     assert len(await skills.skills(HOST)) == 0
     (saved,) = await skills.save(HOST, [folder])
     assert saved.missing == ("Bash(git add:*)", "nothere")
-    assert linked(await one(skills, "a")) == {"listPets": "read"}
+    assert linked_access(await one(skills, "a")) == {"listPets": "read"}
 
 
 async def test_a_tool_that_comes_later_is_linked_by_the_next_import(
@@ -132,7 +132,7 @@ async def test_a_tool_that_comes_later_is_linked_by_the_next_import(
     await with_tools(tools, {**TOOLS, "feedPet": DESTROYS})
     (saved,) = await skills.save(HOST, [folder])
     assert (saved.outcome, saved.missing) == ("linked", ())
-    assert linked(await one(skills, "a")) == {"feedPet": "execute"}
+    assert linked_access(await one(skills, "a")) == {"feedPet": "execute"}
 
 
 async def test_a_bad_skill_keeps_the_whole_import_out(skills: SkillStore, tools: ToolStore) -> None:
@@ -237,11 +237,11 @@ async def test_links_by_command_outlive_the_next_version(
         "deletePet": "execute",
     }
     await skills.save(HOST, [skill("a", "New.")])
-    assert linked(await one(skills, "a")) == {"listPets": "read", "deletePet": "execute"}
+    assert linked_access(await one(skills, "a")) == {"listPets": "read", "deletePet": "execute"}
     assert await skills.unlink(HOST, "a", ["deletePet"]) == ["deletePet"]
     with pytest.raises(SkillRefused, match="a has no tool deletePet"):
         await skills.unlink(HOST, "a", ["listPets", "deletePet"])
-    assert linked(await one(skills, "a")) == {"listPets": "read"}
+    assert linked_access(await one(skills, "a")) == {"listPets": "read"}
 
 
 async def test_a_level_that_would_not_do_is_refused(skills: SkillStore, tools: ToolStore) -> None:
@@ -300,16 +300,16 @@ async def test_gateways_hear_of_every_change_and_embeddings_follow(
         await connection.execute(f"{model} VALUES ('tools', 'm', 'test', 384, true, true)".encode())
         await listening.execute("LISTEN toolgate_registry")
 
-        async def heard() -> list[str]:
+        async def hear_notices() -> list[str]:
             notices = listening.notifies(timeout=30, stop_after=1)
             return [notice.payload async for notice in notices]
 
         await skills.save(HOST, [skill("a"), skill("b")])
-        assert await heard() == [HOST]
+        assert await hear_notices() == [HOST]
         await skills.link(HOST, "a", ["getPet"], None)
-        assert await heard() == [HOST]
+        assert await hear_notices() == [HOST]
         await skills.depend(HOST, "a", "b", required=True)
-        assert await heard() == [HOST]
+        assert await hear_notices() == [HOST]
 
         async def tasks() -> list[tuple[str, str]]:
             rows = await connection.execute(

@@ -16,7 +16,9 @@ def draft(key: str, name: str, description: str = "Does it.") -> ToolDraft:
     return ToolDraft(key, name, description, {"type": "object"}, OpenAPIBinding("GET", "/x"))
 
 
-def known(name: str, *, of: ToolDraft, present: bool = True, active: bool = True) -> KnownOperation:
+def known_operation(
+    name: str, *, of: ToolDraft, present: bool = True, active: bool = True
+) -> KnownOperation:
     return KnownOperation(f"e-{of.key}", f"t-{of.key}", name, storable(of)[1], present, active)
 
 
@@ -33,7 +35,7 @@ def test_new_operations_are_added() -> None:
 
 
 def test_unchanged_operations_are_not_written() -> None:
-    todo = changes(SHOP, [PETS], {PETS.key: known("list_pets", of=PETS)}, TakenNames())
+    todo = changes(SHOP, [PETS], {PETS.key: known_operation("list_pets", of=PETS)}, TakenNames())
     assert todo.rows == []
     assert todo.saved.unchanged == ("list_pets",)
 
@@ -42,7 +44,7 @@ def test_changed_operations_keep_their_identity() -> None:
     todo = changes(
         SHOP,
         [draft(PETS.key, "list_pets", "Lists.")],
-        {PETS.key: known("list_pets", of=PETS)},
+        {PETS.key: known_operation("list_pets", of=PETS)},
         TakenNames(),
     )
     assert [(row.tool_id, row.description) for row in todo.rows] == [("t-/pets@get", "Lists.")]
@@ -51,25 +53,27 @@ def test_changed_operations_keep_their_identity() -> None:
 
 
 def test_removed_operations_are_reported_by_their_tool_name() -> None:
-    todo = changes(SHOP, [], {PETS.key: known("shop_list_pets", of=PETS)}, TakenNames())
+    todo = changes(SHOP, [], {PETS.key: known_operation("shop_list_pets", of=PETS)}, TakenNames())
     assert todo.removed == ["e-/pets@get"]
     assert todo.saved.removed == ("shop_list_pets",)
 
 
 def test_absent_operations_are_not_removed_again() -> None:
-    todo = changes(SHOP, [], {PETS.key: known("list_pets", of=PETS, present=False)}, TakenNames())
+    todo = changes(
+        SHOP, [], {PETS.key: known_operation("list_pets", of=PETS, present=False)}, TakenNames()
+    )
     assert (todo.removed, todo.saved.removed) == ([], ())
 
 
 def test_returning_operations_become_the_same_active_tool() -> None:
-    before = known("list_pets", of=PETS, present=False, active=False)
+    before = known_operation("list_pets", of=PETS, present=False, active=False)
     todo = changes(SHOP, [PETS], {PETS.key: before}, TakenNames())
     assert todo.saved.added == ("list_pets",)
     assert [(row.tool_id, row.active) for row in todo.rows] == [("t-/pets@get", True)]
 
 
 def test_tools_disabled_by_hand_stay_disabled() -> None:
-    before = known("list_pets", of=PETS, active=False)
+    before = known_operation("list_pets", of=PETS, active=False)
     todo = changes(SHOP, [draft(PETS.key, "list_pets", "Lists.")], {PETS.key: before}, TakenNames())
     assert [row.active for row in todo.rows] == [False]
 
@@ -94,20 +98,23 @@ def test_a_name_differing_only_in_case_is_qualified() -> None:
 
 
 def test_a_qualified_name_stays_when_the_plain_name_is_free_again() -> None:
-    before = {PETS.key: known("shop_list_pets", of=PETS)}
+    before = {PETS.key: known_operation("shop_list_pets", of=PETS)}
     assert changes(SHOP, [PETS], before, TakenNames()).saved.unchanged == ("shop_list_pets",)
 
 
 def test_a_name_that_the_description_changed_is_changed() -> None:
     todo = changes(
-        SHOP, [draft(PETS.key, "pets_list")], {PETS.key: known("list_pets", of=PETS)}, TakenNames()
+        SHOP,
+        [draft(PETS.key, "pets_list")],
+        {PETS.key: known_operation("list_pets", of=PETS)},
+        TakenNames(),
     )
     assert todo.saved.names == {PETS.key: "pets_list"}
     assert todo.renamed == ["t-/pets@get"]
 
 
 def test_a_newcomer_does_not_take_a_name_that_is_in_use() -> None:
-    before = {PETS.key: known("shop_list_pets", of=PETS)}
+    before = {PETS.key: known_operation("shop_list_pets", of=PETS)}
     newcomer = draft("/a@get", "shop_list_pets")
     names = assign(SHOP, [newcomer, PETS], before, TakenNames(["list_pets"]))
     assert names == {PETS.key: "shop_list_pets", "/a@get": "shop_shop_list_pets"}
@@ -146,7 +153,7 @@ def test_fields_that_have_their_defaults_are_in_no_digest() -> None:
 
 def test_an_operation_that_moved_is_found_by_its_id() -> None:
     moved = replace(draft("/v2/pets@get", "list_pets"), operation="list")
-    before = replace(known("list_pets", of=PETS), operation="list")
+    before = replace(known_operation("list_pets", of=PETS), operation="list")
     todo = changes(SHOP, [moved], {PETS.key: before}, TakenNames())
     assert todo.saved.updated == ("list_pets",)
     assert todo.moved == {before.endpoint_id: "/v2/pets@get"}
@@ -154,7 +161,7 @@ def test_an_operation_that_moved_is_found_by_its_id() -> None:
 
 
 def test_a_renamed_tool_keeps_a_free_former_name_as_alias() -> None:
-    before = {PETS.key: known("list_pets", of=PETS)}
+    before = {PETS.key: known_operation("list_pets", of=PETS)}
     renamed = draft(PETS.key, "pets_list")
     assert changes(SHOP, [renamed], before, TakenNames()).aliases == {"list_pets": "t-/pets@get"}
     assert changes(SHOP, [renamed], before, TakenNames(["list_pets"])).aliases == {}
@@ -167,7 +174,7 @@ def test_a_renamed_tool_keeps_a_free_former_name_as_alias() -> None:
 
 
 def test_another_rule_of_naming_leaves_no_aliases() -> None:
-    before = {PETS.key: known("list_pets", of=PETS)}
+    before = {PETS.key: known_operation("list_pets", of=PETS)}
     todo = changes(Naming("shop", "always", rule_changed=True), [PETS], before, TakenNames())
     assert (todo.saved.updated, todo.aliases) == (("shop_list_pets",), {})
 
@@ -251,6 +258,6 @@ def test_a_tool_in_use_keeps_the_shortened_name_of_a_later_tool(present: bool) -
     """The later one is shown by another name; a tool that was removed meanwhile comes back as a
     newcomer (mending 35)."""
     pets = draft("/a@get", add_suffix(LONG, LONG, 49))
-    before = {pets.key: known(pets.name, of=pets, present=present)}
+    before = {pets.key: known_operation(pets.name, of=pets, present=present)}
     names = assign(SHOP, [pets], before, TakenNames([LONG]))
     assert (names[pets.key] == pets.name) is present

@@ -53,13 +53,13 @@ async def find_source(location, limits=None, **options) -> FoundSource:
         return await find(spec, imports, Origins())
 
 
-async def imported(location, limits=None, **options) -> ImportedDescription:
+async def import_files(location, limits=None, **options) -> ImportedDescription:
     return (await find_source(location, limits, **options)).read()
 
 
 async def refusal(location, limits=None, **options) -> str:
     with pytest.raises(ImportRejected) as caught:
-        await imported(location, limits, **options)
+        await import_files(location, limits, **options)
     return str(caught.value)
 
 
@@ -112,12 +112,12 @@ async def test_a_directory_is_imported_from_the_file_that_is_plain_to_see(tmp_pa
 async def test_an_archive_is_imported_wherever_its_files_begin(tmp_path):
     path = tmp_path / "api.zip"
     path.write_bytes(archive({f"api-1.0/{name}": text for name, text in FILES.items()}))
-    is_whole(await imported(path))
+    is_whole(await import_files(path))
 
 
 async def test_an_archive_at_a_url():
     async with serve({"api.zip": archive()}) as url:
-        is_whole(await imported(f"{url}/api.zip"))
+        is_whole(await import_files(f"{url}/api.zip"))
 
 
 async def test_a_url_includes_its_referenced_neighbours():
@@ -151,10 +151,12 @@ async def test_every_file_counts_for_the_digest(tmp_path, changed):
 async def test_the_entry_file_is_found_by_content(tmp_path):
     files = {"shop.yml": FILES["openapi.yaml"], "notes.json": "{}", "broken.yaml": "openapi: ["}
     is_whole(
-        await imported(write(tmp_path, {**FILES, **files, "openapi.yaml": "x"}), entry="shop.yml")
+        await import_files(
+            write(tmp_path, {**FILES, **files, "openapi.yaml": "x"}), entry="shop.yml"
+        )
     )
     (tmp_path / "openapi.yaml").unlink()
-    is_whole(await imported(tmp_path))
+    is_whole(await import_files(tmp_path))
 
 
 async def test_several_descriptions_are_listed(tmp_path):
@@ -185,7 +187,7 @@ async def test_files_outside_are_not_read(tmp_path):
     )
     (inside / "link.yaml").symlink_to("../secret.yaml")
     (inside / "dir").symlink_to("..")
-    result = await imported(inside)
+    result = await import_files(inside)
     reasons = {o.key: o.reason for o in result.outcomes if o.status == "skipped"}
     assert reasons.keys() == {"/up", "/abs", "/link", "/dir", "/url"}
     assert "it lies outside the directory of the description" in reasons["/up"]
@@ -200,7 +202,7 @@ async def test_links_that_stay_inside_are_followed(tmp_path):
     write(tmp_path / "..data", FILES)
     for name in ("openapi.yaml", "paths", "common"):
         (tmp_path / name).symlink_to(f"..data/{name}")
-    is_whole(await imported(tmp_path))
+    is_whole(await import_files(tmp_path))
 
 
 async def test_an_archive_keeps_to_itself(tmp_path):
@@ -213,7 +215,7 @@ async def test_an_archive_keeps_to_itself(tmp_path):
         file.writestr("../up.yaml", "get: {}")
         file.writestr(link, "/etc/passwd")
     (tmp_path / "api.zip").write_bytes(data.getvalue())
-    reasons = {o.key: o.reason for o in (await imported(tmp_path / "api.zip")).outcomes}
+    reasons = {o.key: o.reason for o in (await import_files(tmp_path / "api.zip")).outcomes}
     assert "outside the archive" in reasons["/a"]
     assert "a link, which is not followed" in reasons["/b"]
     assert reasons["/c@get"] is None
@@ -242,7 +244,7 @@ async def test_paths_of_windows_and_archives_in_archives_lead_nowhere(tmp_path):
         file.writestr("inner.zip", archive({"x.yaml": "get: {}"}))
         file.writestr("C:\\x.yaml", "get: {}")
     (tmp_path / "api.zip").write_bytes(data.getvalue())
-    result = await imported(tmp_path / "api.zip")
+    result = await import_files(tmp_path / "api.zip")
     assert [draft.binding.path for draft in result.drafts] == ["/e"]
 
 
@@ -250,7 +252,7 @@ async def test_a_small_archive_cannot_hold_gigabytes(tmp_path):
     root = "{openapi: 3.1.0, paths: {/a: {$ref: bomb.yaml}, /b: {get: {}}}}"
     path = tmp_path / "api.zip"
     path.write_bytes(archive({"openapi.yaml": root, "bomb.yaml": " " * 5_000_000}))
-    result = await imported(path, {"document_limit_bytes": 100_000})
+    result = await import_files(path, {"document_limit_bytes": 100_000})
     reasons = {o.key: o.reason for o in result.outcomes}
     assert "larger than imports.document_limit_bytes allows" in reasons["/a"]
     assert reasons["/b@get"] is None
@@ -270,7 +272,7 @@ async def test_the_number_of_files_is_limited(tmp_path):
     chain = {f"{n}.yaml": f"get: {{operationId: o{n}}}" for n in range(9)}
     paths = ", ".join(f"/{n}: {{$ref: {n}.yaml}}" for n in range(9))
     write(tmp_path, {"openapi.yaml": f"{{openapi: 3.1.0, paths: {{{paths}}}}}", **chain})
-    result = await imported(tmp_path, {"local_files_limit": 4})
+    result = await import_files(tmp_path, {"local_files_limit": 4})
     assert [draft.name for draft in result.drafts] == ["o0", "o1", "o2"]
     assert "more than 4 files (setting imports.local_files_limit)" in result.outcomes[0].reason
 
@@ -280,7 +282,7 @@ async def test_properties_may_stand_in_a_file_of_their_own(tmp_path):
     root = f"{{openapi: 3.0.3, paths: {{/pets: {{post: {{requestBody: {body}}}}}}}}}"
     shared = "all: {name: {type: string}, size: {$ref: '#/size'}}\nsize: {type: integer}"
     write(tmp_path, {"openapi.yaml": root, "shared.yaml": shared})
-    result = await imported(tmp_path)
+    result = await import_files(tmp_path)
     assert [outcome.status for outcome in result.outcomes] == ["imported"]
     assert result.drafts[0].input_schema["properties"].keys() == {"name", "size"}
 
@@ -291,7 +293,7 @@ async def test_files_that_nothing_refers_to_do_not_count(tmp_path):
     beside = {f"notes/{n}.md": "Read me" for n in range(1500)}
     paths = ", ".join(f"/{n}: {{$ref: p/{n}.yaml}}" for n in range(1500))
     write(tmp_path, {"openapi.yaml": f"{{openapi: 3.1.0, paths: {{{paths}}}}}", **chain, **beside})
-    result = await imported(tmp_path)
+    result = await import_files(tmp_path)
     assert len(result.drafts) == 1500
     assert {outcome.status for outcome in result.outcomes} == {"imported"}
 
@@ -299,7 +301,7 @@ async def test_files_that_nothing_refers_to_do_not_count(tmp_path):
 async def test_an_unparsable_file_costs_only_dependent_operations(tmp_path):
     root = ROOT.replace("/pets:", "/ok: {get: {}}, /pets:")
     write(tmp_path, {"openapi.yaml": root, "paths/pets.yaml": "a: [\n"})
-    result = await imported(tmp_path)
+    result = await import_files(tmp_path)
     assert [draft.key for draft in result.drafts] == ["/ok@get"]
     assert "'paths/pets.yaml' cannot be read: paths/pets.yaml, line 2" in result.notes[0]
 
@@ -312,11 +314,11 @@ async def test_a_url_of_another_host_must_be_public(tmp_path):
             f"{{openapi: 3.1.0, paths: {{/o: {{$ref: '{other}/x.yaml'}}, /b: {{$ref: b.yaml}}}}}}"
         )
         write(tmp_path, {"openapi.yaml": root, "b.yaml": "get: {}"})
-        local = await imported(tmp_path)
+        local = await import_files(tmp_path)
         async with serve({"openapi.yaml": root, "b.yaml": "get: {}"}) as url:
-            remote = await imported(f"{url}/openapi.yaml")
+            remote = await import_files(f"{url}/openapi.yaml")
             assert seen == []
-            allowed = await imported(f"{url}/openapi.yaml", {"private_networks": True})
+            allowed = await import_files(f"{url}/openapi.yaml", {"private_networks": True})
     for result in (local, remote):
         assert [draft.key for draft in result.drafts] == ["/b@get"]
         assert "is not a public address" in result.outcomes[0].reason
@@ -329,7 +331,7 @@ async def test_a_host_name_that_leads_to_a_private_address_is_not_asked(tmp_path
         name = other.replace("127.0.0.1", "localhost")
         root = f"{{openapi: 3.1.0, paths: {{/o: {{$ref: '{name}/x.yaml'}}, /b: {{get: {{}}}}}}}}"
         write(tmp_path, {"openapi.yaml": root})
-        result = await imported(tmp_path)
+        result = await import_files(tmp_path)
     assert seen == []
     assert "is not a public address" in result.outcomes[0].reason
 
@@ -353,7 +355,7 @@ async def test_credentials_go_only_to_their_origin():
 async def test_references_are_relative_to_the_redirected_url():
     files = {f"v2/{name}": text for name, text in FILES.items()}
     async with serve({**files, "latest": "->/v2/openapi.yaml"}) as url:
-        is_whole(await imported(f"{url}/latest"))
+        is_whole(await import_files(f"{url}/latest"))
 
 
 async def test_an_overlay_at_a_url_with_credentials_is_refused(tmp_path):
@@ -383,6 +385,6 @@ async def test_swagger_in_several_files_of_both_formats(tmp_path):
             "\ndefinitions: {B: {type: string, x-nullable: true}}",
         },
     )
-    [draft] = (await imported(tmp_path)).drafts
+    [draft] = (await import_files(tmp_path)).drafts
     assert draft.binding.body.media_type == "text/csv"
     assert list(draft.input_schema["$defs"].values()) == [{"type": ["string", "null"]}]

@@ -36,7 +36,7 @@ def sources(store: ToolStore) -> Sources:
 
 
 @pytest.fixture
-def described(tmp_path: Path) -> Path:
+def sdl_file(tmp_path: Path) -> Path:
     path = tmp_path / "shop.graphql"
     path.write_text(SDL)
     return path
@@ -59,21 +59,21 @@ async def test_an_endpoint_is_where_calls_go_and_may_be_trusted(sources, store, 
     assert (source.kind, source.location, source.options) == ("graphql", url, GraphQLOptions())
 
 
-async def test_a_schema_in_a_file_does_not_say_where_calls_go(sources, described):
-    report = await sources.import_(spec(described))
+async def test_a_schema_in_a_file_does_not_say_where_calls_go(sources, sdl_file):
+    report = await sources.import_(spec(sdl_file))
     assert report.source.base_url is None
-    said = await sources.import_(spec(described, base_url="http://127.0.0.1:9/graphql/"))
+    said = await sources.import_(spec(sdl_file, base_url="http://127.0.0.1:9/graphql/"))
     assert said.source.base_url == "http://127.0.0.1:9/graphql/"
 
 
-async def test_stored_bindings_equal_the_drafted_bindings(sources, store, described):
-    await sources.import_(spec(described))
+async def test_stored_bindings_equal_the_drafted_bindings(sources, store, sdl_file):
+    await sources.import_(spec(sdl_file))
     tools = {tool.name: tool for tool in await store.tools(HOST)}
     binding = tools["pets"].binding
     assert isinstance(binding, GraphQLBinding)
     assert (binding.field, binding.page_size) == ("pets", 20)
     assert binding.pagination is not None
-    [report] = [await preview(spec(described), LIMITS)]
+    [report] = [await preview(spec(sdl_file), LIMITS)]
     drafted = {draft.name: draft.binding for draft in report.drafts}
     assert {name: tool.binding for name, tool in tools.items()} == drafted
 
@@ -93,10 +93,10 @@ async def test_a_refresh_asks_the_endpoint_again_and_keeps_the_tools(sources, st
     assert after["pet"].binding.selection == "{ id name kind born }"
 
 
-async def test_an_overlay_is_kept_with_the_schema(sources, store, described, tmp_path):
+async def test_an_overlay_is_kept_with_the_schema(sources, store, sdl_file, tmp_path):
     overlay = tmp_path / "tools.yaml"
     overlay.write_text('operations: {Query.pet: {selection: "{ name }", name: onePet}}')
-    wanted = spec(described, options=GraphQLOptions(str(overlay)))
+    wanted = spec(sdl_file, options=GraphQLOptions(str(overlay)))
     await sources.import_(wanted)
     tools = {tool.name: tool for tool in await store.tools(HOST)}
     assert tools["onePet"].binding.selection == "{ name }"
@@ -106,11 +106,11 @@ async def test_an_overlay_is_kept_with_the_schema(sources, store, described, tmp
     assert tools["onePet"].binding.selection == "{ id }"
 
 
-async def test_an_overlay_that_is_wrong_is_told(sources, described, tmp_path):
+async def test_an_overlay_that_is_wrong_is_told(sources, sdl_file, tmp_path):
     overlay = tmp_path / "tools.yaml"
     overlay.write_text('operations: {pet: {select: "{ name }"}}')
     with pytest.raises(ImportRejected, match=r"tools\.yaml: .*unknown field `select`.*selection"):
-        await sources.import_(spec(described, options=GraphQLOptions(str(overlay))))
+        await sources.import_(spec(sdl_file, options=GraphQLOptions(str(overlay))))
 
 
 async def test_an_endpoint_is_refused_without_a_client(store):

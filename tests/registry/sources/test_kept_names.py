@@ -17,7 +17,7 @@ from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.registry.importers.describe import document
 from tests.registry.servers import prompt, snapshot, tool
-from tests.registry.sources.test_mcp_sources import catalog, imported
+from tests.registry.sources.test_mcp_sources import catalog, import_snapshot
 from tests.registry.sources.test_tool_store import SHOP
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +71,7 @@ async def test_a_pair_in_one_description_is_two_tools(
 async def test_names_of_another_server_are_kept_whole(store: ToolStore) -> None:
     """128 characters, and pairs of tools and of prompts (mending 22)."""
     listed = snapshot(*map(tool, (*PAIR, *GIVEN)), prompts=tuple(map(prompt, PAIR)))
-    await imported(store, listed)
+    await import_snapshot(store, listed)
     found = await catalog(store)
     *kept, longest = (*PAIR, *GIVEN)
     names = names_by_key(found)
@@ -105,11 +105,11 @@ async def test_a_pair_that_was_told_apart_by_hashes_keeps_its_names(
 
 async def test_long_names_that_were_shortened_stay(store: ToolStore, database: Database) -> None:
     """What clients call after the upgrade is what they called before (mending 22)."""
-    await imported(store, snapshot(*map(tool, GIVEN)))
+    await import_snapshot(store, snapshot(*map(tool, GIVEN)))
     names = names_by_key(await catalog(store))
     earlier = {given: add_suffix(given, given) for given in GIVEN[1:]}
     await rename(database, {names[given]: name for given, name in earlier.items()})
-    await imported(store, snapshot(*(tool(name, description="Changed.") for name in GIVEN)))
+    await import_snapshot(store, snapshot(*(tool(name, description="Changed.") for name in GIVEN)))
     found = await catalog(store)
     assert names_by_key(found) == names | earlier
     assert {one.description for one in found.tools} == {"Changed."}

@@ -55,7 +55,9 @@ def sources(store: ToolStore, snapshots: Mapping[str, Snapshot]) -> Sources:
     return Sources(store, HOST, LIMITS, lister=Listed(snapshots))
 
 
-async def imported(store: ToolStore, what: Snapshot, how: ImportSpec | None = None) -> ImportReport:
+async def import_snapshot(
+    store: ToolStore, what: Snapshot, how: ImportSpec | None = None
+) -> ImportReport:
     how = how or spec()
     return await sources(store, {how.name: what}).import_(how)
 
@@ -67,7 +69,7 @@ async def catalog(store: ToolStore) -> Catalog:
 
 
 async def test_all_that_a_server_has_is_in_the_catalog(store: ToolStore) -> None:
-    report = await imported(store, FULL)
+    report = await import_snapshot(store, FULL)
     assert [(one.status, one.name) for one in report.outcomes] == [
         ("imported", "echo"),
         ("imported", "old"),
@@ -90,7 +92,7 @@ async def test_all_that_a_server_has_is_in_the_catalog(store: ToolStore) -> None
 
 async def test_a_source_knows_how_its_server_is_reached(store: ToolStore) -> None:
     how = spec(era="handshake", prefix="always", own_sessions=True, pin=True)
-    await imported(store, FULL, how)
+    await import_snapshot(store, FULL, how)
     source = await store.source(HOST, "up")
     assert source is not None
     assert (source.kind, source.location, source.base_url) == ("mcp", URL, URL)
@@ -103,7 +105,7 @@ async def test_a_command_has_no_address(store: ToolStore) -> None:
     how = ImportSpec(
         "fs", "stdio:server '/my files'", kind="mcp", options=McpOptions(("server", "/my files"))
     )
-    await imported(store, FULL, how)
+    await import_snapshot(store, FULL, how)
     source = await store.source(HOST, "fs")
     assert source is not None
     assert (source.location, source.base_url, source.base_url_trusted) == (
@@ -137,7 +139,7 @@ async def test_a_source_is_imported_again_after_any_change(
 
 
 async def test_changed_server_information_counts_as_a_change(store: ToolStore) -> None:
-    await imported(store, FULL)
+    await import_snapshot(store, FULL)
     facts = ServerFacts(handshake="2025-06-18", instructions="Be kind.\0")
     other = snapshot(tool(), facts=facts)
     assert await sources(store, {"up": other}).import_changed(spec()) is not None
@@ -149,12 +151,12 @@ async def test_changed_server_information_counts_as_a_change(store: ToolStore) -
 async def test_importing_the_same_again_writes_nothing(
     store: ToolStore, database: Database
 ) -> None:
-    await imported(store, FULL)
+    await import_snapshot(store, FULL)
     state = "SELECT ctid, xmin FROM {} ORDER BY 1"
     tables = ["api_t", "api_version_t", "tool_t", "mcp_item_t"]
     before = [await rows(database, state.format(table)) for table in tables]
     async with notices(database) as heard:
-        report = await imported(store, FULL)
+        report = await import_snapshot(store, FULL)
     assert report.saved is not None
     assert (report.saved.items.unchanged, report.saved.items.added) == (3, 0)
     assert [await rows(database, state.format(table)) for table in tables] == before
@@ -164,12 +166,12 @@ async def test_importing_the_same_again_writes_nothing(
 async def test_importing_again_adds_updates_and_removes_items(
     store: ToolStore, database: Database
 ) -> None:
-    await imported(store, FULL)
+    await import_snapshot(store, FULL)
     changed = snapshot(
         tool(), prompts=(prompt("new"),), resources=(resource("file:///x", title="Y"),)
     )
     async with notices(database) as heard:
-        report = await imported(store, changed)
+        report = await import_snapshot(store, changed)
     assert heard == [HOST]
     assert report.saved is not None
     items = report.saved.items
@@ -182,22 +184,24 @@ async def test_importing_again_adds_updates_and_removes_items(
 async def test_a_change_of_items_alone_is_notified_and_told_apart(
     store: ToolStore, database: Database
 ) -> None:
-    await imported(store, FULL)
+    await import_snapshot(store, FULL)
     before = await catalog(store)
     async with notices(database) as heard:
-        await imported(store, snapshot(*FULL.tools, resources=FULL.resources, facts=FULL.facts))
+        await import_snapshot(
+            store, snapshot(*FULL.tools, resources=FULL.resources, facts=FULL.facts)
+        )
     assert heard == [HOST]
     assert (await catalog(store)).changed_lists(before) == {"prompts", "resources"}
 
 
 async def test_a_server_without_tools_is_fine(store: ToolStore) -> None:
-    report = await imported(store, snapshot(prompts=(prompt("ask"),)))
+    report = await import_snapshot(store, snapshot(prompts=(prompt("ask"),)))
     assert [outcome.name for outcome in report.outcomes] == ["ask"]
 
 
 async def test_an_emptied_server_loses_its_tools(store: ToolStore) -> None:
-    await imported(store, FULL)
-    await imported(store, snapshot())
+    await import_snapshot(store, FULL)
+    await import_snapshot(store, snapshot())
     found = await catalog(store)
     assert (found.tools, found.prompts, found.resources) == ((), (), ())
 
@@ -216,14 +220,14 @@ async def test_an_emptied_server_loses_its_tools(store: ToolStore) -> None:
 async def test_a_fully_excluded_source_is_rejected_and_keeps_its_tools(
     store: ToolStore, what: Snapshot, how: ImportSpec, expected: str
 ) -> None:
-    await imported(store, FULL)
+    await import_snapshot(store, FULL)
     with pytest.raises(ImportRejected, match=expected):
-        await imported(store, what, how)
+        await import_snapshot(store, what, how)
     assert len((await catalog(store)).tools) == 2
 
 
 async def test_an_unanswering_server_keeps_its_tools(store: ToolStore) -> None:
-    await imported(store, FULL)
+    await import_snapshot(store, FULL)
     with pytest.raises(ImportRejected, match="up does not answer"):
         await sources(store, {}).refresh("up")
     assert len((await catalog(store)).prompts) == 1
@@ -257,8 +261,8 @@ async def names(store: ToolStore, source: str) -> list[str]:
 async def test_names_shared_by_two_servers_are_prefixed_for_the_second(
     store: ToolStore,
 ) -> None:
-    await imported(store, SAME, spec("one"))
-    await imported(store, SAME, spec("two"))
+    await import_snapshot(store, SAME, spec("one"))
+    await import_snapshot(store, SAME, spec("two"))
     assert await names(store, "one") == ["echo", "ask", "x:y", "x:{y}"]
     assert await names(store, "two") == [
         "two_echo",
@@ -277,15 +281,15 @@ async def test_names_shared_by_two_servers_are_prefixed_for_the_second(
 
 
 async def test_with_always_all_of_a_server_has_its_name_in_front(store: ToolStore) -> None:
-    await imported(store, SAME, spec("crm", prefix="always"))
+    await import_snapshot(store, SAME, spec("crm", prefix="always"))
     wrapped = ["toolgate://crm/x:y", "toolgate://crm/x:{y}"]
     assert await names(store, "crm") == ["crm_echo", "crm_ask", *wrapped]
 
 
 async def test_the_never_prefix_leaves_out_and_reports_taken_names(store: ToolStore) -> None:
-    await imported(store, SAME, spec("one"))
+    await import_snapshot(store, SAME, spec("one"))
     more = snapshot(tool(), tool("other"), prompts=(prompt("ask"),))
-    report = await imported(store, more, spec("two", prefix="never"))
+    report = await import_snapshot(store, more, spec("two", prefix="never"))
     assert await names(store, "two") == ["other"]
     assert [(one.status, one.name) for one in report.outcomes] == [
         ("skipped", None),
@@ -298,20 +302,20 @@ async def test_the_never_prefix_leaves_out_and_reports_taken_names(store: ToolSt
 
 
 async def test_another_prefix_gives_other_names_and_keeps_identities(store: ToolStore) -> None:
-    await imported(store, SAME, spec("crm", prefix="always"))
+    await import_snapshot(store, SAME, spec("crm", prefix="always"))
     [before] = await store.tools(HOST)
-    await imported(store, SAME, spec("crm"))
+    await import_snapshot(store, SAME, spec("crm"))
     [after] = await store.tools(HOST)
     assert (before.name, after.name, before.id) == ("crm_echo", "echo", after.id)
     assert await names(store, "crm") == ["echo", "ask", "x:y", "x:{y}"]
 
 
 async def test_names_stay_when_the_first_owner_is_removed(store: ToolStore) -> None:
-    await imported(store, SAME, spec("one"))
-    await imported(store, SAME, spec("two"))
+    await import_snapshot(store, SAME, spec("one"))
+    await import_snapshot(store, SAME, spec("two"))
     before = await names(store, "two")
     await store.remove(HOST, "one")
-    await imported(store, SAME, spec("two"))
+    await import_snapshot(store, SAME, spec("two"))
     assert await names(store, "two") == before
 
 
@@ -321,10 +325,10 @@ async def test_a_more_specific_template_takes_no_resources_of_another_server(
     def names(*templates: str) -> Snapshot:
         return snapshot(facts=FULL.facts, templates=tuple(template(one) for one in templates))
 
-    await imported(store, names("db://{table}"), spec("good"))
+    await import_snapshot(store, names("db://{table}"), spec("good"))
     for listed in (["db://users{+x}"], ["db://{+all}", "db://users{+x}"]):
-        await imported(store, names(*listed), spec("evil"))
-        await imported(store, names("db://{table}", f"db://{len(listed)}"), spec("good"))
+        await import_snapshot(store, names(*listed), spec("evil"))
+        await import_snapshot(store, names("db://{table}", f"db://{len(listed)}"), spec("good"))
         located = (await catalog(store)).locate("db://users")
         assert located is not None
         assert located.source.name == "good"
@@ -332,7 +336,7 @@ async def test_a_more_specific_template_takes_no_resources_of_another_server(
 
 
 async def test_removing_a_server_takes_its_items_too(store: ToolStore, database: Database) -> None:
-    await imported(store, SAME, spec("one"))
+    await import_snapshot(store, SAME, spec("one"))
     await store.remove(HOST, "one")
     assert await rows(database, "SELECT count(*) FROM mcp_item_t") == [(0,)]
 
@@ -340,7 +344,7 @@ async def test_removing_a_server_takes_its_items_too(store: ToolStore, database:
 async def test_a_name_that_becomes_an_openapi_source_loses_its_items(
     store: ToolStore, database: Database
 ) -> None:
-    await imported(store, SAME, spec("one"))
+    await import_snapshot(store, SAME, spec("one"))
     source = await store.source(HOST, "one")
     assert source is not None
     await store.save(HOST, SourceDraft("one", "openapi", "x.json"), [])
@@ -350,9 +354,9 @@ async def test_a_name_that_becomes_an_openapi_source_loses_its_items(
 async def test_an_item_taken_out_of_service_by_hand_stays_out(
     store: ToolStore, database: Database
 ) -> None:
-    await imported(store, SAME, spec("one"))
+    await import_snapshot(store, SAME, spec("one"))
     await rows(database, "UPDATE mcp_item_t SET active = false WHERE kind = 'prompt' RETURNING 1")
-    await imported(store, replace_prompt(SAME, title="Other"), spec("one"))
+    await import_snapshot(store, replace_prompt(SAME, title="Other"), spec("one"))
     assert (await catalog(store)).prompts == ()
 
 
@@ -371,7 +375,7 @@ async def test_characters_that_postgresql_cannot_hold_sink_no_import(store: Tool
         prompts=(prompt("p", title="a\0b"),),
         facts=ServerFacts(info={"name": "a\0", "version": "\0"}, instructions="\0"),
     )
-    await imported(store, hostile)
+    await import_snapshot(store, hostile)
     [found] = (await catalog(store)).prompts
     assert "a\ufffdb".encode() in bytes(found.definition)
 
@@ -382,8 +386,8 @@ async def test_thousands_of_each_are_one_import(store: ToolStore) -> None:
         *(tool(f"tool_{n}") for n in range(count)),
         resources=tuple(resource(f"x:{n}") for n in range(count)),
     )
-    await imported(store, many)
-    report = await imported(store, many)
+    await import_snapshot(store, many)
+    report = await import_snapshot(store, many)
     assert report.saved is not None
     assert (len(report.saved.unchanged), report.saved.items.unchanged) == (count, count)
 

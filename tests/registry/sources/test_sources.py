@@ -23,7 +23,7 @@ from schemas.hybrid import Action
 from schemas.source import HybridOptions
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
-from tests.fixtures_hybrid import RULE, SPEC, described, wanting
+from tests.fixtures_hybrid import RULE, SPEC, describe_actions, wanting
 
 pytestmark = pytest.mark.anyio
 
@@ -234,7 +234,7 @@ async def test_a_hybrid_service_of_500_actions_is_one_import(
     sources: Sources, store: ToolStore, rule_spec: ImportSpec
 ) -> None:
     nodes = [wanting("S", name=f"do{number:03}") for number in range(500)]
-    Path(rule_spec.location).write_text(json.dumps(described(*nodes, S={"type": "object"})))
+    Path(rule_spec.location).write_text(json.dumps(describe_actions(*nodes, S={"type": "object"})))
     report = await sources.import_(rule_spec)
     assert report.saved is not None
     assert len(report.saved.added) == len(await store.tools(HOST)) == 500
@@ -244,7 +244,9 @@ async def test_a_hybrid_service_of_500_actions_is_one_import(
 async def test_an_action_that_is_skipped_gets_no_name(
     sources: Sources, rule_spec: ImportSpec
 ) -> None:
-    Path(rule_spec.location).write_text(json.dumps(described(wanting("S"), wanting("S"), S={})))
+    Path(rule_spec.location).write_text(
+        json.dumps(describe_actions(wanting("S"), wanting("S"), S={}))
+    )
     report = await sources.import_(rule_spec)
     assert [(one.status, one.name) for one in report.outcomes] == [
         ("imported", "s_do"),

@@ -59,20 +59,20 @@ KNOWN = KnownSources(
 )
 
 
-def made(**said: Any) -> NewTool:
+def make_from(**said: Any) -> NewTool:
     return make_tool(
         msgspec.convert({"name": "t", "description": "It", **said}, ToolRequest), KNOWN
     )
 
 
-def refused(**said: Any) -> str:
+def refusal_of(**said: Any) -> str:
     with pytest.raises(ToolRefused) as failed:
-        made(**said)
+        make_from(**said)
     return str(failed.value)
 
 
 def test_a_request_without_a_schema_takes_its_placeholders() -> None:
-    new = made(rest="GET https://api.example.com:8443/v1/{city}/now?q={text}&units=metric")
+    new = make_from(rest="GET https://api.example.com:8443/v1/{city}/now?q={text}&units=metric")
     assert new.address is not None
     assert (new.address.name, new.address.base_url) == (
         "api-example-com-8443",
@@ -108,7 +108,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def test_arguments_go_into_path_and_body_by_the_names_of_the_schema() -> None:
-    new = made(rest="PUT http://localhost/pets/{id}", input_schema=SCHEMA)
+    new = make_from(rest="PUT http://localhost/pets/{id}", input_schema=SCHEMA)
     binding = new.draft.binding
     assert isinstance(binding, OpenAPIBinding)
     assert binding.body is not None
@@ -126,11 +126,11 @@ def test_the_mapping_is_that_of_the_importer() -> None:
     }
     (draft,) = read(described).drafts
     schema = {"type": "object", "properties": {"tags": {"type": "array", "items": {}}}}
-    assert made(rest="GET http://x/pets", input_schema=schema).draft.binding == draft.binding
+    assert make_from(rest="GET http://x/pets", input_schema=schema).draft.binding == draft.binding
 
 
 def test_a_path_uses_the_address_and_the_credentials_of_its_source() -> None:
-    new = made(rest="GET /pets/{id}/photo", source="pets")
+    new = make_from(rest="GET /pets/{id}/photo", source="pets")
     assert new.address is not None
     assert (new.address.name, new.address.base_url) == ("pets", None)
     assert isinstance(new.draft.binding, OpenAPIBinding)
@@ -139,7 +139,7 @@ def test_a_path_uses_the_address_and_the_credentials_of_its_source() -> None:
 
 def test_a_document_becomes_one_field() -> None:
     document = "mutation ($id: ID!, $tags: [String!]) { tag(pet: $id, with: $tags) { id name } }"
-    new = made(graphql=document, url="http://localhost:4000/graphql")
+    new = make_from(graphql=document, url="http://localhost:4000/graphql")
     binding = new.draft.binding
     assert isinstance(binding, GraphQLBinding)
     assert (binding.operation, binding.field) == ("mutation", "tag")
@@ -153,25 +153,25 @@ def test_a_document_becomes_one_field() -> None:
 
 
 def test_an_action_and_how_its_service_is_called() -> None:
-    new = made(hybrid="a.net/rule/delete/0.1.0", url="http://rules:8080", dialect="legacy")
+    new = make_from(hybrid="a.net/rule/delete/0.1.0", url="http://rules:8080", dialect="legacy")
     assert new.draft.binding == HybridBinding("a.net/rule/delete/0.1.0")
     assert new.address is not None
     assert new.address.options == HybridOptions(dialect="legacy")
 
 
 def test_a_second_tool_for_an_mcp_tool_inherits_its_description() -> None:
-    new = made(mcp="find", source="crm", name="find_customer", description="")
+    new = make_from(mcp="find", source="crm", name="find_customer", description="")
     assert new.draft.binding == McpBinding("find")
     assert (new.draft.name, new.draft.description) == ("find_customer", "Does it")
     assert new.draft.input_schema == {"type": "object", "required": ["q"]}
 
 
 def test_functions_and_scripts_go_nowhere() -> None:
-    new = made(function="count", description="")
+    new = make_from(function="count", description="")
     assert (new.draft.binding, new.draft.description) == (FunctionBinding("count"), "Counts")
     assert new.address is None
     code = "def main(arguments): return 1"
-    script = made(code=code, language="python")
+    script = make_from(code=code, language="python")
     assert script.draft.binding == ScriptBinding("python", code)
 
 
@@ -234,7 +234,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
     ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
 )
 def test_invalid_tools_are_refused_with_the_reason(said: dict[str, Any], told: str) -> None:
-    answer = refused(**said)
+    answer = refusal_of(**said)
     assert told in answer
     assert answer.startswith("t: ")
     assert "secret" not in answer

@@ -22,7 +22,7 @@ from schemas.binding import Does, GatewayBinding
 from tests.fixtures_database import HOST
 from tests.registry.catalog.test_aliases import operation, save, tools
 from tests.registry.servers import snapshot, spec, tool
-from tests.registry.sources.test_mcp_sources import catalog, imported
+from tests.registry.sources.test_mcp_sources import catalog, import_snapshot
 from tests.registry.sources.test_tool_store import SHOP, draft
 from tests.registry.tools.test_tools import new
 
@@ -58,8 +58,8 @@ def test_other_names_are_free(name: str) -> None:
 async def test_a_tool_that_a_server_lists_later_has_its_source_s_name_in_front(
     store: ToolStore, name: str
 ) -> None:
-    await imported(store, snapshot(tool("a")), spec("bank"))
-    report = await imported(store, snapshot(tool("a"), tool(name)), spec("bank"))
+    await import_snapshot(store, snapshot(tool("a")), spec("bank"))
+    report = await import_snapshot(store, snapshot(tool("a"), tool(name)), spec("bank"))
     found = await catalog(store)
     assert [one.name for one in found.tools] == ["a", f"bank_{name}"]
     assert report.outcomes[1].name == f"bank_{name}"
@@ -69,12 +69,14 @@ async def test_a_tool_that_a_server_lists_later_has_its_source_s_name_in_front(
 
 async def test_letters_of_other_scripts_cannot_imitate_reserved_names(store: ToolStore) -> None:
     wide, cyrillic, invisible = "\uff43all_tool", "c\u0430ll_tool", "call_\u200btool"
-    await imported(store, snapshot(*map(tool, (wide, cyrillic, invisible))), spec("bank"))
+    await import_snapshot(store, snapshot(*map(tool, (wide, cyrillic, invisible))), spec("bank"))
     assert not [one.name for one in (await catalog(store)).tools if is_reserved(one.name)]
 
 
 async def test_the_never_prefix_leaves_out_and_reports_reserved_names(store: ToolStore) -> None:
-    report = await imported(store, snapshot(tool("a"), tool("call_tool")), spec(prefix="never"))
+    report = await import_snapshot(
+        store, snapshot(tool("a"), tool("call_tool")), spec(prefix="never")
+    )
     assert [one.name for one in (await catalog(store)).tools] == ["a"]
     assert report.outcomes[1].status == "skipped"
     assert report.outcomes[1].reason == (
@@ -84,7 +86,7 @@ async def test_the_never_prefix_leaves_out_and_reports_reserved_names(store: Too
 
 async def test_a_prefixed_name_equal_to_a_reserved_name_is_replaced(store: ToolStore) -> None:
     """Source `call`, tool `tool`: with its prefix that is call_tool."""
-    await imported(store, snapshot(tool("tool")), spec("call", prefix="always"))
+    await import_snapshot(store, snapshot(tool("tool")), spec("call", prefix="always"))
     [name] = [one.name for one in (await catalog(store)).tools]
     assert name.startswith("call_tool_")
 
@@ -142,13 +144,13 @@ async def test_a_server_does_not_get_the_shortened_name_of_a_foreign_tool(
     store: ToolStore, profile: str
 ) -> None:
     """Anybody can compute the name of a tool in a profile (mending 35)."""
-    await imported(store, snapshot(tool(LONG)), spec("bank"))
+    await import_snapshot(store, snapshot(tool(LONG)), spec("bank"))
     before = await catalog(store)
     chosen = before.shaper.profiles.chosen_profile(profile)
     assert chosen is not None
     known = before.display_name(before.tools[0], chosen)
     assert known != LONG
-    await imported(store, snapshot(tool(known), tool(known.upper())), spec("thief"))
+    await import_snapshot(store, snapshot(tool(known), tool(known.upper())), spec("thief"))
     after = await catalog(store)
     assert len(after.tools) == 3
     called = after.find(known)

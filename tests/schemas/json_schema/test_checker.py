@@ -31,7 +31,7 @@ def checker(schema):
     return Checker(encode(schema))
 
 
-def explained(schema, value):
+def explain_problems(schema, value):
     """argument -> message, after checking that the two validators agree that it is wrong."""
     compiled = checker(schema)
     assert not compiled.accepts(value)
@@ -80,17 +80,17 @@ def test_right_arguments_pass_and_have_no_problems(arguments):
     ],
 )
 def test_a_problem_names_the_argument_and_the_expected_value(arguments, expected):
-    assert explained(PET, arguments) == expected
+    assert explain_problems(PET, arguments) == expected
 
 
 def test_other_problems_use_the_words_of_the_validator():
-    problems = explained(PET, {**RIGHT, "age": -1, "tags": ["a", "b", "c", "d"]})
+    problems = explain_problems(PET, {**RIGHT, "age": -1, "tags": ["a", "b", "c", "d"]})
     assert problems["age"] == "-1 is less than the minimum of 0"
     assert problems["tags"] == '["a","b","c","d"] has more than 3 items'
 
 
 def test_of_a_long_message_the_reason_is_kept():
-    text = explained({"minProperties": 5}, {"k": "x" * 10_000})[""]
+    text = explain_problems({"minProperties": 5}, {"k": "x" * 10_000})[""]
     assert text.startswith('{"k":"xxx')
     assert text.endswith("has less than 5 properties")
     assert len(text) < 300
@@ -111,12 +111,12 @@ def test_the_closest_alternative_is_explained():
             }
         }
     }
-    assert explained(schema, {"where": {"town": "x"}}) == {"where.city": "is required"}
+    assert explain_problems(schema, {"where": {"town": "x"}}) == {"where.city": "is required"}
 
 
 def test_values_are_cut_and_problems_counted():
     schema = {"additionalProperties": {"type": "integer"}}
-    problems = explained(schema, {f"a{n}": "x" * 1000 for n in range(50)})
+    problems = explain_problems(schema, {f"a{n}": "x" * 1000 for n in range(50)})
     assert len(problems) == PROBLEMS_SHOWN
     assert all(len(text) < 100 and text.endswith("…") for text in problems.values())
 
@@ -127,7 +127,7 @@ def test_a_name_that_a_pattern_allows_is_not_called_unknown():
         "patternProperties": {"^x-": {}},
         "additionalProperties": False,
     }
-    assert explained(schema, {"x-trace": 1, "y": 2}) == {"y": "is not known; expected: id"}
+    assert explain_problems(schema, {"x-trace": 1, "y": 2}) == {"y": "is not known; expected: id"}
 
 
 def test_behind_a_reference_the_names_are_known_too():
@@ -135,7 +135,7 @@ def test_behind_a_reference_the_names_are_known_too():
         "properties": {"owner": {"$ref": "#/$defs/Owner"}},
         "$defs": {"Owner": {"properties": {"name": {}}, "additionalProperties": False}},
     }
-    problems = explained(schema, {"owner": {"nmae": 1, "x": 1}})
+    problems = explain_problems(schema, {"owner": {"nmae": 1, "x": 1}})
     assert problems == {
         "owner.nmae": "is not known; did you mean 'name'?",
         "owner.x": "is not known; expected: name",
@@ -152,23 +152,23 @@ def test_behind_a_reference_the_names_are_known_too():
 )
 def test_explained_patterns_follow_ecma_262(pattern, wrong):
     schema = {"properties": {"a": {"type": "string", "pattern": pattern}}}
-    assert "does not match" in explained(schema, {"a": wrong})["a"]
+    assert "does not match" in explain_problems(schema, {"a": wrong})["a"]
 
 
 def test_a_pattern_that_backtracks_is_explained_at_once():
     schema = {"properties": {"a": {"pattern": "^(a+)+$"}}}
-    assert "does not match" in explained(schema, {"a": "a" * 50 + "b"})["a"]
+    assert "does not match" in explain_problems(schema, {"a": "a" * 50 + "b"})["a"]
 
 
 def test_a_pattern_of_names_that_python_cannot_read_still_gives_a_reason():
     schema = {"patternProperties": {r"^\p{Lu}": {"type": "string"}}}
-    assert "string" in explained(schema, {"Äpfel": 1})["Äpfel"]
+    assert "string" in explain_problems(schema, {"Äpfel": 1})["Äpfel"]
 
 
 def test_decimal_fractions_are_multiples_as_in_decimal_arithmetic():
     schema = {"properties": {"price": {"multipleOf": 0.01}}}
     assert checker(schema).accepts({"price": 0.07})  # 0.07 % 0.01 is not 0 in binary
-    assert explained(schema, {"price": 0.075})
+    assert explain_problems(schema, {"price": 0.075})
 
 
 def test_deep_values_are_checked_and_explained():
@@ -177,13 +177,13 @@ def test_deep_values_are_checked_and_explained():
     for _ in range(500):
         right, wrong = {"a": right}, {"a": wrong}
     assert checker(schema).accepts(right)
-    assert explained(schema, wrong)
+    assert explain_problems(schema, wrong)
 
 
 @pytest.mark.parametrize(("member", "argument"), [("x", "a[0]"), (1, "a[100000]")])
 def test_of_large_arguments_the_first_problem_is_told(member, argument):
     schema = {"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
-    assert list(explained(schema, {"a": [member] * 100_000 + ["x"]})) == [argument]
+    assert list(explain_problems(schema, {"a": [member] * 100_000 + ["x"]})) == [argument]
 
 
 def test_a_schema_that_only_refers_to_itself_ends():
@@ -290,7 +290,7 @@ def test_any_kind_of_reference_counts_towards_the_limit(reference):
         checker({"$ref": reference.format(0), "$defs": inner})
 
 
-def shared(places, members):
+def share_object(places, members):
     """Each place refers to the same object with many members."""
     one = {"type": "object", "properties": {f"q{n}": {"type": "string"} for n in range(members)}}
     properties = {f"p{n}": {"$ref": "#/$defs/one"} for n in range(places)}
@@ -299,8 +299,8 @@ def shared(places, members):
 
 def test_a_schema_whose_references_repeat_millions_of_members_is_refused_at_once():
     with pytest.raises(ValueError, match="repeat more members than can be checked"):
-        checker(shared(2000, 2000))
-    assert checker(shared(100, 100)).accepts({"p1": {"q1": "x"}})
+        checker(share_object(2000, 2000))
+    assert checker(share_object(100, 100)).accepts({"p1": {"q1": "x"}})
 
 
 def test_a_schema_that_comes_back_below_a_value_is_no_circle():

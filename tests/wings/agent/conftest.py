@@ -7,7 +7,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
-from tests.wings.agent.rig import Rig, rigged
+from tests.wings.agent.rig import Rig, open_rig
 
 
 @pytest.fixture(scope="module")
@@ -25,5 +25,5 @@ async def rig(
     module_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Rig]:
     folder: Path = tmp_path_factory.mktemp("agent")
-    async with rigged(module_database, folder) as rig:
+    async with open_rig(module_database, folder) as rig:
         yield rig

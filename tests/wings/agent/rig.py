@@ -89,7 +89,7 @@ class Rig:
             )
             return [kind for (kind,) in await found.fetchall()]
 
-    def sent(self, place: int) -> list[Any]:
+    def sent_messages(self, place: int) -> list[Any]:
         """The messages of a request to the model."""
         return list(self.provider.requests[place].body["messages"])
 
@@ -100,7 +100,7 @@ class Rig:
         return await wing.parts()
 
     @property
-    def called(self) -> list[str]:
+    def service_calls(self) -> list[str]:
         """Method and path of the calls that reached the service."""
         return [f"{one['method']} {one['path']}" for one in self.service.requests]
 
@@ -128,7 +128,7 @@ def agent_settings(
 
 
 @asynccontextmanager
-async def rigged(database: DatabaseSettings, folder: Path, **agent: Any) -> AsyncIterator[Rig]:
+async def open_rig(database: DatabaseSettings, folder: Path, **agent: Any) -> AsyncIterator[Rig]:
     service = Recorder()
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = agent_settings(database, folder / "pets.json", service, provider.url, **agent)

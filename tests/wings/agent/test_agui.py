@@ -16,7 +16,7 @@ from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.servers.provider import chat, failing
 from tests.wings.agent.rig import Rig
-from tests.wings.agent.test_rights import called
+from tests.wings.agent.test_rights import call_agent
 from tests.wings.agent.test_streams import STREAM
 from tests.wings.agent.test_takeover import DELETE, GET, approvals
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 JUDGE: TypeAdapter[Any] = TypeAdapter(Event)
 
 
-async def told(rig: Rig, thread: str, **body: Any) -> list[Any]:
+async def post_run(rig: Rig, thread: str, **body: Any) -> list[Any]:
     """The events of a request, each valid."""
     asked = {
         "threadId": thread, "runId": "r1", "state": {}, "tools": [], "context": [],
@@ -46,7 +46,7 @@ async def told(rig: Rig, thread: str, **body: Any) -> list[Any]:
 
 async def test_a_run_is_told_in_valid_events(rig: Rig) -> None:
     rig.script(chat("Let me see.", [GET]), chat("A cat."))
-    events = await told(rig, str(uuid4()))
+    events = await post_run(rig, str(uuid4()))
     assert [one.type.value for one in events] == [
         "RUN_STARTED", "STEP_STARTED",
         "TEXT_MESSAGE_START", *["TEXT_MESSAGE_CONTENT"] * 3, "TEXT_MESSAGE_END",
@@ -61,15 +61,15 @@ async def test_a_run_is_told_in_valid_events(rig: Rig) -> None:
 async def test_a_thread_is_a_conversation(rig: Rig) -> None:
     thread = str(uuid4())
     rig.script(chat("One."), chat("Two."))
-    await told(rig, thread)
-    await told(rig, thread)
-    assert "One." in [one["content"] for one in rig.sent(1)]
+    await post_run(rig, thread)
+    await post_run(rig, thread)
+    assert "One." in [one["content"] for one in rig.sent_messages(1)]
 
 
 async def test_an_interrupt_is_resumed(rig: Rig) -> None:
     thread = str(uuid4())
     rig.script(chat("I remove it.", [DELETE]), chat("Done."))
-    events = await told(rig, thread)
+    events = await post_run(rig, thread)
     outcome = events[-1].outcome
     assert outcome.type == "interrupt"
     [interrupt] = outcome.interrupts
@@ -81,33 +81,33 @@ async def test_an_interrupt_is_resumed(rig: Rig) -> None:
     [call] = messages.messages[1].tool_calls
     assert (call.id, call.function.name) == ("d1", "deletePet")
     denied = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": False}}
-    resumed = await told(rig, thread, resume=[denied])
+    resumed = await post_run(rig, thread, resume=[denied])
     types = [one.type.value for one in resumed]
     assert types[-1] == "RUN_FINISHED"
     assert "TOOL_CALL_START" not in types
     assert "".join(one.delta for one in resumed if hasattr(one, "delta")) == "Done."
-    again = await told(rig, thread, resume=[denied])
+    again = await post_run(rig, thread, resume=[denied])
     assert again[-1].outcome.type == "success"
-    assert rig.called == []
+    assert rig.service_calls == []
 
 
 async def test_an_answer_after_the_approval_of_another_person_is_told(rig: Rig) -> None:
     """The run had ended before its client resumed it (mending 30)."""
     thread = str(uuid4())
     rig.script(chat("I remove it.", [DELETE]), chat("It is gone."))
-    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    [interrupt] = (await post_run(rig, thread))[-1].outcome.interrupts
     assert await approvals(rig).decide(interrupt.id, True, "ops") is not None
     _, found = await rig.get("/runs")
     await rig.until(found["runs"][0]["run"], "completed")
     approved = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
     for _ in range(2):  # and again, for a client whose connection was cut
-        resumed = await told(rig, thread, resume=[approved])
+        resumed = await post_run(rig, thread, resume=[approved])
         assert "".join(one.delta for one in resumed if hasattr(one, "delta")).endswith(
             "It is gone."
         )
         assert "TOOL_CALL_RESULT" in [one.type.value for one in resumed]
         assert resumed[-1].outcome.type == "success"
-    assert rig.called == ["DELETE /pets/7"]
+    assert rig.service_calls == ["DELETE /pets/7"]
 
 
 async def test_a_thread_belongs_to_its_owner_despite_colliding_names(rig: Rig) -> None:
@@ -116,9 +116,11 @@ async def test_a_thread_belongs_to_its_owner_despite_colliding_names(rig: Rig) -
     name = f"{HOST}/anonymous/{thread}"
     id_ = str(uuid5(NAMESPACE_URL, name))
     eve = Identity(Principal("eve", HOST, scopes=frozenset({"agent:write"})), verified=True)
-    made = await called(rig, Context(eve, V2025_11_25, "1"), "agent_create_conversation", id=id_)
+    made = await call_agent(
+        rig, Context(eve, V2025_11_25, "1"), "agent_create_conversation", id=id_
+    )
     rig.script(chat("One."), chat("Two."))
-    assert (await told(rig, thread))[-1].outcome.type == "success"
+    assert (await post_run(rig, thread))[-1].outcome.type == "success"
     _, mine = await rig.post("/conversations", {"id": id_})
     _, again = await rig.post("/conversations", {"id": id_})
     assert mine["id"] == again["id"] != made["id"]
@@ -131,14 +133,14 @@ async def test_a_thread_belongs_to_its_owner_despite_colliding_names(rig: Rig) -
 async def test_a_snapshot_has_the_results_of_former_turns(rig: Rig) -> None:
     thread = str(uuid4())
     rig.script(chat("Let me see.", [GET]), chat("A cat."), chat("", [DELETE]), chat("Done."))
-    await told(rig, thread)
-    *_, messages, finished = await told(rig, thread)
+    await post_run(rig, thread)
+    *_, messages, finished = await post_run(rig, thread)
     kinds = ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert [one.role for one in messages.messages] == kinds
     assert messages.messages[2].tool_call_id == messages.messages[1].tool_calls[0].id
     assert len({one.id for one in messages.messages}) == len(kinds)
     [interrupt] = finished.outcome.interrupts
-    await told(rig, thread, resume=[{"interruptId": interrupt.id, "status": "cancelled"}])
+    await post_run(rig, thread, resume=[{"interruptId": interrupt.id, "status": "cancelled"}])
 
 
 def test_nothing_interrupts_a_thread_that_was_erased_meanwhile() -> None:
@@ -151,7 +153,7 @@ async def test_all_open_interrupts_are_answered_at_once(rig: Rig) -> None:
     thread = str(uuid4())
     second = ("d2", "deletePet", '{"id": 8}')
     rig.script(chat("", [DELETE, second]), chat("Done."))
-    interrupts = (await told(rig, thread))[-1].outcome.interrupts
+    interrupts = (await post_run(rig, thread))[-1].outcome.interrupts
     assert len(interrupts) == 2
     denied = [{"interruptId": one.id, "status": "cancelled"} for one in interrupts]
     url = f"{rig.client.url}/agent/v1/agui"
@@ -159,14 +161,14 @@ async def test_all_open_interrupts_are_answered_at_once(rig: Rig) -> None:
     async with rig.client.http.post(url, json=asked, headers=STREAM) as response:
         assert response.status == 400
         assert interrupts[1].id in (await response.json())["detail"]
-    assert (await told(rig, thread, resume=denied))[-1].outcome.type == "success"
-    assert rig.called == []
+    assert (await post_run(rig, thread, resume=denied))[-1].outcome.type == "success"
+    assert rig.service_calls == []
 
 
 async def test_an_answer_after_the_end_of_an_interrupt_is_an_error(rig: Rig) -> None:
     thread = str(uuid4())
     rig.script(chat("", [DELETE]), chat("Done."))
-    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    [interrupt] = (await post_run(rig, thread))[-1].outcome.interrupts
     pool = rig.client.gateway._handle.pool()
     assert pool is not None
     async with borrow(pool) as connection:
@@ -175,23 +177,23 @@ async def test_an_answer_after_the_end_of_an_interrupt_is_an_error(rig: Rig) -> 
             [interrupt.id],
         )
     answer = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
-    started, error = await told(rig, thread, resume=[answer])
+    started, error = await post_run(rig, thread, resume=[answer])
     assert started.type.value == "RUN_STARTED"
     assert (error.type.value, error.code) == ("RUN_ERROR", "interrupt_expired")
     assert interrupt.id in error.message
-    assert rig.called == []
+    assert rig.service_calls == []
 
 
 async def test_a_failure_is_an_error(rig: Rig) -> None:
     rig.script(failing(401))
-    events = await told(rig, str(uuid4()))
+    events = await post_run(rig, str(uuid4()))
     assert (events[-1].type.value, events[-1].code) == ("RUN_ERROR", "provider_auth")
 
 
 async def test_callers_do_not_approve_their_own_calls(rig: Rig) -> None:
     thread = str(uuid4())
     rig.script(chat("", [DELETE]), chat("Done."))
-    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    [interrupt] = (await post_run(rig, thread))[-1].outcome.interrupts
     resume = [
         {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": approved}}
         for approved in (True, False)
@@ -207,14 +209,14 @@ async def test_callers_do_not_approve_their_own_calls(rig: Rig) -> None:
     async with rig.client.http.post(url, json=body, headers=STREAM) as response:
         assert response.status == 400
         assert "editedArgs" in await response.text()
-    assert rig.called == []
-    await told(rig, thread, resume=resume[1:])
+    assert rig.service_calls == []
+    await post_run(rig, thread, resume=resume[1:])
 
 
 async def test_a_log_that_is_away_is_a_problem(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     thread = str(uuid4())
     rig.script(chat("", [DELETE]), chat("Done."))
-    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    [interrupt] = (await post_run(rig, thread))[-1].outcome.interrupts
     denied = {"interruptId": interrupt.id, "status": "cancelled"}
 
     async def away(*_: Any) -> int:
@@ -226,4 +228,4 @@ async def test_a_log_that_is_away_is_a_problem(rig: Rig, monkeypatch: pytest.Mon
         patch.setattr(agui, "interrupt_number", away)
         async with rig.client.http.post(url, json=asked, headers=STREAM) as response:
             assert (response.status, response.content_type) == (503, "application/problem+json")
-    await told(rig, thread, resume=[denied])
+    await post_run(rig, thread, resume=[denied])

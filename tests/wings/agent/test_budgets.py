@@ -118,7 +118,7 @@ async def test_a_run_ends_with_its_budget(
     async with person(rig, run=budget) as one:
         run = await one.ask()
     assert (run.state, run.stopped) == ("exhausted", stopped)
-    assert rig.called == ([] if stopped == "time" else ["GET /pets/1"])
+    assert rig.service_calls == ([] if stopped == "time" else ["GET /pets/1"])
     if "calls" in budget:  # the model may still answer with what it has
         assert run.answer == "I give up."
         assert rig.provider.requests[-1].body["tool_choice"] == "none"
@@ -148,7 +148,7 @@ async def test_a_budget_counts_former_and_deleted_runs(
         rig.script(*([ASKS, chat_whole("I give up.")] if "calls" in budget else [chat_whole("No")]))
         run = await one.ask(conversation)
         assert (run.state, run.stopped) == ("exhausted", stopped)
-        assert rig.called == []
+        assert rig.service_calls == []
         assert bool(rig.provider.requests) is ("calls" in budget)
         rig.script(chat_whole("Fine."))
         if scope == "conversation":
@@ -205,7 +205,7 @@ async def test_a_request_cancelled_while_counted_counts_once(
     async with person(rig) as one:
         add = one.runner.runs.add
 
-        async def cancelled(
+        async def add_and_cancel(
             run: Run, number: int, steps: Sequence[Step], *rest: Any, **by: Any
         ) -> Any:
             spent = await add(run, number, steps, *rest, **by)
@@ -216,7 +216,7 @@ async def test_a_request_cancelled_while_counted_counts_once(
                 await anyio.lowlevel.checkpoint()
             return spent
 
-        monkeypatch.setattr(one.runner.runs, "add", cancelled)
+        monkeypatch.setattr(one.runner.runs, "add", add_and_cancel)
         run = await one.ask()
         assert run.state == "cancelled"
         tokens, _, _, _ = await one.day()

@@ -24,7 +24,7 @@ from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat_whole, providing
 from tests.wings.agent.rig import Rig, agent_settings
-from tests.wings.agent.test_rights import called, until
+from tests.wings.agent.test_rights import call_agent, until
 from tests.wings.agent.test_takeover import GET, PET
 from tests.wings.holding import holding
 
@@ -65,44 +65,44 @@ async def rig(
 
 async def test_memory_is_read_before_a_run_and_written_afterwards(rig: Rig) -> None:
     ann = caller("ann")
-    await called(rig, ann, "memory_add", content="Ann likes grey cats.", scope="user")
+    await call_agent(rig, ann, "memory_add", content="Ann likes grey cats.", scope="user")
     rig.script(chat_whole("A grey one, then."))
-    run = await called(rig, ann, "agent_ask", message="Which cats does Ann like?")
-    told = rig.sent(0)[1]
+    run = await call_agent(rig, ann, "agent_ask", message="Which cats does Ann like?")
+    told = rig.sent_messages(0)[1]
     assert told["role"] == "user"
     assert 'source="memory_context" trusted="no">' in told["content"]
     assert "likes grey cats" in told["content"]
     assert "noSuchTool" not in told["content"]
     assert 'getPet" trusted' not in told["content"]  # it failed: it has other arguments
-    found = await called(rig, ann, "memory_list", session=run["conversation"], scope="session")
+    found = await call_agent(rig, ann, "memory_list", session=run["conversation"], scope="session")
     assert {one["content"] for one in found["items"]} == {
         "Which cats does Ann like?", "A grey one, then.",
     }  # fmt: skip
     bob = caller("bob")
-    await called(rig, bob, "agent_ask", message="Which cats does Ann like?")
-    assert "likes grey cats" not in str(rig.sent(1))
+    await call_agent(rig, bob, "agent_ask", message="Which cats does Ann like?")
+    assert "likes grey cats" not in str(rig.sent_messages(1))
 
 
 async def test_knowledge_is_read_before_a_run(rig: Rig) -> None:
     """As the caller: a document of another one is not."""
     eve = caller("eve")
     for text in ("Axolotls regrow limbs.", "Newts regrow eyes."):
-        await called(rig, eve, "knowledge_add", collection="eves", text=text)
+        await call_agent(rig, eve, "knowledge_add", collection="eves", text=text)
 
     async def is_found() -> bool:
-        found = await called(rig, eve, "knowledge_query", query="What do axolotls regrow?")
+        found = await call_agent(rig, eve, "knowledge_query", query="What do axolotls regrow?")
         return "limbs" in str(found)
 
     await polling.until(is_found)
     rig.script(chat_whole("Limbs."), chat_whole("Who knows."))
-    run = await called(rig, eve, "agent_ask", message="What do axolotls regrow?")
+    run = await call_agent(rig, eve, "agent_ask", message="What do axolotls regrow?")
     assert run["answer"] == "Limbs."
-    told = rig.sent(0)[1]["content"]
+    told = rig.sent_messages(0)[1]["content"]
     assert 'source="knowledge_query" trusted="no">' in told
     assert "regrow limbs" in told
-    await called(rig, caller("mallory"), "agent_ask", message="What do axolotls regrow?")
+    await call_agent(rig, caller("mallory"), "agent_ask", message="What do axolotls regrow?")
     assert "knowledge_query" not in str(
-        rig.sent(1)
+        rig.sent_messages(1)
     )  # nothing found is not told, and taints nothing
 
 
@@ -112,15 +112,15 @@ async def test_context_tools_are_marked_like_the_calls_of_the_run(
     contexts: dict[str, Context] = {}
     told = Toolbox.ask_tool
 
-    async def recorded(tools: Toolbox, context: Context, name: str, *rest: Any) -> str:
+    async def record_context(tools: Toolbox, context: Context, name: str, *rest: Any) -> str:
         contexts[name] = context
         return await told(tools, context, name, *rest)
 
-    monkeypatch.setattr(Toolbox, "ask_tool", recorded)
+    monkeypatch.setattr(Toolbox, "ask_tool", record_context)
     dan = caller("dan")
     dan = replace(dan, headers=replace(dan.headers, idempotency_key="dans-own"))
     rig.script(chat_whole("", [GET]), chat_whole("Done."))
-    await called(rig, dan, "agent_ask", message="Look.")
+    await call_agent(rig, dan, "agent_ask", message="Look.")
     marks = {name: one.run for name, one in contexts.items()}
     assert marks["memory_context"] == RunMark(tainted=False)
     assert marks["memory_observe"] == RunMark(tainted=True)
@@ -133,20 +133,20 @@ async def test_after_a_result_from_outside_changes_need_an_approval(rig: Rig) ->
     """By the rule `context.tainted && !tool.readOnly`."""
     careful = caller("careful")
     rig.script(chat_whole("", [PET]), chat_whole("Done."))
-    assert (await called(rig, careful, "agent_ask", message="Make one."))["answer"] == "Done."
-    assert rig.called.count("POST /pets") == 1
+    assert (await call_agent(rig, careful, "agent_ask", message="Make one."))["answer"] == "Done."
+    assert rig.service_calls.count("POST /pets") == 1
     rig.script(chat_whole("", [GET]), chat_whole("", [PET]), chat_whole("Done."))
-    run = await called(rig, careful, "agent_ask", message="Copy it.", wait=False)
+    run = await call_agent(rig, careful, "agent_ask", message="Copy it.", wait=False)
     await until(rig, careful, run["run"], "waiting")
-    assert rig.called == ["GET /pets/7"]
+    assert rig.service_calls == ["GET /pets/7"]
     # and what an earlier turn has read counts, too
-    await called(rig, careful, "agent_cancel_run", run=run["run"])
+    await call_agent(rig, careful, "agent_cancel_run", run=run["run"])
     rig.script(chat_whole("", [PET]), chat_whole("Done."))
-    run = await called(
+    run = await call_agent(
         rig, careful, "agent_send", conversation=run["conversation"], content="Do.", wait=False
     )
     await until(rig, careful, run["run"], "waiting")
-    assert rig.called == []
+    assert rig.service_calls == []
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -172,11 +172,11 @@ async def test_an_erasure_reaches_conversations_and_the_search_log(rig: Rig) -> 
     """Texts of an erased person stay in no table: conversations of the agent, approvals, jobs and
     the log of searches have copies of them (mending 10)."""
     zoe, tom, told = caller("zoe"), caller("tom"), "xylophonequartz"
-    await called(rig, zoe, "memory_add", content=f"Zoe likes {told} cats.", scope="user")
+    await call_agent(rig, zoe, "memory_add", content=f"Zoe likes {told} cats.", scope="user")
     rig.script(chat_whole(f"A {told} one."), chat_whole("Black ones."))
     keyed = replace(zoe, headers=replace(zoe.headers, idempotency_key="a"))
-    await called(rig, keyed, "agent_ask", message="Which cats does Zoe like?")
-    await called(rig, tom, "agent_ask", message="Which cats are there?")
+    await call_agent(rig, keyed, "agent_ask", message="Which cats does Zoe like?")
+    await call_agent(rig, tom, "agent_ask", message="Which cats are there?")
     pool = rig.client.gateway.feed.pool
     assert pool is not None
     wanted = ApprovalRequest("zoe", str(uuid4()), "buy", "shop", "d" * 64, "r", "")
@@ -187,7 +187,7 @@ async def test_an_erasure_reaches_conversations_and_the_search_log(rig: Rig) -> 
     await Approvals(pool, HOST).request(again, shown, 60, 9)
     log = UsageLog(lambda: pool, 1, 1000)
     await log.record(HOST, str(uuid4()), request_id=str(uuid4()), query=told, principal="zoe")
-    await called(rig, zoe, "librarian_query", question=f"Which {told} cats?")
+    await call_agent(rig, zoe, "librarian_query", question=f"Which {told} cats?")
     job = "INSERT INTO job_t (host_id, operation, principal_id, principal, request, state, result,"
     job += " ended_ts) VALUES (%s, 'x', 'zoe', '{}', %s, %s, %s, %s)"
     async with pool.connection() as connection:
@@ -195,6 +195,6 @@ async def test_an_erasure_reaches_conversations_and_the_search_log(rig: Rig) -> 
         await connection.execute(job, [HOST, shown, "waiting", None, None])
     copies = {"agent_step_t", "approval_t", "usage_request_t", "librarian_question_t", "job_t"}
     assert copies | {"command_idempotency_t"} <= set(await holding(pool, told))
-    assert await called(rig, zoe, "memory_forget", subject="zoe")
+    assert await call_agent(rig, zoe, "memory_forget", subject="zoe")
     assert await holding(pool, told) == []
-    assert len((await called(rig, tom, "agent_list_runs"))["runs"]) == 1
+    assert len((await call_agent(rig, tom, "agent_list_runs"))["runs"]) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from tests.servers.provider import Answer, chat_whole, delta, sse
-from tests.wings.agent.rig import Rig, rigged
+from tests.wings.agent.rig import Rig, open_rig
 from tests.wings.agent.test_streams import STREAM
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_a_run_is_cancelled_when_its_client_leaves(
         ("/agent/v1/agui", THREAD),
         ("/v1/chat/completions", COMPLETION),
     ]
-    async with rigged(module_database, tmp_path, cancel_on_disconnect=True) as rig:
+    async with open_rig(module_database, tmp_path, cancel_on_disconnect=True) as rig:
         with anyio.fail_after(60):
             for path, body in paths:
                 run = await leave(rig, path, body)
@@ -53,7 +53,7 @@ async def test_a_run_is_cancelled_when_its_client_leaves(
 async def test_runs_beyond_the_limit_wait(
     module_database: DatabaseSettings, tmp_path: Path
 ) -> None:
-    async with rigged(module_database, tmp_path, runs=1, open_runs=2) as rig:
+    async with open_rig(module_database, tmp_path, runs=1, open_runs=2) as rig:
         rig.script(Answer(silent=True), chat_whole("Second."))
         with anyio.fail_after(60):
             _, first = await rig.post("/ask", {"message": "1", "wait": False})

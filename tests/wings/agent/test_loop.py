@@ -43,13 +43,13 @@ async def test_calls_go_through_the_gateway_and_their_results_back(rig: Rig) -> 
     )
     found = await rig.ask("Which pets are there?")
     assert found["answer"] == "Done."
-    assert sorted(rig.called) == ["GET /pets", "GET /pets/404", "GET /pets/7"]
+    assert sorted(rig.service_calls) == ["GET /pets", "GET /pets/404", "GET /pets/7"]
     assert [(one["tool"], one["is_error"]) for one in found["calls"]] == [
         ("listPets", False),
         ("getPet", False),
         ("call_tool", True),
     ]
-    last = rig.sent(2)
+    last = rig.sent_messages(2)
     assert [one["role"] for one in last[-6:]] == [
         "user", "assistant", "tool", "tool", "assistant", "tool",
     ]  # fmt: skip
@@ -72,7 +72,7 @@ async def test_failed_calls_are_reported_to_the_model(rig: Rig) -> None:
         chat_whole("Sorry."),
     )
     found = await rig.ask("Do it.")
-    assert (found["answer"], rig.called) == ("Sorry.", [])
+    assert (found["answer"], rig.service_calls) == ("Sorry.", [])
     assert all(one["is_error"] for one in found["calls"])
     texts = [one["result"] for one in found["calls"]]
     assert "noSuchTool" in texts[0]
@@ -90,7 +90,7 @@ async def test_offered_tools_come_from_search_and_never_the_whole_catalog(rig: R
     sent = [json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in first]
     assert sum(map(tokens, sent)) <= 800
     assert second[: len(first)] == first
-    told = rig.sent(0)[1]
+    told = rig.sent_messages(0)[1]
     assert told["role"] == "user"
     assert "Tools that may help" in told["content"]
 
@@ -100,7 +100,9 @@ async def test_a_conversation_goes_on(rig: Rig) -> None:
     first = await rig.ask("First?")
     second = await rig.ask("Second?", conversation=first["conversation"])
     assert second["conversation"] == first["conversation"]
-    texts = [one["content"] for one in rig.sent(1) if not one["content"].startswith("<data")]
+    texts = [
+        one["content"] for one in rig.sent_messages(1) if not one["content"].startswith("<data")
+    ]
     assert texts[1:] == ["First?", "One.", "Second?"]
     _, shown = await rig.get(f"/conversations/{first['conversation']}")
     assert [one["text"] for one in shown["messages"]] == ["First?", "One.", "Second?", "Two."]
@@ -126,7 +128,11 @@ async def test_iterations_end_with_a_request_without_tools(rig: Rig) -> None:
 async def test_a_call_without_progress_ends_the_run(rig: Rig) -> None:
     rig.script(lambda _: chat_whole("", [call(f"c{len(rig.provider.requests)}", "getPet", id=404)]))
     found = await rig.ask("Find it.")
-    assert (found["state"], found["stopped"], len(rig.called)) == ("exhausted", "no_progress", 5)
+    assert (found["state"], found["stopped"], len(rig.service_calls)) == (
+        "exhausted",
+        "no_progress",
+        5,
+    )
     results = [one["result"] for one in found["calls"]]
     assert ["same result as before" in one for one in results] == [False, False, True, True, True]
 
@@ -137,12 +143,12 @@ async def test_calls_that_alternate_and_searches_without_end_are_no_progress(
 ) -> None:
     given = {"getPet": {"id": 404}, "search_tools": {"query": "pets"}}
 
-    def said(_: Any) -> Answer:
+    def answer_model(_: Any) -> Answer:
         asked = len(rig.provider.requests)
         tool = tools[asked % len(tools)]
         return chat_whole("", [call(f"c{asked}", tool, **given.get(tool, {}))])
 
-    rig.script(said)
+    rig.script(answer_model)
     found = await rig.ask("Find it.")
     assert (found["state"], found["stopped"]) == ("exhausted", "no_progress")
     assert len(found["calls"]) <= 5 * len(tools)
@@ -173,7 +179,7 @@ async def test_a_context_that_is_too_long_is_compacted(rig: Rig) -> None:
     rig.script(failing(400, "maximum context length is 9 tokens"), failing(413), chat_whole("Two."))
     found = await rig.ask("Second?", conversation=first["conversation"])
     assert found["answer"] == "Two."
-    assert len(rig.sent(2)) < len(rig.sent(0))
+    assert len(rig.sent_messages(2)) < len(rig.sent_messages(0))
     assert await rig.steps(found["run"]) == [
         "context",
         "asked",
@@ -252,7 +258,9 @@ async def test_a_cancelled_call_leaves_a_conversation_that_goes_on(rig: Rig) -> 
     assert ended["state"] == "cancelled"
     rig.script(chat_whole("Fine."))
     assert (await rig.ask("2", conversation=id_))["answer"] == "Fine."
-    assert "not made" in next(one for one in rig.sent(0) if one["role"] == "tool")["content"]
+    assert (
+        "not made" in next(one for one in rig.sent_messages(0) if one["role"] == "tool")["content"]
+    )
 
 
 @pytest.mark.parametrize("content", ["", "  ", "x" * 200_001])
@@ -330,7 +338,7 @@ async def test_progressive_and_final_runs_have_equal_transcripts(rig: Rig, seed:
         assert run["state"] in ("completed", "exhausted"), run
         _, shown = await rig.get(f"/conversations/{id_}")
         sent = [one.body["messages"] for one in rig.provider.requests]
-        all_ = [shown["messages"], await rig.steps(run["run"]), sent, sorted(rig.called)]
+        all_ = [shown["messages"], await rig.steps(run["run"]), sent, sorted(rig.service_calls)]
         found.append(KEY.sub("", json.dumps(all_)))
         assert rig.provider.requests[0].body.get("stream", False) is stream
     assert found[0] == found[1]
@@ -343,9 +351,11 @@ async def test_read_only_calls_run_concurrently(rig: Rig) -> None:
     rig.script(chat("", [*calls, call("g1", "getPet", id=7)]), chat("Done."))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(rig.ask, "Look at all.")
-        await polling.until(lambda: len(rig.called) == 4)  # though none of the first has answered
+        await polling.until(
+            lambda: len(rig.service_calls) == 4
+        )  # though none of the first has answered
         rig.service.release.set()
-    told = [one["tool_call_id"] for one in rig.sent(1) if one["role"] == "tool"]
+    told = [one["tool_call_id"] for one in rig.sent_messages(1) if one["role"] == "tool"]
     assert told == ["s0", "s1", "s2", "g1"]
 
 
@@ -358,7 +368,7 @@ async def test_calls_beside_a_writing_call_run_in_turn(rig: Rig) -> None:
     ]
     rig.script(chat("", calls), chat("Done."))
     await rig.ask("Do it.")
-    assert rig.called == ["GET /pets/1", "POST /pets", "GET /pets/2"]
+    assert rig.service_calls == ["GET /pets/1", "POST /pets", "GET /pets/2"]
 
 
 async def test_fifty_calls_of_one_answer_are_made_and_told_in_their_order(rig: Rig) -> None:
@@ -366,9 +376,9 @@ async def test_fifty_calls_of_one_answer_are_made_and_told_in_their_order(rig: R
     rig.script(chat("", calls), chat("Done."))
     answer = await rig.ask("Look at fifty.")
     assert answer["state"] == "completed"
-    told = [one["tool_call_id"] for one in rig.sent(1) if one["role"] == "tool"]
+    told = [one["tool_call_id"] for one in rig.sent_messages(1) if one["role"] == "tool"]
     assert told == [f"g{at}" for at in range(1, 51)]
-    assert sorted(rig.called) == sorted(f"GET /pets/{at}" for at in range(1, 51))
+    assert sorted(rig.service_calls) == sorted(f"GET /pets/{at}" for at in range(1, 51))
 
 
 async def test_health_has_the_last_outcome_of_the_provider(rig: Rig) -> None:

@@ -16,7 +16,7 @@ from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat_whole, providing
 from tests.wings.agent.rig import Rig, agent_settings
 from tests.wings.agent.test_context import caller
-from tests.wings.agent.test_rights import called
+from tests.wings.agent.test_rights import call_agent
 from tests.wings.agent.test_squatters import Squatter
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def test_a_model_is_offered_schemas_that_its_provider_accepts(
             chat_whole("", [("c1", "stamp_collector", '{"stamps": ["penny black"]}')]),
             chat_whole("Done."),
         )
-        await called(rig, caller("ann"), "agent_ask", message="stamp collector")
+        await call_agent(rig, caller("ann"), "agent_ask", message="stamp collector")
         schema = offered_schema(rig, "stamp_collector")
         assert schema["properties"].keys() == {"stamps", "land"}
         assert schema["required"] == ["stamps"]
@@ -93,7 +93,7 @@ async def test_the_settings_of_a_model_name_its_profile(
     names = ("stamp_collector", long)
     async with collecting(database_settings, tmp_path, Collector(*names), profile=profile) as rig:
         rig.script(chat_whole("Done."))
-        await called(rig, caller("ann"), "agent_ask", message=f"stamp collector {long}")
+        await call_agent(rig, caller("ann"), "agent_ask", message=f"stamp collector {long}")
         schema = offered_schema(rig, "stamp_collector")
         if profile == "plain":
             assert schema == SCHEMA
@@ -113,12 +113,12 @@ async def test_a_model_calls_tools_under_names_that_its_provider_accepts(
     async with collecting(database_settings, tmp_path, collector) as rig:
         rig.script(chat_whole("Done."))
         message = f"stamp collector {' '.join(pair)}"
-        await called(rig, caller("ann"), "agent_ask", message=message)
+        await call_agent(rig, caller("ann"), "agent_ask", message=message)
         names = {tool["function"]["name"] for tool in rig.provider.requests[0].body["tools"]}
         [short] = [name for name in names if name.startswith("stamp_collector")]
         assert set(pair) < names
         assert len(short) <= 64
         calls = [(f"c{n}", name, '{"stamps": []}') for n, name in enumerate((short, *pair))]
         rig.script(chat_whole("", calls), chat_whole("Done."))
-        await called(rig, caller("ann"), "agent_ask", message=message)
+        await call_agent(rig, caller("ann"), "agent_ask", message=message)
         assert [one["name"] for one in collector.calls] == [long, *pair]

@@ -45,7 +45,9 @@ async def test_an_answer_hides_the_calls(rig: Rig, openai: "AsyncOpenAI") -> Non
     used = found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens
     assert used == (22, 14, 36)
     assert found.usage.prompt_tokens_details is None  # which the provider did not tell
-    told = [one["content"] for one in rig.sent(0) if not one["content"].startswith("<data")]
+    told = [
+        one["content"] for one in rig.sent_messages(0) if not one["content"].startswith("<data")
+    ]
     assert told[1:] == ["Be brief.", "Hello?", "Yes?", "Which pet?"]
 
 
@@ -141,7 +143,7 @@ async def test_a_conversation_of_ours_goes_on(rig: Rig, openai: "AsyncOpenAI") -
     metadata = {"conversation": first["conversation"]}
     asked: Any = [{"role": "user", "content": "Second?"}]
     await openai.chat.completions.create(model="agent", messages=asked, metadata=metadata)
-    assert "One." in [one["content"] for one in rig.sent(1)]
+    assert "One." in [one["content"] for one in rig.sent_messages(1)]
 
 
 async def test_an_approval_is_said_in_words(rig: Rig, openai: "AsyncOpenAI") -> None:

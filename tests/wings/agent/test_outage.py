@@ -10,7 +10,7 @@ from registry.database.embedded import Embedded
 from tests.fixtures_database import settings_for
 from tests.polling import until
 from tests.servers.provider import chat
-from tests.wings.agent.rig import rigged
+from tests.wings.agent.rig import open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def test_a_run_continues_after_an_outage_of_the_database(scratch: Path) ->
     settings = settings_for(scratch / "agent-outage")
     embedded = Embedded.start(settings)
     try:
-        async with rigged(replace(settings, url=embedded.url), scratch) as rig:
+        async with open_rig(replace(settings, url=embedded.url), scratch) as rig:
             rig.script(chat("", [SLOW, CREATE]), chat("Done."))
             _, begun = await rig.post("/ask", {"message": "Do both.", "wait": False})
             await until(lambda: rig.service.arrived.is_set())
@@ -43,6 +43,6 @@ async def test_a_run_continues_after_an_outage_of_the_database(scratch: Path) ->
             await until(is_back)
             found = await rig.until(begun["run"], "completed", "failed")
             assert (found["state"], found["answer"]) == ("completed", "Done.")
-            assert rig.called.count("POST /pets") == 1
+            assert rig.service_calls.count("POST /pets") == 1
     finally:
         Embedded.start(settings).stop()

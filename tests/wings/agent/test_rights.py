@@ -40,7 +40,7 @@ def caller(*scopes: str, toolset: str | None = None) -> Context:
     return Context(identity, V2025_11_25, "1", toolset=toolset)
 
 
-async def called(rig: Rig, context: Context, name: str, **arguments: Any) -> Any:
+async def call_agent(rig: Rig, context: Context, name: str, **arguments: Any) -> Any:
     parts = await rig.parts()
     result = await parts.call(context, name, arguments)
     assert not result.is_error, result
@@ -50,7 +50,7 @@ async def called(rig: Rig, context: Context, name: str, **arguments: Any) -> Any
 async def until(rig: Rig, context: Context, run: str, state: str) -> Any:
     with anyio.fail_after(60):
         while True:
-            found = await called(rig, context, "agent_get_run", run=run)
+            found = await call_agent(rig, context, "agent_get_run", run=run)
             if found["state"] == state:
                 return found
             await anyio.sleep(0.02)
@@ -62,14 +62,14 @@ async def test_a_run_that_is_taken_up_has_no_more_rights_than_its_caller_had(
     contexts: list[Context] = []
     make = Toolbox.make
 
-    async def recorded(tools: Toolbox, context: Context, *rest: Any) -> Any:
+    async def record_context(tools: Toolbox, context: Context, *rest: Any) -> Any:
         contexts.append(context)
         return await make(tools, context, *rest)
 
-    monkeypatch.setattr(Toolbox, "make", recorded)
+    monkeypatch.setattr(Toolbox, "make", record_context)
     rig.script(chat_whole("", [DELETE]), chat_whole("Done."))
     bob = caller("agent:read", "agent:write", toolset="some")
-    run = await called(rig, bob, "agent_ask", message="Do it.")
+    run = await call_agent(rig, bob, "agent_ask", message="Do it.")
     assert run["state"] == "waiting"
     await Approvals((await rig.parts()).pool, HOST).decide(run["approvals"][0], True, "ops")
     await until(rig, bob, run["run"], "completed")
@@ -85,9 +85,9 @@ async def test_a_run_that_is_taken_up_has_no_more_rights_than_its_caller_had(
 async def test_reasoning_is_shown_by_the_scopes_of_the_call(rig: Rig) -> None:
     rig.script(chat_whole("Yes.", reasoning="hm"))
     usual = ("agent:read", "agent:write")
-    run = await called(rig, caller(*usual), "agent_ask", message="Why?")
+    run = await call_agent(rig, caller(*usual), "agent_ask", message="Why?")
     for scopes, shown in ((usual, None), ((*usual, "agent:reasoning"), "hm")):
-        found = await called(
+        found = await call_agent(
             rig, caller(*scopes), "agent_get_conversation", conversation=run["conversation"]
         )
         assert found["messages"][-1].get("reasoning") == shown

@@ -30,7 +30,7 @@ from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat_whole, providing
 from tests.wings.agent.rig import Rig, agent_settings
 from tests.wings.agent.test_context import caller
-from tests.wings.agent.test_rights import called, until
+from tests.wings.agent.test_rights import call_agent, until
 from tests.wings.agent.test_takeover import PET
 
 pytestmark = pytest.mark.anyio
@@ -124,9 +124,9 @@ async def foreign(
         yield rig
 
 
-async def asked(rig: Rig, name: str = "ann") -> Any:
+async def ask_agent(rig: Rig, name: str = "ann") -> Any:
     rig.script(chat_whole("I keep that to myself."))
-    return await called(rig, caller(name), "agent_ask", message=f"Remember: {WORDS}.")
+    return await call_agent(rig, caller(name), "agent_ask", message=f"Remember: {WORDS}.")
 
 
 def owners(rig: Rig) -> dict[str, str]:
@@ -142,19 +142,19 @@ async def test_a_server_that_lists_names_of_wings_hears_nothing_of_a_run(
     async with running_with_squatter(database_settings, tmp_path, squatter) as rig:
         assert not [name for name in owners(rig) if is_reserved(name) and "agent" not in name]
         assert sorted(owners(rig).values()).count("helpful") == len(SQUATTED)
-        await asked(rig)
+        await ask_agent(rig)
     wings = ("memory", "knowledge", "events")
     async with running_with_squatter(database_settings, tmp_path, squatter, *wings) as rig:
         found = owners(rig)
         assert found["memory_context"] == found["memory_observe"] == "memory"
         assert found["knowledge_query"] == "knowledge"
-        run = await asked(rig)
-        kept = await called(
+        run = await ask_agent(rig)
+        kept = await call_agent(
             rig, caller("ann"), "memory_list", session=run["conversation"], scope="session"
         )
         assert WORDS in str(kept)
     async with running_with_squatter(database_settings, tmp_path, squatter) as rig:
-        await asked(rig)
+        await ask_agent(rig)
     assert squatter.calls == []
     assert WORDS not in str(squatter.heard)
 
@@ -182,7 +182,7 @@ async def test_a_squatter_of_an_earlier_release_is_renamed_and_told(
         assert found["helpful_memory_context"] == "helpful"
         assert found["helpful_toolgate_call_tool"] == "helpful"
         assert "memory_memory_context" not in found
-        await asked(rig)
+        await ask_agent(rig)
     renamed = [one for one in caplog.records if one.msg == "tool_renamed"]
     assert {(one.tool, one.renamed, one.source) for one in cast("Any", renamed)} == {
         ("memory_context", "helpful_memory_context", "helpful"),
@@ -216,11 +216,11 @@ async def test_a_tool_of_another_source_is_read_by_source_and_name(
     async with running_with_squatter(
         database_settings, tmp_path, squatter, context_tools=reads, observer_tools=()
     ) as rig:
-        await asked(rig)
+        await ask_agent(rig)
         [call] = squatter.calls
         assert call["name"] == named.partition(".")[2]
         assert WORDS in call["arguments"]["query"]
-        assert "heard" in rig.sent(0)[1]["content"]
+        assert "heard" in rig.sent_messages(0)[1]["content"]
 
 
 @pytest.mark.parametrize("pin", [False, True])
@@ -234,10 +234,10 @@ async def test_a_run_that_finds_foreign_descriptions_is_tainted(
     ) as rig:
         careful = caller("careful")
         rig.script(chat_whole("", [PET]), chat_whole("Done."))
-        run = await called(rig, careful, "agent_ask", message="zebra copier", wait=False)
+        run = await call_agent(rig, careful, "agent_ask", message="zebra copier", wait=False)
         await until(rig, careful, run["run"], "completed" if pin else "waiting")
-        assert "zebra_copier" in rig.sent(0)[1]["content"]
-        assert rig.called == (["POST /pets"] if pin else [])
+        assert "zebra_copier" in rig.sent_messages(0)[1]["content"]
+        assert rig.service_calls == (["POST /pets"] if pin else [])
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ async def read(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
             fields[name] = value
 
 
-async def streamed(rig: Rig, path: str, body: Any) -> list[Event]:
+async def stream_events(rig: Rig, path: str, body: Any) -> list[Event]:
     url = f"{rig.client.url}/agent/v1{path}"
     with anyio.fail_after(60):
         async with rig.client.http.post(url, json=body, headers=STREAM) as response:
@@ -60,7 +60,7 @@ async def follow_run(rig: Rig, run: str, after: int = 0, limit: int = 10_000) ->
 
 async def test_words_and_calls_are_streamed_with_a_final_event(rig: Rig) -> None:
     rig.script(chat("Let me see.", [GET]), chat("A fine cat.", reasoning="hm"))
-    events = await streamed(rig, "/ask", {"message": "Which pet?"})
+    events = await stream_events(rig, "/ask", {"message": "Which pet?"})
     types = [type_ for type_, _, _ in events]
     assert types == [
         *["ResponseChunk"] * 3, "IterationComplete", "ToolCallStart", "ToolCallResult",
@@ -77,7 +77,7 @@ async def test_words_and_calls_are_streamed_with_a_final_event(rig: Rig) -> None
 
 async def test_a_client_goes_on_behind_its_last_event(rig: Rig) -> None:
     rig.script(chat("one two three four five six"))
-    events = await streamed(rig, "/ask", {"message": "Count"})
+    events = await stream_events(rig, "/ask", {"message": "Count"})
     run = events[-1][2]["run_id"]
     assert await follow_run(rig, run) == events
     for place in range(len(events) - 1):
@@ -115,7 +115,7 @@ async def test_a_client_goes_on_at_another_node(
 ) -> None:
     async with two_nodes(module_database, tmp_path) as (here, there):
         here.script(chat("one two three"))
-        events = await streamed(here, "/ask", {"message": "Count"})
+        events = await stream_events(here, "/ask", {"message": "Count"})
         for place in range(len(events) - 1):  # behind each event, of a run that has ended
             run = events[-1][2]["run_id"]
             assert await follow_run(there, run, events[place][1]) == events[place + 1 :]
@@ -150,14 +150,14 @@ async def test_a_stream_ends_where_another_node_erases_its_conversation(
 
 async def test_a_failure_is_the_last_event(rig: Rig) -> None:
     rig.script(failing(401))
-    events = await streamed(rig, "/ask", {"message": "x"})
+    events = await stream_events(rig, "/ask", {"message": "x"})
     assert [one[0] for one in events] == ["Error"]
     assert events[0][2]["code"] == "provider_auth"
 
 
 async def test_a_stream_ends_where_a_person_has_to_decide(rig: Rig) -> None:
     rig.script(chat("", [DELETE]), chat("Done."))
-    events = await streamed(rig, "/ask", {"message": "x"})
+    events = await stream_events(rig, "/ask", {"message": "x"})
     type_, number, data = events[-1]
     assert (type_, data["status"]) == ("StatusUpdate", "waiting_for_approval")
     _, listed = await rig.get("/runs?state=waiting")

@@ -26,7 +26,7 @@ GET = ("g1", "getPet", '{"id": 7}')
 DELETE = ("d1", "deletePet", '{"id": 7}')
 
 
-async def begun(rig: Rig, *answers: Answer) -> tuple[str, str]:
+async def begin_run(rig: Rig, *answers: Answer) -> tuple[str, str]:
     """A run that is not waited for: its id, and its conversation's."""
     rig.script(*answers)
     id_ = await rig.conversation()
@@ -57,7 +57,7 @@ async def crashing(
     crashed = anyio.Event()
     writes = [0]
 
-    def wrapped(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def wrap_write(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def write(*args: Any, **kwargs: Any) -> Any:
             writes[0] += 1
             if writes[0] != point:
@@ -70,8 +70,8 @@ async def crashing(
         return write
 
     with monkeypatch.context() as patch:
-        patch.setattr(Runs, "add", wrapped(Runs.add))
-        patch.setattr(Runs, "end", wrapped(Runs.end))
+        patch.setattr(Runs, "add", wrap_write(Runs.add))
+        patch.setattr(Runs, "end", wrap_write(Runs.end))
         yield crashed
 
 
@@ -81,23 +81,23 @@ async def crashing(
 async def test_a_run_goes_on_wherever_its_process_stopped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, point: int, written: bool
 ) -> None:
-    def said(asked: Any) -> Answer:
+    def answer_model(asked: Any) -> Answer:
         results = [one for one in asked.body["messages"] if one["role"] == "tool"]
         return chat_whole("Done.") if results else chat_whole("", [PET])
 
     async with crashing(monkeypatch, point, written=written) as crashed:
-        run, _ = await begun(rig, said)  # type: ignore[arg-type]
+        run, _ = await begin_run(rig, answer_model)  # type: ignore[arg-type]
         with anyio.fail_after(60):
             await crashed.wait()
             await expire(rig, run)
             found = await rig.until(run, "completed")
     assert found["answer"] == "Done."
-    assert rig.called.count("POST /pets") <= 1
+    assert rig.service_calls.count("POST /pets") <= 1
     [call] = found["calls"]
     lost = (point, written) in {(3, True), (4, False)}  # between intent and result
     assert ("Outcome unknown" in call["result"]) is lost
     if not lost:
-        assert rig.called.count("POST /pets") == 1
+        assert rig.service_calls.count("POST /pets") == 1
     kinds = await rig.steps(run)
     assert kinds == ["context", "asked", "replied", "intent", "result", "asked", "replied"]
 
@@ -107,17 +107,17 @@ async def test_a_call_that_only_reads_is_made_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     async with crashing(monkeypatch, 3, written=written) as crashed:
-        run, _ = await begun(rig, chat_whole("", [GET]), chat_whole("Done."))
+        run, _ = await begin_run(rig, chat_whole("", [GET]), chat_whole("Done."))
         with anyio.fail_after(60):
             await crashed.wait()
             await expire(rig, run)
             found = await rig.until(run, "completed")
     assert "Outcome unknown" not in found["calls"][0]["result"]
-    assert rig.called.count("GET /pets/7") == (1 if written else 2)
+    assert rig.service_calls.count("GET /pets/7") == (1 if written else 2)
 
 
 async def test_a_process_that_has_lost_its_lease_writes_nothing(rig: Rig) -> None:
-    run, _ = await begun(rig, Answer(silent=True), chat_whole("From the other."))
+    run, _ = await begin_run(rig, Answer(silent=True), chat_whole("From the other."))
     with anyio.fail_after(60):
         await rig.provider.asked.wait()
         pool = rig.client.gateway._handle.pool()
@@ -135,7 +135,7 @@ async def test_a_process_that_has_lost_its_lease_writes_nothing(rig: Rig) -> Non
 
 async def waiting(rig: Rig) -> tuple[str, str]:
     """A run that waits for an approval, and the approval."""
-    run, _ = await begun(rig, chat_whole("", [DELETE]), chat_whole("Done."))
+    run, _ = await begin_run(rig, chat_whole("", [DELETE]), chat_whole("Done."))
     found = await rig.until(run, "waiting")
     [approval] = found["approvals"]
     return run, approval
@@ -150,12 +150,12 @@ def approvals(rig: Rig) -> Approvals:
 @pytest.mark.parametrize("approve", [True, False])
 async def test_a_run_waits_for_a_person_and_goes_on_by_itself(rig: Rig, approve: bool) -> None:
     run, approval = await waiting(rig)
-    assert rig.called == []
+    assert rig.service_calls == []
     decided = await approvals(rig).decide(approval, approve, "ops")
     assert decided is not None
     assert json.loads(decided.arguments) == {"id": 7}
     found = await rig.until(run, "completed")
-    assert rig.called == (["DELETE /pets/7"] if approve else [])
+    assert rig.service_calls == (["DELETE /pets/7"] if approve else [])
     assert ("refused" in found["calls"][0]["result"]) is not approve
     assert found["answer"] == "Done."
 
@@ -175,7 +175,7 @@ async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: R
     assert await approvals(rig).decide(approval, False, "ops") is not None
     found = await rig.until(run, "failed")
     assert found["error"] == "revoked"
-    assert rig.called == []
+    assert rig.service_calls == []
     async with borrow(pool) as connection:  # or it would serve the next call of another test
         await connection.execute("DELETE FROM approval_t WHERE approval_id = %s", [approval])
 
@@ -193,7 +193,7 @@ async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:
         )
     found = await rig.until(run, "completed")
     assert "in time" in found["calls"][0]["result"]
-    assert rig.called == []
+    assert rig.service_calls == []
 
 
 async def test_a_caller_does_not_decide_for_itself(rig: Rig) -> None:
@@ -213,13 +213,13 @@ async def test_a_waiting_run_has_no_task_and_can_be_cancelled(rig: Rig) -> None:
     assert health["runs"] == 0
     status, found = await rig.post(f"/runs/{run}/cancel")
     assert (status, found["state"]) == (200, "cancelled")
-    assert rig.called == []
+    assert rig.service_calls == []
 
 
 async def test_a_defect_fails_its_run_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "add", lambda *_: 1 / 0)
-        run, _ = await begun(rig, chat_whole("Never."))
+        run, _ = await begin_run(rig, chat_whole("Never."))
         found = await rig.until(run, "failed")
     assert found["error"] == "internal"
     rig.script(chat_whole("Fine."))
@@ -227,7 +227,7 @@ async def test_a_defect_fails_its_run_alone(rig: Rig, monkeypatch: pytest.Monkey
 
 
 async def test_a_gateway_that_stops_lets_its_runs_go(rig: Rig) -> None:
-    run, _ = await begun(rig, Answer(silent=True), chat_whole("Again."))
+    run, _ = await begin_run(rig, Answer(silent=True), chat_whole("Again."))
     with anyio.fail_after(60):
         await rig.provider.asked.wait()
         [wing] = [one for one in rig.client.gateway.wings._served if one.name == "agent"]  # type: ignore[union-attr]

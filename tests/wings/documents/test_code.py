@@ -91,7 +91,7 @@ def symbols(chunks: tuple[Chunk, ...]) -> dict[str, tuple[str, str]]:
     return {one.symbol: (one.kind, one.visibility) for chunk in chunks for one in chunk.definitions}
 
 
-def named(chunks: tuple[Chunk, ...], role: str) -> set[str]:
+def names_of(chunks: tuple[Chunk, ...], role: str) -> set[str]:
     return {one.name for chunk in chunks for one in chunk.mentions if one.role == role}
 
 
@@ -146,9 +146,9 @@ def test_definitions_and_their_references_are_found(
     chunks = cut(text, media_type=media_type)
     assert_covered(text, chunks)
     assert symbols(chunks) == expected
-    assert named(chunks, "inherit") == inherits
-    assert named(chunks, "call") == calls
-    assert named(chunks, "import") == imports
+    assert names_of(chunks, "inherit") == inherits
+    assert names_of(chunks, "call") == calls
+    assert names_of(chunks, "import") == imports
 
 
 def test_implementations_for_references_are_called_by_their_type() -> None:

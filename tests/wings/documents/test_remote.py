@@ -42,7 +42,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def served(app: Any, certificate: tuple[Path, Path] | None = None) -> Iterator[str]:
+def serve_wsgi(app: Any, certificate: tuple[Path, Path] | None = None) -> Iterator[str]:
     """The address of a WSGI application on loopback."""
     with make_server("127.0.0.1", 0, app, handler_class=_Quiet) as server:
         if certificate is not None:
@@ -58,7 +58,7 @@ def served(app: Any, certificate: tuple[Path, Path] | None = None) -> Iterator[s
             thread.join()
 
 
-def committed(repository: MemoryRepo, files: dict[bytes, tuple[int, bytes]]) -> None:
+def commit_files(repository: MemoryRepo, files: dict[bytes, tuple[int, bytes]]) -> None:
     """Commit files, in one directory or one below it, to the branch main."""
     trees: dict[bytes, Tree] = {b"": Tree()}
     for path, (mode, data) in files.items():
@@ -121,7 +121,7 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
     folder = tmp_path_factory.mktemp("git")
     authority = Authority(folder)
     repository, empty, links = MemoryRepo(), MemoryRepo(), MemoryRepo()
-    committed(repository, FILES)
+    commit_files(repository, FILES)
     commit_nested_tree(links, 7)
     repositories = {"/project": repository, "/empty": empty, "/links": links}
     chain = make_wsgi_chain(DictBackend(repositories))
@@ -146,7 +146,7 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
             return []
         return chain(environ, start_response)
 
-    with pytest.MonkeyPatch.context() as patch, served(app, authority.sign("server")) as url:
+    with pytest.MonkeyPatch.context() as patch, serve_wsgi(app, authority.sign("server")) as url:
         patch.setenv("SSL_CERT_FILE", str(authority.file))
         server.url = url
         yield server
@@ -187,7 +187,7 @@ def test_submodules_are_left_out_and_not_fetched(git: GitServer) -> None:
     commit_tree(git.repository, tree)
     asked = len(git.authorized)
     _, *found = git_files(task(git))
-    committed(git.repository, FILES)
+    commit_files(git.repository, FILES)
     assert len(git.authorized) - asked == 2, "for its refs and its objects"
     read = {one.path: one.data for one in found if isinstance(one, SourceFile)}
     assert read == {".gitmodules": described, "README.md": b"# Project"}
@@ -197,10 +197,10 @@ def test_submodules_are_left_out_and_not_fetched(git: GitServer) -> None:
 
 def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
     known = {one.path: one.id for one in git_files(task(git)) if isinstance(one, SourceFile)}
-    committed(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push
+    commit_files(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push
     found = git_files(task(git, ref="main", wanted=WantedFiles(known=known)))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
-    committed(git.repository, FILES)
+    commit_files(git.repository, FILES)
     assert changed == ["README.md"]
 
 
@@ -330,7 +330,7 @@ def web() -> Iterator[Web]:
         start_response("200 OK", [])
         return [body]
 
-    with served(app) as url:
+    with serve_wsgi(app) as url:
         server.url = url
         yield server
 
@@ -340,20 +340,20 @@ def bucket(web: Web, **changes: Any) -> Bucket:
     return Bucket("bucket", **{**given, **changes})
 
 
-async def found(files: AsyncIterator[Any]) -> list[Any]:
+async def collect_files(files: AsyncIterator[Any]) -> list[Any]:
     with anyio.fail_after(60):
         return [one async for one in files]
 
 
 async def test_files_of_a_bucket(web: Web) -> None:
-    files = await found(bucket_files(bucket(web), PRIVATE, WantedFiles()))
+    files = await collect_files(bucket_files(bucket(web), PRIVATE, WantedFiles()))
     assert [(one.path, one.data) for one in files if isinstance(one, SourceFile)] == [
         ("docs/a.md", b"# A"), ("docs/b c.md", b"# B"),
     ]  # fmt: skip
     assert [one.path for one in files if isinstance(one, LeftOut)] == ["docs/../evil"]
     assert all("s3cret" not in query for query in web.asked)
     known = {one.path: one.id for one in files if isinstance(one, SourceFile)}
-    again = await found(bucket_files(bucket(web), PRIVATE, WantedFiles(known=known)))
+    again = await collect_files(bucket_files(bucket(web), PRIVATE, WantedFiles(known=known)))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 
@@ -370,27 +370,27 @@ async def test_buckets_that_are_not_read(
     web: Web, changes: dict[str, Any], fetching: FetchOptions, reason: str
 ) -> None:
     with pytest.raises(ReadingRefused, match=reason) as raised:
-        await found(bucket_files(bucket(web, **changes), fetching, WantedFiles()))
+        await collect_files(bucket_files(bucket(web, **changes), fetching, WantedFiles()))
     assert "Signature" not in str(raised.value)
 
 
 async def test_a_bucket_of_too_many_files(web: Web) -> None:
     wanted = WantedFiles(limits=ReadingLimits(files=1))
     with pytest.raises(ReadingRefused, match="more than 1 files"):
-        await found(bucket_files(bucket(web), PRIVATE, wanted))
+        await collect_files(bucket_files(bucket(web), PRIVATE, wanted))
 
 
 async def test_a_listing_without_end_is_refused(web: Web) -> None:
     wanted = WantedFiles(limits=ReadingLimits(listings=1))
     with pytest.raises(ReadingRefused, match="more than 1 pages"):
-        await found(bucket_files(bucket(web), PRIVATE, wanted))
+        await collect_files(bucket_files(bucket(web), PRIVATE, wanted))
 
 
 async def test_received_bytes_of_a_bucket_are_counted(web: Web) -> None:
     """Its listing states one byte less for each."""
     wanted = WantedFiles(limits=ReadingLimits(source_bytes=5))
     with pytest.raises(ReadingRefused, match="larger than 5 bytes"):
-        await found(bucket_files(bucket(web), PRIVATE, wanted))
+        await collect_files(bucket_files(bucket(web), PRIVATE, wanted))
 
 
 async def test_the_names_of_a_bucket_are_selected_outside_of_the_event_loop(web: Web) -> None:
@@ -401,7 +401,7 @@ async def test_the_names_of_a_bucket_are_selected_outside_of_the_event_loop(web:
             threads.add(threading.get_ident())
             return super().selects(path)
 
-    await found(bucket_files(bucket(web), PRIVATE, Wanted()))
+    await collect_files(bucket_files(bucket(web), PRIVATE, Wanted()))
     assert threads
     assert threading.get_ident() not in threads
 

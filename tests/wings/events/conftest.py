@@ -31,14 +31,14 @@ async def _migrate(settings: DatabaseSettings) -> None:
         pass
 
 
-def emptied(settings: DatabaseSettings) -> None:
+def empty_tables(settings: DatabaseSettings) -> None:
     with psycopg.connect(settings.url, autocommit=True) as connection:
         connection.execute(f"TRUNCATE {TABLES}".encode())
 
 
 @pytest.fixture
 async def journal(events_database: DatabaseSettings) -> AsyncIterator[Journal]:
-    emptied(events_database)
+    empty_tables(events_database)
     async with Database.open(events_database, wait=False, migrate=False) as database:
         yield Journal(database.pool)
 

@@ -24,19 +24,19 @@ def draft(number: int = 0, **changes: Any) -> Draft:
     return Draft(**{**values, **changes})
 
 
-async def accepted(journal: Journal, **changes: Any) -> str:
+async def accept_draft(journal: Journal, **changes: Any) -> str:
     [one] = await journal.accept([draft(**changes)])
     assert isinstance(one, AcceptedInvocation)
     return one.invocation_id
 
 
-async def refused(journal: Journal, **changes: Any) -> str:
+async def refusal_of(journal: Journal, **changes: Any) -> str:
     [one] = await journal.accept([draft(**changes)])
     assert isinstance(one, Conflict)
     return str(one)
 
 
-async def claimed(
+async def claim_calls(
     journal: Journal, limit: int = 1, lease_s: float = 60, host: str = HOST, **changes: Any
 ) -> list[Delivery]:
     return await journal.claim(host, "w", limit=limit, lease_s=lease_s, **changes)

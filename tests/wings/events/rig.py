@@ -43,7 +43,7 @@ async def got(client: Client, path: str, **headers: str) -> tuple[int, Any]:
         return response.status, msgspec.json.decode(text) if text else None
 
 
-async def invoked(client: Client, skill: str, arguments: Any = None, **more: Any) -> Any:
+async def invoke_skill(client: Client, skill: str, arguments: Any = None, **more: Any) -> Any:
     body = {"skillName": skill, "arguments": arguments or {}, **more}
     status, answer, headers = await client.post(ROOT, body)
     assert status == 202, answer
@@ -51,7 +51,7 @@ async def invoked(client: Client, skill: str, arguments: Any = None, **more: Any
     return answer
 
 
-async def ended(client: Client, id_: str) -> Any:
+async def wait_for_end(client: Client, id_: str) -> Any:
     """The invocation, once it has ended."""
     with anyio.fail_after(DEADLINE_S):
         while True:

@@ -11,7 +11,7 @@ from config.settings import Settings
 from gateway.wings.events.asyncapi import FOLDER, published_schemas
 from tests.fixtures_gateway import Client, running
 from tests.gateway.cli.processes import command, ran
-from tests.wings.events.rig import ended, got, invoked, with_events
+from tests.wings.events.rig import got, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -52,17 +52,17 @@ async def test_events_are_described_by_asyncapi(client: Client) -> None:
 
 async def test_a_caller_is_erased(client: Client) -> None:
     """A caller is erased (V29)."""
-    one = await invoked(client, "getPet", {"id": 7})
-    over = await ended(client, one["id"])
+    one = await invoke_skill(client, "getPet", {"id": 7})
+    over = await wait_for_end(client, one["id"])
     body = {"principal": over["principal"]}
     assert (await client.post("/events/v1/erasures", body))[1] == {"invocations": 1}
-    blank = await ended(client, one["id"])
+    blank = await wait_for_end(client, one["id"])
     assert (blank["status"], blank["arguments"], "result" in blank) == ("ACKED", None, False)
 
 
 async def test_the_command_line_shows_invocations(client: Client) -> None:
-    one = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
-    await ended(client, one["id"])
+    one = await invoke_skill(client, "getPet", {"id": 7}, correlationId="pet-7")
+    await wait_for_end(client, one["id"])
     on = {"TOOLGATE_EVENTS__ENABLED": "true"}
     code, out, err = await ran("events", "tail", "--once", "--url", client.url, **on)
     assert (code, err) == (0, "")
@@ -80,4 +80,4 @@ async def test_a_call_that_is_accepted_is_printed_and_is_no_job(client: Client) 
         "events", "invoke", "--args", arguments, "--url", client.url, **environment
     )
     assert (code, err) == (0, "")
-    assert (await ended(client, json.loads(out)["id"]))["status"] == "ACKED"
+    assert (await wait_for_end(client, json.loads(out)["id"]))["status"] == "ACKED"

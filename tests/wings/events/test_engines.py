@@ -32,7 +32,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.fixtures_redis import RedisServer, free_ports
 from tests.polling import until
-from tests.wings.events.rig import EVENT, ROOT, ended, got, invoked, with_events
+from tests.wings.events.rig import EVENT, ROOT, got, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -58,10 +58,10 @@ def at(settings: Settings, address: str, **more: object) -> EventKafka:
 
 
 def accepting(settings: Settings) -> Settings:
-    return with_events(settings, **{**kept(settings), "concurrency": 0})
+    return with_events(settings, **{**settings_dict(settings), "concurrency": 0})
 
 
-def kept(settings: Settings) -> dict[str, object]:
+def settings_dict(settings: Settings) -> dict[str, object]:
     return msgspec.structs.asdict(settings.events)
 
 
@@ -69,15 +69,15 @@ async def test_an_invocation_accepted_by_one_gateway_runs_on_another(engine: Set
     """An invocation accepted by one gateway runs on another (V18)."""
     async with running(accepting(engine)) as front, running(engine):
         for number in range(5):
-            one = await invoked(front, "getPet", {"id": number})
-            assert (await ended(front, one["id"]))["status"] == "ACKED"
+            one = await invoke_skill(front, "getPet", {"id": number})
+            assert (await wait_for_end(front, one["id"]))["status"] == "ACKED"
 
 
 async def test_the_next_of_a_key_does_not_wait_for_polling(engine: Settings) -> None:
     async with running(engine) as client:
-        made = [await invoked(client, "getPet", {"id": one}, orderKey="a") for one in range(3)]
+        made = [await invoke_skill(client, "getPet", {"id": one}, orderKey="a") for one in range(3)]
         for one in made:
-            assert (await ended(client, one["id"]))["status"] == "ACKED"
+            assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
 
 
 async def test_notices_of_strangers_stop_nothing(
@@ -85,8 +85,8 @@ async def test_notices_of_strangers_stop_nothing(
 ) -> None:
     async with running(engine) as client:
         await notify(engine, request)
-        one = await invoked(client, "getPet", {"id": 7})
-        assert (await ended(client, one["id"]))["status"] == "ACKED"
+        one = await invoke_skill(client, "getPet", {"id": 7})
+        assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
     own = [one for one in caplog.records if one.name.startswith("toolgate")]
     assert not [one for one in own if one.levelname in ("WARNING", "ERROR")]
 
@@ -110,13 +110,13 @@ async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> No
         ids: list[str] = []
 
         async def ask(client: Client, number: int) -> None:
-            ids.append((await invoked(client, "getPet", {"id": number}))["id"])
+            ids.append((await invoke_skill(client, "getPet", {"id": number}))["id"])
 
         async with anyio.create_task_group() as group:
             for number in range(40):
                 group.start_soon(ask, (one, other)[number % 2], number)
         for id_ in ids:
-            assert (await ended(one, id_))["attempt"] == 1
+            assert (await wait_for_end(one, id_))["attempt"] == 1
     paths = [request["path"] for request in service.requests]
     assert sorted(paths) == sorted(f"/pets/{number}" for number in range(40))
 
@@ -142,13 +142,13 @@ async def test_kafka_commands_become_invocations_and_publish_their_completions(
         with anyio.fail_after(DEADLINE_S):
             told = await consumer.getone()
         assert msgspec.json.decode(told.value)["data"]["correlationId"] == "k-1"
-        await until(lambda: len([one for one in caplog.records if refused(one)]) == 3)
+        await until(lambda: len([one for one in caplog.records if is_refusal(one)]) == 3)
         status, row = await got(client, "/events/v1/invocations/k-1")
         assert (status, row["principal"], row["status"]) == (200, "fleet", "ACKED")
     assert len(service.requests) == 1
 
 
-def refused(record: logging.LogRecord) -> bool:
+def is_refusal(record: logging.LogRecord) -> bool:
     return record.getMessage() == "command_refused"
 
 
@@ -262,31 +262,31 @@ async def test_without_kafka_invocations_run_and_their_ends_wait(
 ) -> None:
     away = at(settings, f"127.0.0.1:{free_ports(1)[0]}")
     async with running(with_events(settings, kafka=away)) as client:
-        one = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
-        assert (await ended(client, one["id"]))["status"] == "ACKED"
+        one = await invoke_skill(client, "getPet", {"id": 7}, replyTo="agent-events")
+        assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
         assert (await got(client, "/events/v1/stats"))[1]["unsent"] == 1
 
 
 async def test_a_delayed_invocation_runs_when_due(engine: Settings) -> None:
-    settings = with_events(engine, **{**kept(engine), "poll_s": 0.1})
+    settings = with_events(engine, **{**settings_dict(engine), "poll_s": 0.1})
     async with running(settings) as client:
-        one = await invoked(client, "getPet", {"id": 7}, delayS=0.3)
-        over = await ended(client, one["id"])
+        one = await invoke_skill(client, "getPet", {"id": 7}, delayS=0.3)
+        over = await wait_for_end(client, one["id"])
         assert over["due"] > over["created"]
 
 
 @pytest.fixture
-def broken(settings: Settings, redis_server: RedisServer) -> Settings:
+def redis_settings(settings: Settings, redis_server: RedisServer) -> Settings:
     return with_events(settings, poll_s=0.1, redis_url=redis_server.url)
 
 
 @pytest.mark.parametrize("how", ["flushed", "stopped", "split"])
 async def test_losing_redis_loses_nothing(
-    broken: Settings, redis_server: RedisServer, service: Recorder, how: str
+    redis_settings: Settings, redis_server: RedisServer, service: Recorder, how: str
 ) -> None:
     """Losing Redis loses nothing (V19)."""
-    async with running(accepting(broken)) as front:
-        ids = [(await invoked(front, "getPet", {"id": number}))["id"] for number in range(5)]
+    async with running(accepting(redis_settings)) as front:
+        ids = [(await invoke_skill(front, "getPet", {"id": number}))["id"] for number in range(5)]
         if how == "flushed":
             with redis_server.client() as redis:
                 redis.flushall()
@@ -294,10 +294,12 @@ async def test_losing_redis_loses_nothing(
             redis_server.freeze()
         else:
             redis_server.stop()
-        ids += [(await invoked(front, "getPet", {"id": number}))["id"] for number in range(5, 8)]
-        async with running(broken):
+        ids += [
+            (await invoke_skill(front, "getPet", {"id": number}))["id"] for number in range(5, 8)
+        ]
+        async with running(redis_settings):
             for id_ in ids:
-                assert (await ended(front, id_))["status"] == "ACKED"
+                assert (await wait_for_end(front, id_))["status"] == "ACKED"
             if how == "split":
                 redis_server.thaw()
         if how == "stopped":
@@ -357,13 +359,13 @@ async def test_entries_of_a_dead_consumer_are_taken_over(
     monkeypatch.setattr("gateway.wings.events.redis_engine.IDLE_MS", 0)
     engine = with_events(settings, poll_s=LONG_S, redis_url=redis_server.url)
     async with running(accepting(engine)) as front:
-        one = await invoked(front, "getPet", {"id": 7})
+        one = await invoke_skill(front, "getPet", {"id": 7})
         with redis_server.client() as redis, anyio.fail_after(DEADLINE_S):
             [stream] = [name for name in await names(redis) if name.endswith(b":invocations")]
             redis.xgroup_create(stream, "workers", id="0", mkstream=True)
             assert redis.xreadgroup("workers", "dead", {stream: ">"})
         async with running(engine):
-            assert (await ended(front, one["id"]))["status"] == "ACKED"
+            assert (await wait_for_end(front, one["id"]))["status"] == "ACKED"
         with redis_server.client() as redis:
             assert redis.xpending(stream, "workers")["pending"] == 0
 
@@ -382,8 +384,8 @@ async def test_completions_are_published_to_a_stream(
     """Completions are published to a stream (V03)."""
     engine = with_events(settings, redis_url=redis_server.url)
     async with running(replace(engine)) as client:
-        one = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
-        await ended(client, one["id"])
+        one = await invoke_skill(client, "getPet", {"id": 7}, replyTo="agent-events")
+        await wait_for_end(client, one["id"])
         with redis_server.client() as redis, anyio.fail_after(DEADLINE_S):
             while not (keys := redis.keys("tg:*:agent-events")):  # noqa: ASYNC110 - of Redis
                 await anyio.sleep(0.02)
@@ -411,7 +413,7 @@ async def test_external_consumers_execute_skills_and_receive_completions(
 ) -> None:
     """As the documentation says; one that failed and was redriven is told of twice (V03)."""
     ends = f"e{uuid4().hex}"
-    settings = with_events(engine, **{**kept(engine), "topics": (ends,)})
+    settings = with_events(engine, **{**settings_dict(engine), "topics": (ends,)})
     heard: list[Any] = []
 
     async def run(delivery: Any) -> Any:
@@ -420,7 +422,7 @@ async def test_external_consumers_execute_skills_and_receive_completions(
     async def handle(event: Any) -> None:
         heard.append(event)
 
-    async def woken(entries: AsyncIterator[Any], http: aiohttp.ClientSession) -> None:
+    async def work_entries(entries: AsyncIterator[Any], http: aiohttp.ClientSession) -> None:
         async for _ in entries:
             await consumers["work"](http, run)
 
@@ -430,15 +432,15 @@ async def test_external_consumers_execute_skills_and_receive_completions(
         streams(settings, consumers, ends) as (accepted, ended_),
         anyio.create_task_group() as group,
     ):
-        one = await invoked(client, "report", {"year": 2025}, replyTo=ends, delayS=3600.0)
+        one = await invoke_skill(client, "report", {"year": 2025}, replyTo=ends, delayS=3600.0)
         async with client.http.delete(f"{client.url}{ROOT}/{one['id']}"):
             pass
         group.start_soon(consumers["tell"], ended_, handle)
         await until(lambda: heard)
         status, answer, _ = await client.post("/events/v1/redrives", {"ids": [one["id"]]})
         assert status == 200, answer
-        group.start_soon(woken, accepted, http)
-        two = await invoked(client, "report", {"year": 2026}, replyTo=ends)
+        group.start_soon(work_entries, accepted, http)
+        two = await invoke_skill(client, "report", {"year": 2026}, replyTo=ends)
         await until(lambda: len({event["id"] for event in heard}) == 3)
         group.cancel_scope.cancel()
     told = [(event["data"]["correlationId"], event["data"]["status"]) for event in heard]

@@ -25,7 +25,15 @@ from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
 from tests.servers.mcp_wire import Scripted, Turn
 from tests.wings.events.drafts import OTHER
-from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
+from tests.wings.events.rig import (
+    EVENT,
+    ROOT,
+    STRUCTURED,
+    got,
+    invoke_skill,
+    wait_for_end,
+    with_events,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -70,22 +78,25 @@ async def test_a_result_ends_its_own_invocation_alone(settings: Settings) -> Non
                 ),
             ]
             sent = [
-                await invoked(client, "say", arguments, retry="never") for arguments, _ in asked
+                await invoke_skill(client, "say", arguments, retry="never")
+                for arguments, _ in asked
             ]
             for one, (arguments, message) in zip(sent, asked, strict=True):
-                over = await ended(client, one["id"])
+                over = await wait_for_end(client, one["id"])
                 assert (over["status"], over["reason"]) == ("FAILED", "error"), arguments
                 assert message in over["error"]["message"], arguments
             told = {"status": 503, "retryAfter": "soon"}
-            again = await invoked(client, "say", refusal(structuredContent=told), retry="always")
-            over = await ended(client, again["id"])
+            again = await invoke_skill(
+                client, "say", refusal(structuredContent=told), retry="always"
+            )
+            over = await wait_for_end(client, again["id"])
             assert (over["status"], over["reason"], over["attempt"] > 1) == (
                 "FAILED",
                 "attempts",
                 True,
             )
-            good = await invoked(client, "say", {"text": "yes"})
-            assert (await ended(client, good["id"]))["status"] == "ACKED"
+            good = await invoke_skill(client, "say", {"text": "yes"})
+            assert (await wait_for_end(client, good["id"]))["status"] == "ACKED"
 
 
 def test_the_delay_doubles_with_full_jitter_up_to_its_limit() -> None:
@@ -128,7 +139,7 @@ def caller(name: str, *scopes: str) -> Context:
     return Context(Identity(Principal(name, HOST, scopes=granted), verified=True), JSON_RPC, "1")
 
 
-async def called(client: Client, context: Context, name: str, **arguments: Any) -> Any:
+async def call_operation(client: Client, context: Context, name: str, **arguments: Any) -> Any:
     assert client.gateway.wings is not None
     [wing] = [one for one in client.gateway.wings._served if one.name == "events"]
     result = await (await wing.parts()).call(context, name, arguments)
@@ -147,42 +158,48 @@ async def test_an_id_that_another_caller_has_chosen_takes_nothing_from_its_owner
         of_event = "ce-" + hashlib.sha256(b'["/shop","e-1"]').hexdigest()[:48]
         for id_ in (of_hook, of_event, "pet-7"):
             taken = {"skillName": "getPet", "arguments": {"id": 404}, "correlationId": id_}
-            assert (await called(client, eve, "events_invoke", **taken))["principal"] == "eve"
+            assert (await call_operation(client, eve, "events_invoke", **taken))[
+                "principal"
+            ] == "eve"
         body = b'{"pet": 7}'
         headers = sign("msg-1", int(time.time()), body, [PAID])
-        status, hooked = await posted(client, "/events/hooks/paid", body, headers)
+        status, hooked = await post_body(client, "/events/hooks/paid", body, headers)
         assert (status, hooked["principal"], hooked["correlationId"]) == (202, "shop", of_hook)
         event = msgspec.json.encode(EVENT)
         kind = {"Content-Type": STRUCTURED}
-        status, produced = await posted(client, "/events/cloudevents", event, kind)
+        status, produced = await post_body(client, "/events/cloudevents", event, kind)
         assert (status, produced["correlationId"]) == (202, of_event)
-        mine = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
+        mine = await invoke_skill(client, "getPet", {"id": 7}, correlationId="pet-7")
         status, found = await got(client, f"{ROOT}/pet-7")
         assert (status, found["id"]) == (200, mine["id"])
         for one in (hooked, produced, mine):
-            assert (await ended(client, one["id"]))["status"] == "ACKED"
+            assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
         ann = caller("ann")
-        assert (await called(client, ann, "events_get", invocation="pet-7"))["status"] == 404
+        assert (await call_operation(client, ann, "events_get", invocation="pet-7"))[
+            "status"
+        ] == 404
         ops = caller("ops", "events:admin")  # no two callers' ids are taken for one
-        assert (await called(client, ops, "events_get", invocation="pet-7"))["status"] == 404
-        seen = await called(client, ops, "events_get", invocation=mine["id"])
+        assert (await call_operation(client, ops, "events_get", invocation="pet-7"))[
+            "status"
+        ] == 404
+        seen = await call_operation(client, ops, "events_get", invocation=mine["id"])
         assert seen["id"] == mine["id"]
 
 
 async def test_statistics_are_of_the_tenant_alone(settings: Settings) -> None:
     """Sums of all tenants were shown to each (mending 9)."""
     async with running(with_events(settings)) as client:
-        await ended(client, (await invoked(client, "getPet", {"id": 7}))["id"])
-        mine = await called(client, caller("ops", "events:admin"), "events_stats")
+        await wait_for_end(client, (await invoke_skill(client, "getPet", {"id": 7}))["id"])
+        mine = await call_operation(client, caller("ops", "events:admin"), "events_stats")
         assert mine["outcomes"] == {"acked": 1}
         stranger = Principal("eve", OTHER, scopes=frozenset({"events:admin"}))
         context = Context(Identity(stranger, verified=True), JSON_RPC, "1")
-        theirs = await called(client, context, "events_stats")
+        theirs = await call_operation(client, context, "events_stats")
         assert (theirs["outcomes"], theirs["swept"], theirs["running"]) == ({}, {}, 0)
         assert theirs["acked"] == 0
 
 
-async def posted(
+async def post_body(
     client: Client, path: str, body: bytes, headers: Mapping[str, str]
 ) -> tuple[int, Any]:
     async with client.http.post(client.url + path, data=body, headers=headers) as response:

@@ -23,7 +23,7 @@ from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.polling import until
 from tests.wings.agent.test_squatters import Squatter
-from tests.wings.events.rig import ROOT, ended, got, invoked, with_events
+from tests.wings.events.rig import ROOT, got, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -36,9 +36,9 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
 
 async def test_a_tool_is_called_after_the_request(client: Client, service: Recorder) -> None:
     """A tool is called after the request (V01)."""
-    one = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
+    one = await invoke_skill(client, "getPet", {"id": 7}, correlationId="pet-7")
     assert one["correlationId"] == "pet-7"
-    over = await ended(client, "pet-7")
+    over = await wait_for_end(client, "pet-7")
     assert (over["id"], over["status"], over["attempt"]) == (one["id"], "ACKED", 1)
     assert over["result"]["structuredContent"]["heard"]["path"] == "/pets/7"
     assert [one["path"] for one in service.requests] == ["/pets/7"]
@@ -68,7 +68,7 @@ async def test_a_claim_dropped_by_the_database_is_repeated(
     client: Client, settings: Settings
 ) -> None:
     """A claim dropped by the database is repeated (row 29)."""
-    one = await invoked(client, "report")
+    one = await invoke_skill(client, "report")
     answers: list[tuple[int, Any]] = []
 
     async def claim() -> None:
@@ -87,13 +87,13 @@ async def test_polling_finds_invocations_without_notifications(
     client: Client, service: Recorder
 ) -> None:
     """A pooler such as PgBouncer may swallow NOTIFY: the journal alone is changed (row 29)."""
-    one = await invoked(client, "getPet", {"id": 404})
-    assert (await ended(client, one["id"]))["status"] == "FAILED"
+    one = await invoke_skill(client, "getPet", {"id": 404})
+    assert (await wait_for_end(client, one["id"]))["status"] == "FAILED"
     pool = client.gateway.feed.pool
     assert pool is not None
     assert await Journal(pool).redrive(HOST, [one["id"]]) == [one["id"]]
     await until(lambda: len(service.requests) == 2)
-    assert (await ended(client, one["id"]))["redriven"] == 1
+    assert (await wait_for_end(client, one["id"]))["redriven"] == 1
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -113,16 +113,16 @@ async def test_the_clock_of_the_database_decides(
     shifted = f"{url}{'&' if '?' in url else '?'}options={path}"
     database = msgspec.structs.replace(settings.database, url=shifted)
     async with running(with_events(msgspec.structs.replace(settings, database=database))) as client:
-        slow = await invoked(client, "slow", deadlineS=1800.0)
+        slow = await invoke_skill(client, "slow", deadlineS=1800.0)
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
-        delayed = await invoked(client, "getPet", {"id": 7}, delayS=0.1, deadlineS=1800.0)
-        waits = await invoked(client, "getPet", {"id": 8}, delayS=1800.0)
-        over = await ended(client, delayed["id"])
+        delayed = await invoke_skill(client, "getPet", {"id": 7}, delayS=0.1, deadlineS=1800.0)
+        waits = await invoke_skill(client, "getPet", {"id": 8}, delayS=1800.0)
+        over = await wait_for_end(client, delayed["id"])
         away = datetime.fromisoformat(over["due"]) - datetime.now(UTC)
         assert abs(away - timedelta(hours=hours)) < timedelta(minutes=20)
         service.release.set()
-        for row in (over, await ended(client, slow["id"])):
+        for row in (over, await wait_for_end(client, slow["id"])):
             assert (row["status"], row["attempt"]) == ("ACKED", 1)
         assert (await got(client, f"{ROOT}/{waits['id']}"))[1]["status"] == "PENDING"
 
@@ -140,7 +140,7 @@ async def ended_while_it_waits(settings: Settings, statement: str) -> None:
     url = settings.database.url
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
 
-        async def ended_() -> bool:
+        async def terminate_backend() -> bool:
             found = await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -149,13 +149,13 @@ async def ended_while_it_waits(settings: Settings, statement: str) -> None:
             )
             return await found.fetchone() is not None
 
-        await until(ended_)
+        await until(terminate_backend)
 
 
 async def test_the_same_request_is_the_same_invocation(client: Client) -> None:
     """The same request is the same invocation (V05)."""
-    one = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
-    again = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
+    one = await invoke_skill(client, "getPet", {"id": 7}, correlationId="pet-7")
+    again = await invoke_skill(client, "getPet", {"id": 7}, correlationId="pet-7")
     assert again["id"] == one["id"]
     body = {"skillName": "getPet", "arguments": {"id": 8}, "correlationId": "pet-7"}
     status, problem, _ = await client.post(ROOT, body)
@@ -187,8 +187,8 @@ async def test_unacceptable_invocations_are_refused(
 
 async def test_a_failure_of_the_service_is_final(client: Client, service: Recorder) -> None:
     """A failure of the service is final (V09)."""
-    one = await invoked(client, "getPet", {"id": 404})
-    over = await ended(client, one["id"])
+    one = await invoke_skill(client, "getPet", {"id": 404})
+    over = await wait_for_end(client, one["id"])
     assert (over["status"], over["reason"], over["error"]["status"]) == ("FAILED", "error", 404)
     assert over["result"]["isError"]
     assert len(service.requests) == 1
@@ -196,16 +196,16 @@ async def test_a_failure_of_the_service_is_final(client: Client, service: Record
 
 async def test_a_running_invocation_is_cancelled(client: Client, service: Recorder) -> None:
     """An invocation is cancelled while it runs (V22)."""
-    one = await invoked(client, "slow")
+    one = await invoke_skill(client, "slow")
     await service.arrived.wait()
     async with client.http.delete(f"{client.url}{ROOT}/{one['id']}") as response:
         assert response.status == 200
     await service.gone.wait()
-    assert (await ended(client, one["id"]))["reason"] == "cancelled"
+    assert (await wait_for_end(client, one["id"]))["reason"] == "cancelled"
 
 
 async def test_invocations_are_listed_page_by_page(client: Client) -> None:
-    ids = [(await invoked(client, "report", delayS=3600))["id"] for _ in range(3)]
+    ids = [(await invoke_skill(client, "report", delayS=3600))["id"] for _ in range(3)]
     status, page = await got(client, f"{ROOT}?limit=2&status=PENDING")
     assert (status, [one["id"] for one in page["items"]]) == (200, ids[:0:-1])
     _, rest = await got(client, f"{ROOT}?limit=2&after={page['next']}")
@@ -241,8 +241,8 @@ async def test_named_arguments_in_lists_are_judged_like_arguments_of_a_call(
         async with running(
             with_events(replace(settings, sources=sources, policy=policy))
         ) as client:
-            over = await ended(
-                client, (await invoked(client, "frame_cutter", {"sizes": [1]}))["id"]
+            over = await wait_for_end(
+                client, (await invoke_skill(client, "frame_cutter", {"sizes": [1]}))["id"]
             )
             assert over["status"] == "ACKED", over
             assert [call["arguments"] for call in framer.calls] == [{"sizes[]": [1]}]
@@ -256,5 +256,7 @@ async def test_named_arguments_in_lists_are_judged_like_arguments_of_a_call(
 
 async def test_a_later_call_may_pass_null_for_absent_arguments(client: Client) -> None:
     """As a call at once may (mending 19)."""
-    over = await ended(client, (await invoked(client, "listPets", {"limit": None}))["id"])
+    over = await wait_for_end(
+        client, (await invoke_skill(client, "listPets", {"limit": None}))["id"]
+    )
     assert over["status"] == "ACKED", over

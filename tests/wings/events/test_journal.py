@@ -16,7 +16,16 @@ from gateway.wings.events.journal import Filter, Journal
 from gateway.wings.events.sweeper import LOCK
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
-from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused, upkeep
+from tests.wings.events.drafts import (
+    OTHER,
+    accept_draft,
+    claim_calls,
+    draft,
+    end,
+    handle,
+    refusal_of,
+    upkeep,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +38,10 @@ async def status_of(journal: Journal, id_: str, host: str = HOST) -> tuple[str, 
 
 async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journal) -> None:
     """An invocation is claimed and acked with its fence (V07)."""
-    id_ = await accepted(journal)
-    [one] = await claimed(journal)
+    id_ = await accept_draft(journal)
+    [one] = await claim_calls(journal)
     assert (one.invocation_id, one.fence, one.attempt) == (id_, 1, 1)
-    assert await claimed(journal) == []
+    assert await claim_calls(journal) == []
     assert await journal.end([end(one)]) == {(id_, 1)}
     assert await journal.end([end(one)]) == set()
     row = await journal.get(HOST, id_)
@@ -43,15 +52,15 @@ async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journa
 @pytest.mark.parametrize("ended", [False, True])
 async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
     """A correlation id names one request (V05)."""
-    first = await accepted(journal, correlation_id="order-7", number=1)
+    first = await accept_draft(journal, correlation_id="order-7", number=1)
     if ended:
-        [one] = await claimed(journal)
+        [one] = await claim_calls(journal)
         await journal.end([end(one)])
         assert await upkeep(journal).move(-1) == 1
     [again] = await journal.accept([draft(1, correlation_id="order-7")])
     assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
-    assert "correlationId" in await refused(journal, correlation_id="order-7", number=2)
-    assert await accepted(journal, correlation_id="order-7", number=2, host_id=OTHER) != first
+    assert "correlationId" in await refusal_of(journal, correlation_id="order-7", number=2)
+    assert await accept_draft(journal, correlation_id="order-7", number=2, host_id=OTHER) != first
     found = await journal.find_correlated(HOST, "order-7")
     assert found is not None
     assert found.invocation_id == first
@@ -66,85 +75,85 @@ async def test_equal_ids_in_one_batch_are_one_invocation(journal: Journal) -> No
 
 
 async def test_an_idempotency_key_names_one_request_of_a_caller(journal: Journal) -> None:
-    first = await accepted(journal, idempotency_key="k")
+    first = await accept_draft(journal, idempotency_key="k")
     [again] = await journal.accept([draft(idempotency_key="k")])
     assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
-    assert "Idempotency-Key" in await refused(journal, idempotency_key="k", number=1)
-    assert await accepted(journal, idempotency_key="k", principal_id="bob") != first
+    assert "Idempotency-Key" in await refusal_of(journal, idempotency_key="k", number=1)
+    assert await accept_draft(journal, idempotency_key="k", principal_id="bob") != first
 
 
 async def test_invocations_of_an_order_key_run_in_order_and_singly(journal: Journal) -> None:
     """Invocations of an order key run in order and singly (V11)."""
     ids = [
-        await accepted(journal, number=n, order_key=key)
+        await accept_draft(journal, number=n, order_key=key)
         for n, key in enumerate([None, "a", "a", "b", "a", None])
     ]
-    taken = await claimed(journal, 10)
+    taken = await claim_calls(journal, 10)
     assert [one.invocation_id for one in taken] == [ids[n] for n in (0, 1, 3, 5)]
-    assert await claimed(journal, 10) == []
+    assert await claim_calls(journal, 10) == []
     await journal.end([end(taken[1], error=b"{}")])
-    [second] = await claimed(journal, 10)
+    [second] = await claim_calls(journal, 10)
     assert second.invocation_id == ids[2]
     await journal.end([end(second, error=b"{}", retry_s=0)])
-    [second] = await claimed(journal, 10)
+    [second] = await claim_calls(journal, 10)
     assert (second.invocation_id, second.attempt) == (ids[2], 2)
 
 
 async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
     for principal in ("ada", "bob"):
         for number in range(2):
-            await accepted(
+            await accept_draft(
                 journal,
                 number=number,
                 principal_id=principal,
                 order_key="a",
                 on_failure="block" if principal == "ada" else "skip",
             )
-    taken = await claimed(journal, 10)
+    taken = await claim_calls(journal, 10)
     assert [one.arguments for one in taken] == ['{"number":0}'] * 2
     await journal.end([end(one, error=b"{}") for one in taken])
-    [next_] = await claimed(journal, 10)
+    [next_] = await claim_calls(journal, 10)
     assert next_.arguments == '{"number":1}'
     await journal.end([end(next_)])
     await upkeep(journal).move(-1)
-    assert await claimed(journal) == []
+    assert await claim_calls(journal) == []
     await upkeep(journal).prune(-1)
-    [last] = await claimed(journal)
+    [last] = await claim_calls(journal)
     assert last.order_key == "a"
 
 
 async def test_a_failed_invocation_blocks_its_order_key_if_configured(journal: Journal) -> None:
     """A failed invocation blocks its order key if configured (V11)."""
-    first = await accepted(journal, order_key="a", on_failure="block")
-    second = await accepted(journal, order_key="a")
-    [one] = await claimed(journal)
+    first = await accept_draft(journal, order_key="a", on_failure="block")
+    second = await accept_draft(journal, order_key="a")
+    [one] = await claim_calls(journal)
     await journal.end([end(one, error=b"{}")])
     assert await upkeep(journal).move(-1) == 0
-    assert await claimed(journal, 10) == []
+    assert await claim_calls(journal, 10) == []
     assert await journal.redrive(HOST, [first]) == [first]
-    [one] = await claimed(journal, 10)
+    [one] = await claim_calls(journal, 10)
     assert one.invocation_id == first
     await journal.end([end(one)])
-    assert [two.invocation_id for two in await claimed(journal, 10)] == [second]
+    assert [two.invocation_id for two in await claim_calls(journal, 10)] == [second]
 
 
 async def test_invocations_left_blocked_by_a_race_are_found_by_the_sweep(journal: Journal) -> None:
-    id_ = await accepted(journal, order_key="a")
+    id_ = await accept_draft(journal, order_key="a")
     async with borrow(journal._pool) as connection:
         await connection.execute("UPDATE invocation_t SET blocked = true")
-    assert await claimed(journal) == []
+    assert await claim_calls(journal) == []
     assert not await upkeep(journal).sweep()
-    assert [one.invocation_id for one in await claimed(journal)] == [id_]
+    assert [one.invocation_id for one in await claim_calls(journal)] == [id_]
 
 
 async def test_high_priorities_are_claimed_first_and_delayed_invocations_wait(
     journal: Journal,
 ) -> None:
     """High priorities are claimed first and delayed invocations wait (V08)."""
-    low = await accepted(journal, priority=1)
-    high = await accepted(journal, priority=9)
-    later = await accepted(journal, priority=9, delay_s=3600)
-    assert [one.invocation_id for one in await claimed(journal, 10)] == [high, low]
+    low = await accept_draft(journal, priority=1)
+    high = await accept_draft(journal, priority=9)
+    later = await accept_draft(journal, priority=9, delay_s=3600)
+    assert [one.invocation_id for one in await claim_calls(journal, 10)] == [high, low]
     assert (await status_of(journal, later))[0] == "PENDING"
 
 
@@ -159,8 +168,8 @@ async def test_high_priorities_are_claimed_first_and_delayed_invocations_wait(
 async def test_a_lease_that_is_over(
     journal: Journal, repeatable: bool, attempts: int, expected: tuple[str, str | None, int]
 ) -> None:
-    id_ = await accepted(journal, repeatable=repeatable, max_attempts=attempts)
-    [one] = await claimed(journal, lease_s=-1)
+    id_ = await accept_draft(journal, repeatable=repeatable, max_attempts=attempts)
+    [one] = await claim_calls(journal, lease_s=-1)
     assert await upkeep(journal).sweep()
     assert await status_of(journal, id_) == expected
     assert await journal.end([end(one)]) == set()
@@ -172,8 +181,8 @@ async def test_completions_of_a_dead_sender_are_sent_again(
     journal: Journal,
 ) -> None:
     """Completions of a dead sender are sent again (V13)."""
-    await accepted(journal, reply_to="webhook:crm")
-    await journal.end([end(one) for one in await claimed(journal)])
+    await accept_draft(journal, reply_to="webhook:crm")
+    await journal.end([end(one) for one in await claim_calls(journal)])
     async with borrow(journal._pool) as connection:
         await connection.execute(
             "UPDATE outbox_t SET status = 'DISPATCHED', attempt = 1, fence = 1,"
@@ -185,16 +194,16 @@ async def test_completions_of_a_dead_sender_are_sent_again(
 
 
 async def test_deadlines(journal: Journal) -> None:
-    waiting = await accepted(journal, deadline_s=-1)
-    assert await claimed(journal) == []
+    waiting = await accept_draft(journal, deadline_s=-1)
+    assert await claim_calls(journal) == []
     assert (await upkeep(journal).sweep())[HOST].expired == 1
     assert await status_of(journal, waiting) == ("FAILED", "expired", 0)
 
 
 async def test_cancelling_ends_waiting_and_marks_running_invocations(journal: Journal) -> None:
     """Cancelling ends waiting and marks running invocations (V22)."""
-    running, waiting = await accepted(journal), await accepted(journal, number=1)
-    [one] = await claimed(journal)
+    running, waiting = await accept_draft(journal), await accept_draft(journal, number=1)
+    [one] = await claim_calls(journal)
     assert await journal.cancel(HOST, [running, waiting]) == (1, 1)
     assert await status_of(journal, waiting) == ("FAILED", "cancelled", 0)
     assert await journal.extend([handle(one)], 60) == {(running, 1): True}
@@ -204,20 +213,20 @@ async def test_cancelling_ends_waiting_and_marks_running_invocations(journal: Jo
 
 
 async def test_a_release_does_not_count(journal: Journal) -> None:
-    id_ = await accepted(journal)
-    [one] = await claimed(journal)
+    id_ = await accept_draft(journal)
+    [one] = await claim_calls(journal)
     assert await journal.release([handle(one)], delay_s=60, approval=OTHER) == 1
     row = await journal.get(HOST, id_)
     assert row is not None
     assert (row.status, row.attempt, row.approval_id) == ("PENDING", 0, OTHER)
-    assert await claimed(journal) == []
+    assert await claim_calls(journal) == []
 
 
 async def test_failed_invocations_are_redriven_with_their_arguments(journal: Journal) -> None:
     """Failed invocations are redriven with their arguments (V10)."""
-    id_ = await accepted(journal, reply_to="topic:agent-events")
+    id_ = await accept_draft(journal, reply_to="topic:agent-events")
     for _ in range(2):
-        [one] = await claimed(journal)
+        [one] = await claim_calls(journal)
         retry = 0 if one.attempt == 1 else None
         await journal.end([end(one, error=b'{"message":"no"}', retry_s=retry)])
     assert await upkeep(journal).move(-1) == 1
@@ -225,15 +234,15 @@ async def test_failed_invocations_are_redriven_with_their_arguments(journal: Jou
     assert await journal.redrive(HOST, None, reason="error") == [id_]
     assert await status_of(journal, id_) == ("PENDING", None, 0)
     assert [one.error for one in await journal.attempts(HOST, id_)] == ['{"message":"no"}'] * 2
-    [one] = await claimed(journal)
+    [one] = await claim_calls(journal)
     assert (one.attempt, one.fence) == (1, 3)
     assert (await journal.counts(HOST)).unsent == 1
 
 
 async def test_lists_are_the_newest_first_and_of_one_tenant(journal: Journal) -> None:
-    ids = [await accepted(journal, number=n) for n in range(3)]
-    await accepted(journal, host_id=OTHER)
-    await journal.end([end(one) for one in await claimed(journal)])
+    ids = [await accept_draft(journal, number=n) for n in range(3)]
+    await accept_draft(journal, host_id=OTHER)
+    await journal.end([end(one) for one in await claim_calls(journal)])
     await upkeep(journal).move(-1)
     page = await journal.page(HOST, Filter(), before=None, limit=2)
     rest = await journal.page(HOST, Filter(), before=page[-1].seq, limit=2)
@@ -249,7 +258,7 @@ async def test_concurrent_claims_share_nothing(journal: Journal) -> None:
     seen: list[str] = []
 
     async def work() -> None:
-        while taken := await claimed(journal, 5):
+        while taken := await claim_calls(journal, 5):
             seen.extend(one.invocation_id for one in taken)
             await journal.end([end(one) for one in taken])
 
@@ -263,9 +272,9 @@ async def test_concurrent_claims_share_nothing(journal: Journal) -> None:
 
 async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
     """Erasing a caller keeps state and times (V29)."""
-    mine, done = await accepted(journal), await accepted(journal, number=1)
-    other = await accepted(journal, principal_id="bob")
-    await journal.end([end(one, error=b'{"m":1}') for one in await claimed(journal)])
+    mine, done = await accept_draft(journal), await accept_draft(journal, number=1)
+    other = await accept_draft(journal, principal_id="bob")
+    await journal.end([end(one, error=b'{"m":1}') for one in await claim_calls(journal)])
     await upkeep(journal).move(-1)
     assert await journal.erase(HOST, "ada") == 2
     for id_ in (mine, done):
@@ -283,8 +292,8 @@ async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
 async def test_an_invocation_erased_while_running_keeps_no_data(
     journal: Journal, report: dict[str, bytes]
 ) -> None:
-    id_ = await accepted(journal)
-    [taken] = await claimed(journal)
+    id_ = await accept_draft(journal)
+    [taken] = await claim_calls(journal)
     assert await journal.erase(HOST, "ada") == 1
     assert await journal.end([end(taken, **report)])
     row = await journal.get(HOST, id_)
@@ -295,8 +304,8 @@ async def test_an_invocation_erased_while_running_keeps_no_data(
 
 
 async def test_retention_drops_old_invocations(journal: Journal) -> None:
-    id_ = await accepted(journal)
-    await journal.end([end(one, error=b"{}") for one in await claimed(journal)])
+    id_ = await accept_draft(journal)
+    await journal.end([end(one, error=b"{}") for one in await claim_calls(journal)])
     await upkeep(journal).move(-1)
     assert await upkeep(journal).prune(3600) == 0
     assert await journal.get(HOST, id_) is not None
@@ -309,8 +318,8 @@ async def test_old_invocations_are_deleted_in_batches_per_tenant(
 ) -> None:
     for host in (HOST, OTHER):
         for _ in range(3):
-            await accepted(journal, host_id=host)
-        await journal.end([end(one) for one in await claimed(journal, 3, host=host)])
+            await accept_draft(journal, host_id=host)
+        await journal.end([end(one) for one in await claim_calls(journal, 3, host=host)])
     while await upkeep(journal).move(-1):
         pass
     monkeypatch.setattr("gateway.wings.events.sweeper.BATCH", 2)
@@ -327,38 +336,38 @@ async def test_the_oldest_finished_invocations_beyond_the_byte_limit_are_deleted
     """Results of a principal fill no database, and push out none of another's (mending 6)."""
     keeper = upkeep(journal)
 
-    async def ended(principal: str, number: int, **fields: Any) -> str:
-        id_ = await accepted(journal, principal_id=principal, number=number, **fields)
-        [taken] = await claimed(journal)
+    async def end_call(principal: str, number: int, **fields: Any) -> str:
+        id_ = await accept_draft(journal, principal_id=principal, number=number, **fields)
+        [taken] = await claim_calls(journal)
         await journal.end([end(taken, result=json.dumps(urandom(2000).hex()).encode())])
         await keeper.move(-1)
         return id_
 
-    unsent = await ended("ada", 0, reply_to="topic:agent-events")
-    first = await ended("bob", 1)
-    ids = [await ended("ada", number) for number in range(2, 6)]
+    unsent = await end_call("ada", 0, reply_to="topic:agent-events")
+    first = await end_call("bob", 1)
+    ids = [await end_call("ada", number) for number in range(2, 6)]
     usage = await keeper.ended_usage()
     assert usage is not None
     each = usage[HOST, "bob"]
     assert each > 4000
     assert usage[HOST, "ada"] == pytest.approx(5 * each, rel=0.05)
 
-    async def left() -> list[str]:
+    async def remaining_ids() -> list[str]:
         return [id_ for id_ in (unsent, first, *ids) if await journal.get(HOST, id_)]
 
     assert await keeper.trim(HOST, 100 * each, 100 * each) == 0
     assert await keeper.trim(OTHER, 1, 1) == 0
     assert await keeper.trim(HOST, 3 * each - each // 2, 100 * each) == 2
-    assert await left() == [unsent, first, *ids[2:]]
+    assert await remaining_ids() == [unsent, first, *ids[2:]]
     assert await keeper.trim(HOST, 100 * each, 2 * each + each // 2) == 1
-    assert await left() == [unsent, *ids[2:]]
+    assert await remaining_ids() == [unsent, *ids[2:]]
 
 
 async def test_failed_invocations_holding_their_key_count_as_open(journal: Journal) -> None:
     """An invocation that no retention may remove early is in a quota (mending 6)."""
-    await accepted(journal, order_key="a", on_failure="block")
-    await accepted(journal, number=1)
-    await journal.end([end(taken, error=b"{}") for taken in await claimed(journal, 2)])
+    await accept_draft(journal, order_key="a", on_failure="block")
+    await accept_draft(journal, number=1)
+    await journal.end([end(taken, error=b"{}") for taken in await claim_calls(journal, 2)])
     [usage] = (await journal.open_usage(HOST, 10)).values()
     assert usage.number == 1
 
@@ -406,8 +415,8 @@ async def test_the_database_refuses_illegal_states(
 ) -> None:
     """The database refuses illegal states (V04)."""
     steps, statement = ILLEGAL[case]
-    await accepted(journal)
-    taken = await claimed(journal) if steps else []
+    await accept_draft(journal)
+    taken = await claim_calls(journal) if steps else []
     if steps > 1:
         await journal.end([end(one) for one in taken])
     if steps > 2:
@@ -432,7 +441,7 @@ CHANGES = {
 async def test_states_change_only_by_allowed_transitions(journal: Journal) -> None:
     """Each with all that belongs to the new state, so that the state alone is refused (V04)."""
     for old, new in itertools.permutations(STATES, 2):
-        id_ = await accepted(journal)
+        id_ = await accept_draft(journal)
         async with borrow(journal._pool) as connection:
             for state in {"PENDING": (), "DISPATCHED": (old,)}.get(old, ("DISPATCHED", old)):
                 await connection.execute(_change(state), [id_])
@@ -452,24 +461,24 @@ def _change(state: str) -> bytes:
 
 async def test_a_retry_is_pending_again_and_due_later(journal: Journal) -> None:
     """A retry is pending again and due later (V04)."""
-    id_ = await accepted(journal)
-    [one] = await claimed(journal)
+    id_ = await accept_draft(journal)
+    [one] = await claim_calls(journal)
     assert await journal.end([end(one, error=b"{}", retry_s=3600)]) == {(id_, 1)}
     row = await journal.get(HOST, id_)
     assert row is not None
     assert (row.status, row.attempt, row.reason, row.finished) == ("PENDING", 1, None, None)
     assert row.due - row.created >= timedelta(hours=1)
-    assert await claimed(journal) == []
+    assert await claim_calls(journal) == []
     async with borrow(journal._pool) as connection:
         await connection.execute("UPDATE invocation_t SET due_ts = now()")
-    [two] = await claimed(journal)
+    [two] = await claim_calls(journal)
     assert (two.invocation_id, two.attempt, two.fence) == (id_, 2, 2)
 
 
 async def test_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
     """The database refuses two deliveries of one key (V11)."""
     for number in range(2):
-        await accepted(journal, number=number, order_key="a")
+        await accept_draft(journal, number=number, order_key="a")
     async with borrow(journal._pool) as connection:
         with pytest.raises(psycopg.errors.UniqueViolation):
             await connection.execute(

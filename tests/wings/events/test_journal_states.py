@@ -17,7 +17,7 @@ from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery,
 from gateway.wings.events.sweeper import SweepCounts
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
-from tests.wings.events.conftest import emptied
+from tests.wings.events.conftest import empty_tables
 from tests.wings.events.drafts import draft, end, handle, upkeep
 
 EXAMPLES = int(os.environ.get("TOOLGATE_EVENTS_EXAMPLES", "15"))
@@ -55,7 +55,7 @@ class JournalMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         [world] = WORLD
-        emptied(world.settings)
+        empty_tables(world.settings)
         self.run = world.runner.run
         self.opened = Database.open(world.settings, wait=False, migrate=False)
         self.journal = Journal(self.run(self.opened.__aenter__()).pool)
@@ -119,10 +119,10 @@ class JournalMachine(RuleBasedStateMachine):
     def _eligible(self) -> Iterator[str]:
         order = sorted(self.rows.items(), key=lambda one: (-one[1].priority, one[1].due))
         for id_, row in order:
-            if row.status == "PENDING" and not self._held(row):
+            if row.status == "PENDING" and not self._is_held(row):
                 yield id_
 
-    def _held(self, row: Row) -> bool:
+    def _is_held(self, row: Row) -> bool:
         beside = [one for one in self.rows.values() if one.key == row.key and one is not row]
         return row.key is not None and any(
             one.status == "DISPATCHED"

@@ -18,7 +18,7 @@ from gateway.wings.events.journal import AcceptedInvocation, Filter, Journal
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_redis import RedisServer
-from tests.wings.events.conftest import emptied
+from tests.wings.events.conftest import empty_tables
 from tests.wings.events.drafts import draft
 from tests.wings.events.victim import STEPS
 
@@ -31,7 +31,7 @@ WAIT_S = 900
 
 @pytest.fixture
 async def journal(events_database: DatabaseSettings) -> AsyncIterator[Journal]:
-    emptied(events_database)
+    empty_tables(events_database)
     async with Database.open(events_database, wait=False, migrate=False) as database:
         async with borrow(database.pool) as connection:
             await connection.execute("CREATE TABLE IF NOT EXISTS effect_t (invocation_id uuid)")

@@ -33,13 +33,13 @@ UNKNOWN = (-32602, "Unknown task: it ended, or never was")
 
 
 @pytest.fixture
-def evented(settings: Settings) -> Settings:
+def event_settings(settings: Settings) -> Settings:
     return with_events(settings, task_wait_s=0.2)
 
 
 @pytest.fixture
-async def client(evented: Settings) -> AsyncIterator[Client]:
-    async with running(evented) as client:
+async def client(event_settings: Settings) -> AsyncIterator[Client]:
+    async with running(event_settings) as client:
         yield client
 
 
@@ -53,7 +53,7 @@ async def modern(
     return answer
 
 
-async def begun(session: SessionClient, tool: str, **arguments: Any) -> dict[str, Any]:
+async def begin_task(session: SessionClient, tool: str, **arguments: Any) -> dict[str, Any]:
     params = {"name": tool, "arguments": arguments, "task": {"ttl": 60_000}}
     answer = await session.call("tools/call", params)
     assert "result" in answer, answer
@@ -83,7 +83,7 @@ async def test_a_call_of_any_tool_can_be_a_task(client: Client) -> None:
     assert {"optional"} == {
         one["execution"]["taskSupport"] for one in listed if one["name"].endswith("Pet")
     }
-    task = await begun(session, "getPet", id=7)
+    task = await begin_task(session, "getPet", id=7)
     result = (await session.call("tasks/result", {"taskId": task["taskId"]}))["result"]
     assert result["structuredContent"]["heard"]["path"] == "/pets/7"
     related = result["_meta"]["io.modelcontextprotocol/related-task"]
@@ -93,7 +93,7 @@ async def test_a_call_of_any_tool_can_be_a_task(client: Client) -> None:
 
 async def test_call_tool_and_failures_are_tasks_too(client: Client) -> None:
     session = await client.session(LEGACY)
-    task = await begun(session, "call_tool", name="getPet", arguments={"id": 404})
+    task = await begin_task(session, "call_tool", name="getPet", arguments={"id": 404})
     ended = await over(session, task["taskId"])
     assert (ended["status"], ended["statusMessage"]) == ("failed", "HTTP 404 Not Found")
     result = (await session.call("tasks/result", {"taskId": task["taskId"]}))["result"]
@@ -121,7 +121,7 @@ async def test_invalid_task_requests_are_refused(client: Client) -> None:
 
 async def test_a_running_task_is_cancelled(client: Client, service: Recorder) -> None:
     session = await client.session(LEGACY)
-    task = await begun(session, "slow")
+    task = await begin_task(session, "slow")
     with anyio.fail_after(DEADLINE_S):
         await service.arrived.wait()
     assert "result" in await session.call("tasks/cancel", {"taskId": task["taskId"]})
@@ -172,8 +172,8 @@ async def test_clients_without_the_extension_get_no_task(client: Client, service
     assert refused["error"]["code"] == -32021
 
 
-async def test_a_failed_call_is_complete_for_the_extension(evented: Settings) -> None:
-    settings = with_events(evented, task_wait_s=0.001)
+async def test_a_failed_call_is_complete_for_the_extension(event_settings: Settings) -> None:
+    settings = with_events(event_settings, task_wait_s=0.001)
     async with running(settings) as client:
         task = (await modern(client, "tools/call", name="getPet", arguments={"id": 404}))["result"]
         with anyio.fail_after(DEADLINE_S):
@@ -183,15 +183,15 @@ async def test_a_failed_call_is_complete_for_the_extension(evented: Settings) ->
 
 
 async def test_a_task_is_read_at_another_gateway_and_after_a_restart(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     """Each has its sessions in memory: the client opens another one (V20)."""
-    async with running(evented) as first:
+    async with running(event_settings) as first:
         session = await first.session(LEGACY)
-        task = await begun(session, "slow")
+        task = await begin_task(session, "slow")
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
-        async with running(evented) as second:
+        async with running(event_settings) as second:
             there = await second.session(LEGACY)
             answer = await there.call("tasks/get", {"taskId": task["taskId"]})
             assert answer["result"]["status"] == "working"
@@ -203,16 +203,16 @@ async def test_a_task_is_read_at_another_gateway_and_after_a_restart(
 
                 group.start_soon(read)
                 service.release.set()
-    async with running(evented) as third:
+    async with running(event_settings) as third:
         again = await third.session(LEGACY)
         assert (await over(again, task["taskId"]))["status"] == "completed"
     assert len(service.requests) == 1
 
 
 async def test_a_task_belongs_to_and_is_listed_for_its_owner(
-    evented: Settings, tmp_path: Path
+    event_settings: Settings, tmp_path: Path
 ) -> None:
-    settings = replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    settings = replace(event_settings, auth=by_jwks(tmp_path, [KEY.jwk()]))
     async with running(settings) as client:
         ada, eve = (bearer(name, scope="") for name in ("ada", "eve"))
         call = {"name": "getPet", "arguments": {"id": 7}}
@@ -270,11 +270,13 @@ async def test_tools_declare_tasks_that_run_as_tasks(client: Client) -> None:
     assert refused["error"]["message"] == "events_list does not run as a task"
 
 
-async def test_a_task_is_known_for_as_long_as_its_client_asked(evented: Settings) -> None:
+async def test_a_task_is_known_for_as_long_as_its_client_asked(event_settings: Settings) -> None:
     """A task's `ttl` is the client's within `events.retention_s`, and no id outlives it
     (mending 20)."""
-    evented = replace(evented, events=replace(evented.events, retention_s=120.0))
-    async with running(evented) as client:
+    event_settings = replace(
+        event_settings, events=replace(event_settings.events, retention_s=120.0)
+    )
+    async with running(event_settings) as client:
         session = await client.session(LEGACY)
 
         async def task(**wish: Any) -> Any:

@@ -32,8 +32,16 @@ from tests.fixtures_servers import serving
 from tests.gateway.cli.processes import command
 from tests.gateway.events import listening
 from tests.polling import until
-from tests.wings.events.drafts import OTHER, accepted, claimed, end
-from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
+from tests.wings.events.drafts import OTHER, accept_draft, claim_calls, end
+from tests.wings.events.rig import (
+    EVENT,
+    ROOT,
+    STRUCTURED,
+    got,
+    invoke_skill,
+    wait_for_end,
+    with_events,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +79,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-async def sent(client: Client, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+async def post_body(client: Client, path: str, body: Any, **headers: str) -> tuple[int, Any]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with client.http.post(client.url + path, data=data, headers=headers) as response:
         text = await response.read()
@@ -81,24 +89,24 @@ async def sent(client: Client, path: str, body: Any, **headers: str) -> tuple[in
 async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
     """CloudEvents are accepted in each mode (V02)."""
     path, json_type = "/events/cloudevents", {"Content-Type": "application/json"}
-    status, one = await sent(client, path, EVENT, **{"Content-Type": STRUCTURED})
+    status, one = await post_body(client, path, EVENT, **{"Content-Type": STRUCTURED})
     assert status == 202, one
-    again = await sent(client, path, EVENT, **{"Content-Type": STRUCTURED})
+    again = await post_body(client, path, EVENT, **{"Content-Type": STRUCTURED})
     assert again[1]["id"] == one["id"]
     binary = {f"ce-{name}": str(EVENT[name]) for name in ("specversion", "id", "source", "type")}
-    status, same = await sent(client, path, EVENT["data"], **binary, **json_type)
+    status, same = await post_body(client, path, EVENT["data"], **binary, **json_type)
     assert (status, same["id"]) == (202, one["id"])
     other = {**EVENT, "data": {"skillName": "nowhere"}, "id": "e-2"}
     kind = {"Content-Type": "application/cloudevents-batch+json"}
-    status, batch = await sent(client, path, [EVENT, other], **kind)
+    status, batch = await post_body(client, path, [EVENT, other], **kind)
     assert (status, [item["status"] for item in batch["items"]]) == (202, [202, 422])
     kind = {"Content-Type": "Application/CloudEvents-Batch+JSON; charset=utf-8"}
-    status, again = await sent(client, path, [EVENT, EVENT], **kind)
+    status, again = await post_body(client, path, [EVENT, EVENT], **kind)
     assert (status, len(again["items"])) == (202, 2)
     for wrong in (b"\xff", b'{"data":' + b"[" * 100_000):
-        status, problem = await sent(client, path, wrong, **{"Content-Type": STRUCTURED})
+        status, problem = await post_body(client, path, wrong, **{"Content-Type": STRUCTURED})
         assert (status, "No CloudEvent" in problem["detail"]) == (422, True)
-    assert (await ended(client, one["id"]))["status"] == "ACKED"
+    assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +127,7 @@ async def test_invalid_cloudevents_are_refused(
 ) -> None:
     """Invalid CloudEvents are refused (V02)."""
     body = {**EVENT, **changes}
-    status, problem = await sent(client, "/events/cloudevents", body, **{"Content-Type": kind})
+    status, problem = await post_body(client, "/events/cloudevents", body, **{"Content-Type": kind})
     assert (status, said in problem["detail"]) == (422, True)
 
 
@@ -135,17 +143,17 @@ async def test_an_event_is_one_invocation_in_every_mode(client: Client) -> None:
     del in_base64["data"]
     ids = []
     for body in (whole, in_base64):
-        status, one = await sent(client, path, body, **{"Content-Type": STRUCTURED})
+        status, one = await post_body(client, path, body, **{"Content-Type": STRUCTURED})
         assert status == 202, one
         ids.append(one["id"])
-    status, batch = await sent(
+    status, batch = await post_body(
         client, path, [in_base64], **{"Content-Type": "application/cloudevents-batch+json"}
     )
     ids.append(batch["items"][0]["body"]["id"])
     for kind in ("application/json; charset=utf-8", "application/vnd.shop+json"):
         for source in ("/b%C3%BCro/100%25", "/büro/100%", '"/b%c3%bcro\\/100%25"'):
             headers = {**CE, "ce-source": source, "Content-Type": kind}
-            status, one = await sent(client, path, data, **headers)
+            status, one = await post_body(client, path, data, **headers)
             assert status == 202, one
             ids.append(one["id"])
     assert set(ids) == {ids[0]}
@@ -164,7 +172,7 @@ async def test_headers_of_events_that_cannot_be_read_are_named(
     client: Client, headers: dict[str, str], said: str
 ) -> None:
     sound = {**CE, "ce-source": "/x", "Content-Type": "application/json"}
-    status, problem = await sent(client, "/events/cloudevents", b"{}", **{**sound, **headers})
+    status, problem = await post_body(client, "/events/cloudevents", b"{}", **{**sound, **headers})
     assert status == 422
     assert said in problem["detail"]
 
@@ -183,7 +191,7 @@ async def test_data_in_base64_that_is_none_is_refused(
 ) -> None:
     body = {name: value for name, value in EVENT.items() if name != "data"}
     kind = {"Content-Type": STRUCTURED}
-    status, problem = await sent(client, "/events/cloudevents", {**body, **members}, **kind)
+    status, problem = await post_body(client, "/events/cloudevents", {**body, **members}, **kind)
     assert status == 422
     assert said in problem["detail"]
 
@@ -193,12 +201,12 @@ async def test_a_bad_event_of_a_batch_is_named_by_its_index(client: Client) -> N
     kind = {"Content-Type": "application/cloudevents-batch+json"}
     bad = [{**EVENT, "specversion": "0.3"}, {**EVENT, "type": "other"}, 7]
     path = "/events/cloudevents"
-    status, batch = await sent(client, path, [bad[0], EVENT, *bad[1:]], **kind)
+    status, batch = await post_body(client, path, [bad[0], EVENT, *bad[1:]], **kind)
     assert status == 202
     assert [one["status"] for one in batch["items"]] == [422, 202, 422, 422]
     for index in (0, 2, 3):
         assert f"The event at index {index}" in batch["items"][index]["body"]["detail"]
-    status, batch = await sent(client, path, bad, **kind)
+    status, batch = await post_body(client, path, bad, **kind)
     assert (status, len(batch["items"])) == (422, 3)  # so that it is not taken for accepted
 
 
@@ -222,21 +230,21 @@ async def test_a_webhook_becomes_an_invocation_once(client: Client, secret: str)
     """A webhook becomes an invocation once (V24)."""
     body = b'{"type": "paid", "pet": 7}'
     headers = sign("msg-1", int(time.time()), body, [secret])
-    status, one = await sent(client, "/events/hooks/paid", body, **headers)
+    status, one = await post_body(client, "/events/hooks/paid", body, **headers)
     assert (status, one["principal"]) == (202, "shop")
-    status, again = await sent(client, "/events/hooks/paid", body, **headers)
+    status, again = await post_body(client, "/events/hooks/paid", body, **headers)
     assert (status, again["id"]) == (202, one["id"])
     other = b'{"type": "paid", "pet": 8}'
     headers = sign("msg-1", int(time.time()), other, [secret])
-    assert await sent(client, "/events/hooks/paid", other, **headers) == (200, None)
+    assert await post_body(client, "/events/hooks/paid", other, **headers) == (200, None)
     refund = b'{"type": "refund"}'
     headers = sign("msg-2", int(time.time()), refund, [secret])
-    assert await sent(client, "/events/hooks/paid", refund, **headers) == (200, None)
+    assert await post_body(client, "/events/hooks/paid", refund, **headers) == (200, None)
     headers = sign("msg-3", int(time.time()), b'{"type": "paid"}', [secret])
-    assert (await sent(client, "/events/hooks/paid", b'{"type": "paid"}', **headers))[0] == 422
+    assert (await post_body(client, "/events/hooks/paid", b'{"type": "paid"}', **headers))[0] == 422
     unfit = b'{"type": "paid", "pet": 7, "key": "a\\n"}'
     headers = sign("msg-4", int(time.time()), unfit, [secret])
-    assert (await sent(client, "/events/hooks/paid", unfit, **headers))[0] == 422
+    assert (await post_body(client, "/events/hooks/paid", unfit, **headers))[0] == 422
 
 
 async def test_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
@@ -253,9 +261,9 @@ async def test_webhooks_without_a_valid_signature_are_refused(client: Client) ->
         {**good, "webhook-signature": ""},
         {**good, "webhook-timestamp": "x"},
     ):
-        assert (await sent(client, "/events/hooks/paid", body, **headers))[0] == 401
-    assert (await sent(client, "/events/hooks/paid", body + b" ", **good))[0] == 401
-    assert (await sent(client, "/events/hooks/else", body, **good))[0] == 404
+        assert (await post_body(client, "/events/hooks/paid", body, **headers))[0] == 401
+    assert (await post_body(client, "/events/hooks/paid", body + b" ", **good))[0] == 401
+    assert (await post_body(client, "/events/hooks/else", body, **good))[0] == 404
     async with client.http.get(f"{client.url}/events/hooks/paid") as response:
         assert response.status == 405
     assert (await got(client, ROOT))[1] == {"items": []}
@@ -270,7 +278,7 @@ async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
             "gone": EventWebhook(url=gone_url, secret=NEW, private=True),
         }
         async with running(with_events(settings, webhooks=webhooks)) as client:
-            one = await invoked(client, "getPet", {"id": 7}, replyTo="webhook:crm")
+            one = await invoke_skill(client, "getPet", {"id": 7}, replyTo="webhook:crm")
             with anyio.fail_after(DEADLINE_S):
                 while not receiver.heard:  # noqa: ASYNC110 - a server of the test
                     await anyio.sleep(0.02)
@@ -284,8 +292,8 @@ async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
                 "ACKED",
             )
             for _ in range(2):
-                two = await invoked(client, "getPet", {"id": 7}, replyTo="webhook:gone")
-                await ended(client, two["id"])
+                two = await invoke_skill(client, "getPet", {"id": 7}, replyTo="webhook:gone")
+                await wait_for_end(client, two["id"])
                 await until(lambda: all_sent(client))
             assert len(gone.heard) == 1
 
@@ -313,7 +321,7 @@ async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
             found = await connection.execute("SELECT sealed FROM secret_t")
             [(sealed,)] = await found.fetchall()
         assert made["secret"].removeprefix("whsec_").encode() not in sealed
-        one = await invoked(client, "getPet", {"id": 7}, replyTo="webhook:crm")
+        one = await invoke_skill(client, "getPet", {"id": 7}, replyTo="webhook:crm")
         [(headers, body)] = await until(lambda: receiver.heard)
         assert verify(headers, body, [made["secret"]], time.time()) == f"{one['id']}.0"
         _, rotated, _ = await client.post(f"{HOOKS}/crm/rotations", b"")
@@ -336,23 +344,25 @@ async def test_webhooks_are_managed_on_the_command_line(settings: Settings) -> N
     sealing = replace(with_events(settings, webhooks=webhooks), secrets=SecretsSettings(key, ()))
     async with serving(receiver) as url, running(sealing) as client:
 
-        async def said(*args: str) -> tuple[int, str]:
+        async def run_webhooks(*args: str) -> tuple[int, str]:
             code, out, err = await command("webhooks", *args, "--url", client.url)
             return code, err if code else out.strip()
 
-        assert verifies((await said("add", "crm", "https://crm.example/hooks"))[1])
-        changed = (await said("add", "crm", "https://crm.example/x"))[1]
+        assert verifies((await run_webhooks("add", "crm", "https://crm.example/hooks"))[1])
+        changed = (await run_webhooks("add", "crm", "https://crm.example/x"))[1]
         assert ("https://crm.example/x" in changed, "secret" in changed) == (True, False)
-        assert verifies((await said("rotate", "crm"))[1])
+        assert verifies((await run_webhooks("rotate", "crm"))[1])
         async with await psycopg.AsyncConnection.connect(settings.database.url) as connection:
             await connection.execute("UPDATE webhook_t SET url = %s", [url])
-        assert "crm: " in (await said("test", "crm"))[1]
-        assert await said("test", "crm") == (0, "crm took the event.")
-        _, listed = await said("list")
+        assert "crm: " in (await run_webhooks("test", "crm"))[1]
+        assert await run_webhooks("test", "crm") == (0, "crm took the event.")
+        _, listed = await run_webhooks("list")
         assert [line.split()[0] for line in listed.splitlines()] == ["crm", "own"]
-        assert await said("remove", "crm") == (0, "Removed crm.")
-        assert "409" in (await said("remove", "own"))[1]
-        assert [one["name"] for one in json.loads((await said("list", "--json"))[1])] == ["own"]
+        assert await run_webhooks("remove", "crm") == (0, "Removed crm.")
+        assert "409" in (await run_webhooks("remove", "own"))[1]
+        assert [one["name"] for one in json.loads((await run_webhooks("list", "--json"))[1])] == [
+            "own"
+        ]
 
 
 def verifies(secret: str) -> bool:
@@ -385,8 +395,8 @@ async def test_completions_are_read_from_topics(client: Client) -> None:
     assert first == (200, {"items": [], "next": ""})
     ids = []
     for number in (7, 8):
-        one = await invoked(client, "getPet", {"id": number}, replyTo="agent-events")
-        ids.append((await ended(client, one["id"]))["id"])
+        one = await invoke_skill(client, "getPet", {"id": number}, replyTo="agent-events")
+        ids.append((await wait_for_end(client, one["id"]))["id"])
     _, page = await got(client, f"{path}?limit=1&waitS=30")
     _, rest = await got(client, f"{path}?after={page['next']}&waitS=30")
     read = [item["id"].partition(".")[0] for item in (*page["items"], *rest["items"])]
@@ -416,8 +426,8 @@ async def test_completions_of_an_erased_caller_do_not_block_later_completions(
     body = {"principal": one["principal"]}
     assert (await client.post("/events/v1/erasures", body))[1] == {"invocations": 1}
     await until(lambda: all_sent(client))
-    other = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
-    await ended(client, other["id"])
+    other = await invoke_skill(client, "getPet", {"id": 7}, replyTo="agent-events")
+    await wait_for_end(client, other["id"])
     await until(lambda: all_sent(client))
 
 
@@ -427,8 +437,8 @@ async def test_completions_wait_while_the_database_is_away(
     settings: Settings,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await accepted(journal, reply_to="webhook:none")
-    [taken] = await claimed(journal)
+    await accept_draft(journal, reply_to="webhook:none")
+    [taken] = await claim_calls(journal)
     assert await journal.end([end(taken)])
 
     async with Database.open(events_database, wait=False, migrate=False) as closed:
@@ -468,11 +478,11 @@ def outbox_of(
 async def test_a_page_of_a_topic_is_no_larger_than_a_result_may_be(
     journal: Journal, events_database: DatabaseSettings, settings: Settings
 ) -> None:
-    ids = [await accepted(journal, number=n, reply_to="topic:t") for n in range(5)]
-    for taken in await claimed(journal, 5):
+    ids = [await accept_draft(journal, number=n, reply_to="topic:t") for n in range(5)]
+    for taken in await claim_calls(journal, 5):
         await journal.end([end(taken, result=b'"' + b"x" * 98 + b'"')])
-    other = await accepted(journal, number=9, reply_to="topic:t")
-    for taken in await claimed(journal):
+    other = await accept_draft(journal, number=9, reply_to="topic:t")
+    for taken in await claim_calls(journal):
         await journal.end([end(taken, error=b"{}")])
     assert await journal.redrive(HOST, [other]) == [other]
     async with (
@@ -510,8 +520,8 @@ async def test_completions_of_a_tenant_do_not_wait_for_a_thousand_of_another(
     journal: Journal, events_database: DatabaseSettings, settings: Settings
 ) -> None:
     """Each tenant with completions has its turn, however many others have (mending 5)."""
-    id_ = await accepted(journal, reply_to="session:gone", host_id=OTHER)
-    for taken in await claimed(journal, host=OTHER):
+    id_ = await accept_draft(journal, reply_to="session:gone", host_id=OTHER)
+    for taken in await claim_calls(journal, host=OTHER):
         await journal.end([end(taken)])
     async with (
         Database.open(events_database, migrate=False) as database,

@@ -20,7 +20,7 @@ from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.cli.processes import serving
 from tests.gateway.cli.test_workers import gone
 from tests.polling import until
-from tests.wings.events.rig import ROOT, ended, invoked, with_events
+from tests.wings.events.rig import ROOT, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -53,10 +53,10 @@ async def test_a_restart_of_the_database_loses_nothing(
     refused: list[int] = []
     long = with_events(replace(settings, database=database), lease_s=3600.0)
     async with running(long) as client:
-        slow = await invoked(client, "slow", retry="never")
+        slow = await invoke_skill(client, "slow", retry="never")
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
-        later = [await invoked(client, "getPet", {"id": 1}, delayS=1.0) for _ in range(10)]
+        later = [await invoke_skill(client, "getPet", {"id": 1}, delayS=1.0) for _ in range(10)]
         async with anyio.create_task_group() as group:
             group.start_soon(_asking, client, asked, refused)
             await until(lambda: len(asked) >= 10)
@@ -69,7 +69,7 @@ async def test_a_restart_of_the_database_loses_nothing(
             group.cancel_scope.cancel()
         assert set(refused) == {503}
         for id_ in (slow["id"], *(one["id"] for one in later), *asked):
-            over = await ended(client, id_)
+            over = await wait_for_end(client, id_)
             assert (over["status"], over["attempt"]) == ("ACKED", 1), over
     paths = [one["path"] for one in service.requests]
     assert paths.count("/slow") == 1
@@ -103,27 +103,27 @@ async def test_a_restart_by_the_operator_neither_loses_nor_repeats(
     ):
         await program.ready()
 
-        async def asked(method: str, path: str, body: Any = None) -> Any:
+        async def ask_program(method: str, path: str, body: Any = None) -> Any:
             async with http.request(method, program.url + path, json=body) as response:
                 assert response.status in (200, 202), await response.text()
                 return await response.json()
 
         async def invoke(skill: str, **more: Any) -> str:
-            id_: str = (await asked("POST", ROOT, {"skillName": skill, **more}))["id"]
+            id_: str = (await ask_program("POST", ROOT, {"skillName": skill, **more}))["id"]
             return id_
 
         ids = [await invoke("slow", retry="never")]
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
         ids += [await invoke("getPet", arguments={"id": 1}, delayS=2.0) for _ in range(10)]
-        assert await asked("POST", "/admin/v1/restart") == {"restarts": "program"}
+        assert await ask_program("POST", "/admin/v1/restart") == {"restarts": "program"}
         new = (await program.event("upgrade_started"))["pid"]
         ids += [await invoke("getPet", arguments={"id": 2}) for _ in range(10)]
         service.release.set()
         await gone({program.process.pid})
         ids += [await invoke("getPet", arguments={"id": 3}) for _ in range(10)]
         for id_ in ids:
-            row = await until(lambda id_=id_: _over(asked, id_))
+            row = await until(lambda id_=id_: _over(ask_program, id_))
             assert (row["status"], row["attempt"]) == ("ACKED", 1)
         os.kill(new, signal.SIGTERM)
         await gone({new})

@@ -28,13 +28,21 @@ from tests.fixtures_servers import serving
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.polling import until
-from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
+from tests.wings.events.rig import (
+    EVENT,
+    ROOT,
+    STRUCTURED,
+    got,
+    invoke_skill,
+    wait_for_end,
+    with_events,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def evented(settings: Settings) -> Settings:
+def event_settings(settings: Settings) -> Settings:
     return with_events(settings)
 
 
@@ -50,48 +58,50 @@ def with_rule(settings: Settings, effect: Any, **conditions: Any) -> Settings:
 
 
 async def test_repeatable_calls_to_an_unreachable_service_are_retried(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     """Repeatable calls to an unreachable service are retried (V10)."""
-    sources = {"pets": replace(evented.sources["pets"], base_url="http://127.0.0.1:1")}
-    breaker = replace(evented.breaker, enabled=False)
-    settings = with_events(replace(evented, sources=sources, breaker=breaker), attempts=3)
+    sources = {"pets": replace(event_settings.sources["pets"], base_url="http://127.0.0.1:1")}
+    breaker = replace(event_settings.breaker, enabled=False)
+    settings = with_events(replace(event_settings, sources=sources, breaker=breaker), attempts=3)
     async with running(settings) as client:
-        read = await ended(client, (await invoked(client, "listPets"))["id"])
+        read = await wait_for_end(client, (await invoke_skill(client, "listPets"))["id"])
         assert (read["reason"], read["attempt"], len(read["attempts"])) == ("attempts", 3, 3)
-        wrote = await invoked(client, "createPet", {"name": "Rex"})
-        over = await ended(client, wrote["id"])
+        wrote = await invoke_skill(client, "createPet", {"name": "Rex"})
+        over = await wait_for_end(client, wrote["id"])
         assert (over["reason"], over["attempt"]) == ("error", 1)
-        always = await invoked(client, "createPet", {"name": "Rex"}, retry="always")
-        assert (await ended(client, always["id"]))["attempt"] == 3
+        always = await invoke_skill(client, "createPet", {"name": "Rex"}, retry="always")
+        assert (await wait_for_end(client, always["id"]))["attempt"] == 3
         status, redriven, _ = await client.post("/events/v1/redrives", {"ids": [read["id"]]})
         assert (status, redriven) == (200, {"ids": [read["id"]]})
-        again = await ended(client, read["id"])
+        again = await wait_for_end(client, read["id"])
         assert (again["redriven"], len(again["attempts"])) == (1, 6)
         assert (await client.post("/events/v1/redrives", {}))[0] == 422
     assert not service.requests
 
 
-async def test_settings_change_while_invocations_run(evented: Settings, service: Recorder) -> None:
+async def test_settings_change_while_invocations_run(
+    event_settings: Settings, service: Recorder
+) -> None:
     """Those that run go on, and those that wait are there (V15)."""
-    async with running(evented) as client:
-        waiting = await invoked(client, "report")
-        slow = await invoked(client, "slow")
+    async with running(event_settings) as client:
+        waiting = await invoke_skill(client, "report")
+        slow = await invoke_skill(client, "slow")
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
         wrong = EventWebhook(url="http://127.0.0.1/", secret=f"whsec_{'A' * 43}=")
         with pytest.raises(ToolgateError, match=r"events\.webhooks\.crm"):
-            await client.gateway.reconfigure(with_events(evented, webhooks={"crm": wrong}))
+            await client.gateway.reconfigure(with_events(event_settings, webhooks={"crm": wrong}))
         more = {"report": EventSkill(), "letter": EventSkill()}
-        changed = with_events(evented, skills=more, topics=("news",), attempts=2, max_hops=1)
+        changed = with_events(event_settings, skills=more, topics=("news",), attempts=2, max_hops=1)
         await client.gateway.reconfigure(changed)
-        letter = await invoked(client, "letter", replyTo="news")
+        letter = await invoke_skill(client, "letter", replyTo="news")
         assert (letter["topic"], letter["maxAttempts"]) == ("news", 2)
         claim = {"skills": ["report", "letter"], "limit": 2}
         _, claimed, _ = await client.post("/events/v1/claims", claim)
         assert {one["id"] for one in claimed["items"]} == {waiting["id"], letter["id"]}
         service.release.set()
-        assert (await ended(client, slow["id"]))["attempt"] == 1
+        assert (await wait_for_end(client, slow["id"]))["attempt"] == 1
     assert [one["path"] for one in service.requests] == ["/slow"]
 
 
@@ -103,27 +113,27 @@ async def busy(scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def test_retry_after_of_a_service_delays_the_next_attempt(evented: Settings) -> None:
+async def test_retry_after_of_a_service_delays_the_next_attempt(event_settings: Settings) -> None:
     """Retry after of a service delays the next attempt (V09)."""
     async with serving(busy) as url:
-        sources = {"pets": replace(evented.sources["pets"], base_url=url)}
-        async with running(replace(evented, sources=sources)) as client:
-            one = await invoked(client, "listPets")
+        sources = {"pets": replace(event_settings.sources["pets"], base_url=url)}
+        async with running(replace(event_settings, sources=sources)) as client:
+            one = await invoke_skill(client, "listPets")
 
-            async def tried() -> Any:
+            async def attempted_row() -> Any:
                 row = (await got(client, f"{ROOT}/{one['id']}"))[1]
                 return row if row.get("attempts") and row["status"] == "PENDING" else None
 
-            row = await until(tried)
+            row = await until(attempted_row)
             wait = datetime.fromisoformat(row["due"]) - datetime.fromisoformat(one["created"])
             assert wait >= timedelta(hours=1)
 
 
 async def test_the_position_in_a_trace_reaches_the_service(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     traces = [f"00-{'a' * 32}-{'b' * 15}{number}-01" for number in range(4)]
-    async with running(with_events(evented, topics=("agent-events",))) as client:
+    async with running(with_events(event_settings, topics=("agent-events",))) as client:
         body = {"skillName": "getPet", "arguments": {"id": 0}, "replyTo": "agent-events"}
         _, one, _ = await client.post(ROOT, body, {"traceparent": traces[0]})
         event = {**EVENT, "traceparent": traces[1]}
@@ -134,7 +144,7 @@ async def test_the_position_in_a_trace_reaches_the_service(
         await session.call("tools/call", {**call, **meta})
         _, three, _ = await client.post(ROOT, body, {"traceparent": "00-not-valid"})
         for made in (one, two, three):
-            await ended(client, made["id"])
+            await wait_for_end(client, made["id"])
         heard = {item["headers"].get("traceparent") for item in await until(lambda: four(service))}
         assert heard == {*traces[:3], None}
         page = (await got(client, "/events/v1/topics/agent-events?waitS=30"))[1]
@@ -155,20 +165,24 @@ async def hook(step: str, invocation: Any) -> None:
 
 
 async def test_a_hook_is_called_for_each_step_and_may_refuse(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     """A hook is called for each step and may refuse (V04)."""
     HEARD.clear()
-    changed = replace(evented.events, hook=f"{__name__}:hook", attempts=2)
-    away = {"away": replace(evented.sources["pets"], base_url="http://127.0.0.1:1", prefix="away_")}
-    settings = replace(evented, events=changed, sources={**evented.sources, **away})
+    changed = replace(event_settings.events, hook=f"{__name__}:hook", attempts=2)
+    away = {
+        "away": replace(
+            event_settings.sources["pets"], base_url="http://127.0.0.1:1", prefix="away_"
+        )
+    }
+    settings = replace(event_settings, events=changed, sources={**event_settings.sources, **away})
     async with running(settings) as client:
-        one = await invoked(client, "away_listPets", correlationId="c1")
-        assert (await ended(client, one["id"]))["reason"] == "attempts"
+        one = await invoke_skill(client, "away_listPets", correlationId="c1")
+        assert (await wait_for_end(client, one["id"]))["reason"] == "attempts"
         for number, status in ((7, "ACKED"), (404, "FAILED"), (9, "FAILED")):
-            one = await invoked(client, "getPet", {"id": number}, correlationId=f"c{number}")
-            assert (await ended(client, one["id"]))["status"] == status
-        await until(lambda: heard(14))
+            one = await invoke_skill(client, "getPet", {"id": number}, correlationId=f"c{number}")
+            assert (await wait_for_end(client, one["id"]))["status"] == status
+        await until(lambda: has_heard(14))
     steps = {number: [s for s, c in HEARD if c == f"c{number}"] for number in (1, 7, 404, 9)}
     first = ["before_dispatch", "dispatched", "failed"]
     assert steps[1] == [*first, "before_dispatch", "dispatched", "dead"]
@@ -178,35 +192,37 @@ async def test_a_hook_is_called_for_each_step_and_may_refuse(
     assert len(service.requests) == 2
 
 
-async def heard(count: int) -> bool:
+async def has_heard(count: int) -> bool:
     return len(HEARD) == count
 
 
-async def test_an_approval_pauses_an_invocation(evented: Settings, service: Recorder) -> None:
-    settings = with_rule(evented, "approve", tools=("getPet",))
+async def test_an_approval_pauses_an_invocation(
+    event_settings: Settings, service: Recorder
+) -> None:
+    settings = with_rule(event_settings, "approve", tools=("getPet",))
     async with running(settings) as client:
-        one = await invoked(client, "getPet", {"id": 7})
-        other = await invoked(client, "getPet", {"id": 8})
+        one = await invoke_skill(client, "getPet", {"id": 7})
+        other = await invoke_skill(client, "getPet", {"id": 8})
         pool = client.gateway.feed.pool
         assert pool is not None
         approvals = Approvals(pool, HOST)
         await until(lambda: two_of(approvals))
         for waiting in await approvals.waiting():
             await approvals.decide(waiting.id, '"id":7' in waiting.arguments, "carol")
-        assert (await ended(client, one["id"]))["status"] == "ACKED"
-        refused = await ended(client, other["id"])
+        assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
+        refused = await wait_for_end(client, other["id"])
         assert (refused["reason"], refused["attempt"]) == ("rejected", 1)
     assert [one["path"] for one in service.requests] == ["/pets/7"]
 
 
 @pytest.mark.parametrize("effect", ["approve", "deny"])
 async def test_policy_judges_the_tool_called_by_an_invocation(
-    evented: Settings, service: Recorder, effect: str
+    event_settings: Settings, service: Recorder, effect: str
 ) -> None:
     """A rule for all tools that change something is not about accepting a call (mending 36)."""
-    async with running(with_rule(evented, effect, when="!tool.readOnly")) as client:
-        read = await invoked(client, "getPet", {"id": 7})
-        assert (await ended(client, read["id"]))["status"] == "ACKED"
+    async with running(with_rule(event_settings, effect, when="!tool.readOnly")) as client:
+        read = await invoke_skill(client, "getPet", {"id": 7})
+        assert (await wait_for_end(client, read["id"]))["status"] == "ACKED"
         body = {"skillName": "createPet", "arguments": {"name": "Rex"}}
         status, answer, _ = await client.post(ROOT, body)
         if effect == "deny":
@@ -226,21 +242,21 @@ async def test_policy_judges_the_tool_called_by_an_invocation(
     "rule", [{"tools": ("events_*",)}, {"sources": ("events",)}, {"tools": ("*", "events_invoke")}]
 )
 async def test_rules_about_invocations_themselves_hold(
-    evented: Settings, service: Recorder, rule: dict[str, Any]
+    event_settings: Settings, service: Recorder, rule: dict[str, Any]
 ) -> None:
     """Those that name the tool or its source (mending 36)."""
-    async with running(with_rule(evented, "deny", **rule)) as client:
+    async with running(with_rule(event_settings, "deny", **rule)) as client:
         status, _, _ = await client.post(ROOT, {"skillName": "getPet", "arguments": {"id": 7}})
         assert status == 404
     assert service.requests == []
 
 
 async def test_an_approval_lets_one_invocation_run_once(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     """Of several that are equal, too (mending 36)."""
-    async with running(with_rule(evented, "approve", when="!tool.readOnly")) as client:
-        asked = [await invoked(client, "createPet", {"name": "Rex"}) for _ in range(2)]
+    async with running(with_rule(event_settings, "approve", when="!tool.readOnly")) as client:
+        asked = [await invoke_skill(client, "createPet", {"name": "Rex"}) for _ in range(2)]
         [first] = await until(lambda: waiting_for(client))
         assert await approvals_of(client).decide(first.id, True, "carol") is not None
 
@@ -251,7 +267,7 @@ async def test_an_approval_lets_one_invocation_run_once(
         [second] = await until(lambda: waiting_for(client))
         assert second.id != first.id
         await approvals_of(client).decide(second.id, False, "carol")
-        ends = [(await ended(client, one["id"]))["status"] for one in asked]
+        ends = [(await wait_for_end(client, one["id"]))["status"] for one in asked]
         assert sorted(ends) == ["ACKED", "FAILED"]
     assert len(service.requests) == 1
 
@@ -271,26 +287,26 @@ async def two_of(approvals: Approvals) -> bool:
 
 
 async def test_new_settings_neither_lose_nor_repeat_running_invocations(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
-    async with running(evented) as client:
-        one = await invoked(client, "slow")
+    async with running(event_settings) as client:
+        one = await invoke_skill(client, "slow")
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
-        limits = replace(evented.limits, principal_calls=100_000)
-        await client.gateway.reconfigure(replace(evented, limits=limits))
-        later = await invoked(client, "getPet", {"id": 7})
+        limits = replace(event_settings.limits, principal_calls=100_000)
+        await client.gateway.reconfigure(replace(event_settings, limits=limits))
+        later = await invoke_skill(client, "getPet", {"id": 7})
         service.release.set()
         for id_ in (one["id"], later["id"]):
-            over = await ended(client, id_)
+            over = await wait_for_end(client, id_)
             assert (over["status"], over["attempt"]) == ("ACKED", 1)
     assert [one["path"] for one in service.requests] == ["/slow", "/pets/7"]
 
 
-async def test_the_audit_log_has_the_acceptance_and_the_call(evented: Settings) -> None:
-    audit = replace(evented.audit, mode="always", flush_s=0.05)
-    async with running(replace(evented, audit=audit)) as client:
-        await ended(client, (await invoked(client, "getPet", {"id": 7}))["id"])
+async def test_the_audit_log_has_the_acceptance_and_the_call(event_settings: Settings) -> None:
+    audit = replace(event_settings.audit, mode="always", flush_s=0.05)
+    async with running(replace(event_settings, audit=audit)) as client:
+        await wait_for_end(client, (await invoke_skill(client, "getPet", {"id": 7}))["id"])
         pool = client.gateway.feed.pool
         assert pool is not None
 
@@ -302,14 +318,14 @@ async def test_the_audit_log_has_the_acceptance_and_the_call(evented: Settings) 
 
 
 async def test_policy_is_checked_at_acceptance_and_at_run(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     """Policy is checked at acceptance and at run (V23)."""
-    stopped = with_events(evented, concurrency=0)
+    stopped = with_events(event_settings, concurrency=0)
     async with running(stopped) as client:
-        one = await invoked(client, "getPet", {"id": 7})
-    async with running(with_rule(evented, "deny", tools=("getPet",))) as client:
-        over = await ended(client, one["id"])
+        one = await invoke_skill(client, "getPet", {"id": 7})
+    async with running(with_rule(event_settings, "deny", tools=("getPet",))) as client:
+        over = await wait_for_end(client, one["id"])
         assert (over["status"], over["reason"]) == ("FAILED", "rejected")
         status, problem, _ = await client.post(
             ROOT, {"skillName": "getPet", "arguments": {"id": 1}}
@@ -319,11 +335,13 @@ async def test_policy_is_checked_at_acceptance_and_at_run(
 
 
 async def test_invocations_of_a_revoked_key_are_not_run(
-    evented: Settings, service: Recorder, tmp_path: Path
+    event_settings: Settings, service: Recorder, tmp_path: Path
 ) -> None:
     """Invocations of a revoked key are not run (V23)."""
     auth = by_jwks(tmp_path, [KEY.jwk()])
-    settings = replace(with_events(evented, concurrency=0), auth=replace(auth, api_keys=True))
+    settings = replace(
+        with_events(event_settings, concurrency=0), auth=replace(auth, api_keys=True)
+    )
     async with running(settings) as client:
         pool = client.gateway.feed.pool
         assert pool is not None
@@ -331,16 +349,16 @@ async def test_invocations_of_a_revoked_key_are_not_run(
         made = await keys.create("ci", "ada", ["events:invoke"])
         headers = {"Authorization": f"Bearer {made[1]}"}
         body = {"skillName": "getPet", "arguments": {"id": 7}}
-        one = await until(lambda: taken(client, body, headers))
+        one = await until(lambda: invoke_known(client, body, headers))
         await keys.revoke(made[0].id)
-    async with running(replace(settings, events=evented.events)) as client:
+    async with running(replace(settings, events=event_settings.events)) as client:
         row = await until(lambda: ended_row(client, one["id"]))
         assert (row.reason, "revoked" in row.error) == ("rejected", True)
         assert made[1] not in row.principal
     assert not service.requests
 
 
-async def taken(client: Client, body: Any, headers: dict[str, str]) -> Any:
+async def invoke_known(client: Client, body: Any, headers: dict[str, str]) -> Any:
     """The invocation, once the gateway knows the key."""
     status, one, _ = await client.post(ROOT, body, headers)
     return one if status == 202 else None
@@ -352,10 +370,10 @@ async def ended_row(client: Client, id_: str) -> Any:
 
 
 async def test_strangers_are_told_of_no_consent_to_deliver(
-    evented: Settings, tmp_path: Path
+    event_settings: Settings, tmp_path: Path
 ) -> None:
     """The handshake of CloudEvents' webhooks is for callers who may deliver (mending 34)."""
-    async with running(replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+    async with running(replace(event_settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         url, asked = client.url + "/events/cloudevents", {"WebHook-Request-Origin": "a.example"}
         async with client.http.options(url, headers=asked) as response:
             assert response.status == 401
@@ -366,8 +384,10 @@ async def test_strangers_are_told_of_no_consent_to_deliver(
             assert response.headers["WebHook-Allowed-Origin"] == "a.example"
 
 
-async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path: Path) -> None:
-    async with running(replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+async def test_callers_see_their_own_and_need_scopes(
+    event_settings: Settings, tmp_path: Path
+) -> None:
+    async with running(replace(event_settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         ada, eve = (bearer(name, "events:invoke events:read") for name in ("ada", "eve"))
         body = {"skillName": "getPet", "arguments": {"id": 7}, "correlationId": "c"}
         assert (await client.post(ROOT, body))[0] == 401
@@ -390,48 +410,48 @@ async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path
 
 
 async def test_a_shutdown_drains_calls_and_releases_waiting_invocations(
-    evented: Settings, service: Recorder
+    event_settings: Settings, service: Recorder
 ) -> None:
     """A shutdown drains calls and releases waiting invocations (V14)."""
-    patient = with_events(evented, drain_s=30.0)
+    patient = with_events(event_settings, drain_s=30.0)
     async with running(patient) as client:
-        one = await invoked(client, "slow")
+        one = await invoke_skill(client, "slow")
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
-        later = await invoked(client, "report")
+        later = await invoke_skill(client, "report")
         service.release.set()
-    async with running(with_events(evented, concurrency=0)) as client:
-        assert (await ended(client, one["id"]))["status"] == "ACKED"
+    async with running(with_events(event_settings, concurrency=0)) as client:
+        assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
         assert (await got(client, f"{ROOT}/{later['id']}"))[1]["status"] == "PENDING"
 
 
 @pytest.mark.parametrize(("retry", "status"), [("always", "PENDING"), ("never", "FAILED")])
 async def test_calls_cut_off_by_a_shutdown_are_retried_or_failed(
-    evented: Settings, service: Recorder, retry: str, status: str
+    event_settings: Settings, service: Recorder, retry: str, status: str
 ) -> None:
     """Calls cut off by a shutdown are retried or failed (V14)."""
-    async with running(with_events(evented, drain_s=0.05)) as client:
-        one = await invoked(client, "slow", retry=retry)
+    async with running(with_events(event_settings, drain_s=0.05)) as client:
+        one = await invoke_skill(client, "slow", retry=retry)
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
-    async with running(with_events(evented, concurrency=0)) as client:
+    async with running(with_events(event_settings, concurrency=0)) as client:
         row = await journal_of(client).get(HOST, one["id"])
         assert row is not None
         assert (row.status, row.attempt) == (status, 0 if status == "PENDING" else 1)
 
 
 async def test_interrupted_invocations_are_swept_at_the_next_start(
-    evented: Settings, service: Recorder, caplog: pytest.LogCaptureFixture
+    event_settings: Settings, service: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Interrupted invocations are swept at the next start (V13)."""
-    async with running(with_events(evented, concurrency=0, sweep_s=3600.0)) as client:
+    async with running(with_events(event_settings, concurrency=0, sweep_s=3600.0)) as client:
         journal = journal_of(client)
-        read = await invoked(client, "listPets")
-        wrote = await invoked(client, "createPet", {"name": "Rex"})
+        read = await invoke_skill(client, "listPets")
+        wrote = await invoke_skill(client, "createPet", {"name": "Rex"})
         assert len(await journal.claim(HOST, "crashed", limit=2, lease_s=-1)) == 2
-    async with running(evented) as client:
-        assert (await ended(client, read["id"]))["attempt"] == 2
-        lost = await ended(client, wrote["id"])
+    async with running(event_settings) as client:
+        assert (await wait_for_end(client, read["id"]))["attempt"] == 2
+        lost = await wait_for_end(client, wrote["id"])
         assert (lost["reason"], "unknown" in lost["error"]["message"]) == ("error", True)
         stats = (await got(client, "/events/v1/stats"))[1]
         assert stats["swept"] == {"waiting": 1, "failed": 1}
@@ -439,12 +459,12 @@ async def test_interrupted_invocations_are_swept_at_the_next_start(
     assert [one["path"] for one in service.requests] == ["/pets"]
 
 
-async def test_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
+async def test_one_tenant_does_not_hold_up_another(event_settings: Settings) -> None:
     """The backlog of one takes its share of the places at most (V27)."""
     other = "00000000-0000-0000-0000-00000000000b"
-    settings = with_events(evented, concurrency=4, tenant_running=3)
+    settings = with_events(event_settings, concurrency=4, tenant_running=3)
     async with running(settings) as client:
-        backlog = [await invoked(client, "slow") for _ in range(10)]
+        backlog = [await invoke_skill(client, "slow") for _ in range(10)]
         journal = journal_of(client)
         await until(lambda: as_many(journal, HOST, 3))
         drafts = await journal.accept([_draft(other)])
@@ -454,7 +474,7 @@ async def test_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
             async with client.http.delete(f"{client.url}{ROOT}/{one['id']}"):
                 pass
         for one in backlog:
-            await ended(client, one["id"])
+            await wait_for_end(client, one["id"])
 
 
 def _draft(host: str) -> Any:
@@ -469,12 +489,12 @@ async def as_many(journal: Journal, host: str, count: int, status: str = "DISPAT
     return len(rows) == count if count else bool(rows)
 
 
-async def test_chains_of_invocations_are_limited(evented: Settings) -> None:
+async def test_chains_of_invocations_are_limited(event_settings: Settings) -> None:
     """Chains of invocations are limited (V26)."""
-    async with running(with_events(evented, max_hops=2)) as client:
+    async with running(with_events(event_settings, max_hops=2)) as client:
         cause: dict[str, Any] = {}
         for number in range(3):
-            one = await invoked(client, "report", correlationId=f"c{number}", **cause)
+            one = await invoke_skill(client, "report", correlationId=f"c{number}", **cause)
             assert one.get("hops", 0) == number
             cause = {"causedBy": f"c{number}"}
         body = {"skillName": "report", "causedBy": "c2"}
@@ -489,11 +509,11 @@ async def test_chains_of_invocations_are_limited(evented: Settings) -> None:
         assert (status, "events.max_hops" in problem["detail"]) == (422, True)
 
 
-async def test_open_invocations_are_limited(evented: Settings) -> None:
+async def test_open_invocations_are_limited(event_settings: Settings) -> None:
     """Open invocations are limited (V27)."""
-    async with running(with_events(evented, tenant_open=2)) as client:
+    async with running(with_events(event_settings, tenant_open=2)) as client:
         for _ in range(2):
-            await invoked(client, "report")
+            await invoke_skill(client, "report")
         status, problem, headers = await client.post(ROOT, {"skillName": "report"})
         assert (status, "events.tenant_open" in problem["detail"]) == (429, True)
         assert headers["retry-after"] == "1"
@@ -504,10 +524,10 @@ async def test_open_invocations_are_limited(evented: Settings) -> None:
     [("principal_open", 2, 2), ("principal_open_bytes", 1000, 1), ("tenant_open_bytes", 1000, 1)],
 )
 async def test_open_invocations_have_quotas_of_numbers_and_bytes(
-    evented: Settings, setting: str, most: int, accepted: int
+    event_settings: Settings, setting: str, most: int, accepted: int
 ) -> None:
     """Delayed calls fill no database: their bytes are limited, too (mending 6)."""
-    async with running(with_events(evented, **{setting: most})) as client:
+    async with running(with_events(event_settings, **{setting: most})) as client:
         body = {"skillName": "report", "arguments": {"text": "x" * 600}, "delayS": 3600}
         answers = [await client.post(ROOT, body) for _ in range(accepted + 1)]
         assert [status for status, *_ in answers] == [202] * accepted + [429]
@@ -515,15 +535,15 @@ async def test_open_invocations_have_quotas_of_numbers_and_bytes(
 
 
 async def test_a_gateway_removes_the_oldest_results_of_a_full_history(
-    evented: Settings, monkeypatch: pytest.MonkeyPatch
+    event_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full history refuses no call; its own oldest entries make room (mending 6)."""
     monkeypatch.setattr("gateway.wings.events.dispatch.MOVE_S", -1.0)
     monkeypatch.setattr("gateway.wings.events.dispatch.TRIM_S", 0.0)
     monkeypatch.setattr("gateway.wings.events.dispatch.TRIM_COST", 0)
-    limited = with_events(evented, principal_ended_bytes=1000)
+    limited = with_events(event_settings, principal_ended_bytes=1000)
     async with running(limited) as client:
-        done = [await invoked(client, "report") for _ in range(3)]
+        done = [await invoke_skill(client, "report") for _ in range(3)]
         for each in done:
             async with client.http.delete(f"{client.url}{ROOT}/{each['id']}") as response:
                 assert response.status == 200
@@ -535,11 +555,11 @@ async def test_a_gateway_removes_the_oldest_results_of_a_full_history(
             return await statuses() == [404, 404, 200]
 
         await until(newest_is_left)
-        await invoked(client, "report")
+        await invoke_skill(client, "report")
 
 
 async def test_a_measuring_that_fails_is_not_repeated_with_each_sweep(
-    evented: Settings, monkeypatch: pytest.MonkeyPatch
+    event_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the history is so long that measuring it runs into a timeout, it was measured again
     and again, without a pause (mending 6)."""
@@ -559,6 +579,6 @@ async def test_a_measuring_that_fails_is_not_repeated_with_each_sweep(
 
     monkeypatch.setattr(Upkeep, "sweep", count_sweep)
     monkeypatch.setattr(Upkeep, "ended_usage", time_out)
-    async with running(evented):
+    async with running(event_settings):
         await until(has_swept_often)
     assert calls["measure"] == 1

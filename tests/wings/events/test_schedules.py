@@ -47,7 +47,7 @@ async def test_a_scheduled_call_has_the_scopes_of_its_schedule_alone(settings: S
         memory=replace(settings.memory, enabled=True),
     )
     async with running(with_events(given, schedules={"often": schedule})) as client:
-        [failed, *_] = await until(lambda: ended(client))
+        [failed, *_] = await until(lambda: ended_items(client))
         shown = (await got(client, f"{ROOT}/{failed['id']}"))[1]
         assert (failed["status"], "memory:erase" in str(shown)) == ("FAILED", True)
 
@@ -102,7 +102,7 @@ async def items(client: Client) -> Any:
     return (await got(client, f"{ROOT}?everyone=true"))[1]["items"]
 
 
-async def ended(client: Client) -> object:
+async def ended_items(client: Client) -> object:
     items = (await got(client, f"{ROOT}?everyone=true"))[1]["items"]
     return [one for one in items if one["status"] in ("ACKED", "FAILED", "DEAD")]
 
@@ -180,24 +180,24 @@ async def test_a_schedule_that_fails_shows_everywhere(
         keys = ApiKeys(database.pool, settings.tenant.host_id)
         _, operator = await keys.create("op", None, ["*"], [settings.admin.operator_role])
         _, admin = await keys.create("admin", None, ["*"], [])
-        jobs = await until(lambda: listed(client, operator))
+        jobs = await until(lambda: list_jobs(client, operator))
         assert {job["operation"] for job in jobs} == {"events_schedule_lost"}
-        assert "noSuchTool" in str(await shown(client, operator, jobs[0]["job"]))
-        assert await listed(client, admin) == []  # of others, whatever the scopes
+        assert "noSuchTool" in str(await show_job(client, operator, jobs[0]["job"]))
+        assert await list_jobs(client, admin) == []  # of others, whatever the scopes
         checks = [check async for check in schedules(database.pool, settings.tenant.host_id)]
     assert [check.status for check in checks] == ["warning"]
     assert "events_schedule_lost" in checks[0].detail
     assert "noSuchTool" in checks[0].detail
 
 
-async def listed(client: Client, key: str) -> Any:
+async def list_jobs(client: Client, key: str) -> Any:
     headers = {"Authorization": f"Bearer {key}"}
     url = f"{client.url}/admin/v1/jobs?state=failed"
     async with client.http.get(url, headers=headers) as response:
         return (await response.json())["items"] if response.status == 200 else None
 
 
-async def shown(client: Client, key: str, job: str) -> Any:
+async def show_job(client: Client, key: str, job: str) -> Any:
     headers = {"Authorization": f"Bearer {key}"}
     async with client.http.get(f"{client.url}/admin/v1/jobs/{job}", headers=headers) as response:
         return await response.json()
@@ -214,14 +214,14 @@ async def test_a_scheduled_call_that_fails_later_shows_too(
     given = replace(settings, jobs=replace(settings.jobs, poll_s=0.05))
     evented = with_events(given, schedules={"stray": schedule}, attempts=1)
     async with running(evented) as client:
-        await until(lambda: ended(client))
+        await until(lambda: ended_items(client))
         await until(lambda: told_of(caplog, "invocation_failed"))
         jobs = JobStore(database.pool)
         await until(lambda: jobs.newest_ended(settings.tenant.host_id, SCHEDULE))
 
-        async def warned() -> Any:
+        async def list_warnings() -> Any:
             checks = check_schedules(evented.events, settings.tenant.host_id, database.pool)
             return [one.detail async for one in checks if one.status == "warning"]
 
-        [text] = await until(warned)
+        [text] = await until(list_warnings)
     assert text.startswith("events.schedules.stray: the last invocation failed (")

@@ -9,7 +9,7 @@ from config.events import EventSkill
 from config.settings import Settings
 from gateway.client.skill_worker import SkillCall, SkillWorker, TryAgain
 from tests.fixtures_gateway import DEADLINE_S, Client, running
-from tests.wings.events.rig import ROOT, ended, invoked, with_events
+from tests.wings.events.rig import ROOT, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -47,15 +47,15 @@ async def test_a_worker_runs_its_skills(client: Client) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(worker.run)
             group.start_soon(asking.run)
-            one = await invoked(client, "report", {"pages": 3})
-            assert (await ended(client, one["id"]))["result"] == {"pages": 3}
-            two = await invoked(client, "flaky", attempts=2)
-            over = await ended(client, two["id"])
+            one = await invoke_skill(client, "report", {"pages": 3})
+            assert (await wait_for_end(client, one["id"]))["result"] == {"pages": 3}
+            two = await invoke_skill(client, "flaky", attempts=2)
+            over = await wait_for_end(client, two["id"])
             assert (over["reason"], over["error"]) == ("attempts", {"message": "never"})
             assert keys == [two["id"]] * 2
-            three = await invoked(client, "endless")
+            three = await invoke_skill(client, "endless")
             await begun.wait()
             async with client.http.delete(f"{client.url}{ROOT}/{three['id']}"):
                 pass
-            assert (await ended(client, three["id"]))["reason"] == "cancelled"
+            assert (await wait_for_end(client, three["id"]))["reason"] == "cancelled"
             group.cancel_scope.cancel()

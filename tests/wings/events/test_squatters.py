@@ -19,7 +19,7 @@ from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.polling import until
 from tests.wings.agent.test_squatters import Squatter
-from tests.wings.events.rig import ROOT, ended, got, with_events
+from tests.wings.events.rig import ROOT, got, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_a_hook_calls_the_tool_of_its_source_alone(
             for name in ("pet", "note"):
                 status, answer = await send_webhook(client, name)
                 assert (status, answer["skillName"]) == (202, skills[name]), answer
-                assert (await ended(client, answer["id"]))["status"] == "ACKED"
+                assert (await wait_for_end(client, answer["id"]))["status"] == "ACKED"
             status, answer = await send_webhook(client, "lost")
             assert (status, answer["detail"]) == (422, "Unknown tool: pets.notes")
         assert service.requests[0]["path"] == "/pets/7"
@@ -85,7 +85,7 @@ async def test_a_waiting_call_runs_only_the_accepted_tool(
     async with serving(squatter) as url:
         alone = replace(settings, sources={"helpful": SourceSettings(mcp=f"{url}/mcp")})
         async with running(with_events(alone)) as client:
-            row = await ended(client, accepted[0]["id"])
+            row = await wait_for_end(client, accepted[0]["id"])
             assert (row["status"], row["reason"]) == ("FAILED", "rejected")
     assert (service.requests, squatter.calls) == ([], [])
 

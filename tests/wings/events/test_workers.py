@@ -9,7 +9,7 @@ import pytest
 
 from config.settings import Settings
 from tests.fixtures_gateway import DEADLINE_S, Client, running
-from tests.wings.events.rig import ROOT, ended, got, invoked, with_events
+from tests.wings.events.rig import ROOT, got, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def report(client: Client, id_: str, what: str, **body: Any) -> tuple[int,
 
 async def test_a_worker_acks_once(client: Client) -> None:
     """A worker acks once (V07)."""
-    one = await invoked(client, "report", {"year": 2026}, idempotencyKey="k" * 128)
+    one = await invoke_skill(client, "report", {"year": 2026}, idempotencyKey="k" * 128)
     wrong = {"skillName": "report", "idempotencyKey": "k" * 129}
     assert (await client.post(ROOT, wrong))[0] == 422
     [taken] = await claim(client)
@@ -54,7 +54,7 @@ async def test_a_worker_acks_once(client: Client) -> None:
             {"status": "ACKED"},
         )
     assert (await report(client, one["id"], "fail", fence=1, error="no"))[0] == 409
-    assert (await ended(client, one["id"]))["result"] == {"pages": 3}
+    assert (await wait_for_end(client, one["id"]))["result"] == {"pages": 3}
 
 
 async def test_a_worker_waits_for_work(client: Client) -> None:
@@ -67,7 +67,7 @@ async def test_a_worker_waits_for_work(client: Client) -> None:
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            one = await invoked(client, "report")
+            one = await invoke_skill(client, "report")
     assert [each["id"] for each in taken] == [one["id"]]
 
 
@@ -85,12 +85,12 @@ async def test_a_worker_that_has_gone_takes_nothing(client: Client) -> None:
     async def send(_message: Any) -> None:
         pass
 
-    scope = posted(CLAIMS, body)
+    scope = post_scope(CLAIMS, body)
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as group:
             group.start_soon(client.gateway.app(), scope, receive, send)
             left.set()
-    one = await invoked(client, "report")
+    one = await invoke_skill(client, "report")
     [taken] = await claim(client, waitS=30)
     assert (taken["id"], taken["fence"]) == (one["id"], 1)
 
@@ -98,7 +98,7 @@ async def test_a_worker_that_has_gone_takes_nothing(client: Client) -> None:
 @pytest.mark.parametrize("path", [f"{ROOT}/%s", "/events/v1/topics/agent-commands"])
 async def test_a_long_poll_ends_when_its_client_has_left(client: Client, path: str) -> None:
     """It held its place to the end of its wait (mending 9)."""
-    one = await invoked(client, "report")
+    one = await invoke_skill(client, "report")
     path = path.replace("%s", one["id"])
 
     async def receive() -> Any:
@@ -107,12 +107,12 @@ async def test_a_long_poll_ends_when_its_client_has_left(client: Client, path: s
     async def send(_message: Any) -> None:
         pass
 
-    scope = posted(path, b"", "GET", b"waitS=3600")
+    scope = post_scope(path, b"", "GET", b"waitS=3600")
     with anyio.fail_after(DEADLINE_S):
         await client.gateway.app()(scope, receive, send)
 
 
-def posted(path: str, body: bytes, method: str = "POST", query: bytes = b"") -> dict[str, Any]:
+def post_scope(path: str, body: bytes, method: str = "POST", query: bytes = b"") -> dict[str, Any]:
     """The ASGI scope of a request of JSON."""
     return {
         "type": "http",
@@ -135,7 +135,7 @@ def posted(path: str, body: bytes, method: str = "POST", query: bytes = b"") -> 
 
 async def test_failures_are_retried_with_the_same_key(client: Client) -> None:
     """Failures are retried with the same key (V08)."""
-    one = await invoked(client, "report", attempts=2, deadlineS=600)
+    one = await invoke_skill(client, "report", attempts=2, deadlineS=600)
     [taken] = await claim(client)
     assert 0 < taken["deadlineS"] <= 600
     assert await report(client, one["id"], "fail", fence=1, error="away", retryAfterS=0) == (
@@ -149,13 +149,13 @@ async def test_failures_are_retried_with_the_same_key(client: Client) -> None:
         {"status": "FAILED"},
     )
     assert (await report(client, one["id"], "ack", fence=2, result=1))[0] == 409
-    over = await ended(client, one["id"])
+    over = await wait_for_end(client, one["id"])
     assert (over["reason"], len(over["attempts"])) == ("attempts", 2)
 
 
 async def test_a_worker_is_told_of_cancellation_and_can_release(client: Client) -> None:
     """A worker is told of cancellation and can release (V16)."""
-    one = await invoked(client, "report")
+    one = await invoke_skill(client, "report")
     await claim(client)
     assert (await report(client, one["id"], "extend", fence=1, leaseS=60)) == (
         200,
@@ -174,16 +174,16 @@ async def test_workers_reach_only_skills(client: Client) -> None:
     """Workers reach only skills (V16)."""
     status, _, _ = await client.post(CLAIMS, {"skills": [""]})
     assert status == 422
-    one = await invoked(client, "getPet", {"id": 7})
+    one = await invoke_skill(client, "getPet", {"id": 7})
     assert (await report(client, one["id"], "ack", fence=1, result=1))[0] == 404
 
 
 async def test_large_results_are_read_separately(client: Client) -> None:
     """Large results are read separately (V25)."""
-    one = await invoked(client, "report")
+    one = await invoke_skill(client, "report")
     await claim(client)
     await report(client, one["id"], "ack", fence=1, result="x" * 300_000)
-    over = await ended(client, one["id"])
+    over = await wait_for_end(client, one["id"])
     assert ("result" in over, over["resultBytes"]) == (False, 300_002)
     large = {"skillName": "report", "arguments": {"text": "x" * 262_144}}
     status, problem, _ = await client.post(ROOT, large)

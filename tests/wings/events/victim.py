@@ -125,10 +125,12 @@ def _engine(address: str, dispatch: Dispatch, kafka: EventKafka) -> RedisEngine 
             room=lambda: dispatch.room,
             installation=_read_installation,
         )
-    return KafkaEngine(replace(kafka, servers=(address,)), attempts=1, work=work, take=_taken)
+    return KafkaEngine(
+        replace(kafka, servers=(address,)), attempts=1, work=work, take=_accept_request
+    )
 
 
-async def _taken(_headers: Mapping[str, str], _body: bytes) -> tuple[int, str]:
+async def _accept_request(_headers: Mapping[str, str], _body: bytes) -> tuple[int, str]:
     return 202, ""
 
 

@@ -8,7 +8,7 @@ from config.settings import DatabaseSettings
 from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling
-from tests.wings.knowledge.rig import KnowledgeRig, rigged
+from tests.wings.knowledge.rig import KnowledgeRig, open_rig
 
 
 @pytest.fixture
@@ -18,5 +18,5 @@ def database_settings(cluster: Cluster, with_documents: Recycling) -> Iterator[D
 
 @pytest.fixture
 async def rig(database: Database) -> AsyncIterator[KnowledgeRig]:
-    async with rigged(database) as rig:
+    async with open_rig(database) as rig:
         yield rig

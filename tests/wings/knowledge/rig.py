@@ -33,7 +33,7 @@ class KnowledgeCaller(WingCaller):
     async def add(self, text: str, collection: str = "notes", **more: Any) -> Any:
         return await self("add", collection=collection, text=text, **more)
 
-    async def found(self, query: str, **more: Any) -> list[str]:
+    async def find_texts(self, query: str, **more: Any) -> list[str]:
         """Texts of what a query finds."""
         return [one.text for one in (await self("query", query=query, **more)).evidence]
 
@@ -86,7 +86,7 @@ async def no_call(*_: Any) -> ToolResult:
 
 
 @asynccontextmanager
-async def rigged(
+async def open_rig(
     database: Database,
     settings: KnowledgeSettings | None = None,
     embedder: Callable[[str], Embedder | None] = lambda _: None,

@@ -26,7 +26,7 @@ from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.servers.provider import Answer, Provider, chat, chat_whole, providing, sse
 from tests.wings.knowledge.test_lightrag import knowing
-from tests.wings.memory.test_wing import called
+from tests.wings.memory.test_wing import call_tool
 from tests.wings.test_toy import got
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ class AnswerRig:
         self.provider.requests.clear()
 
     async def ask(self, **more: Any) -> Any:
-        return await called(self.client, "knowledge_query", {**QUERY, "answer": True, **more})
+        return await call_tool(self.client, "knowledge_query", {**QUERY, "answer": True, **more})
 
     async def post(self, path: str, body: Any) -> Any:
         status, answer, _ = await self.client.post(f"/lightrag/notes{path}", body)
@@ -90,7 +90,7 @@ async def rig(cluster: Cluster) -> AsyncIterator[AnswerRig]:
             running(answering(database, provider)) as client,
         ):
             given = {"collection": "notes", "path": "ports.md", "text": TEXT}
-            await called(client, "knowledge_add", given)
+            await call_tool(client, "knowledge_add", given)
             yield AnswerRig(client, provider)
 
 
@@ -238,9 +238,9 @@ async def test_secrets_reach_neither_the_model_nor_the_reader(
         async with running(replace(settings, guardrails=rails)) as client:
             text = f"{TEXT} Its key is sk-abc, and that of the lake is sk-def."
             given = {"collection": "notes", "path": "keys.md", "text": text}
-            await called(client, "knowledge_add", given)
+            await call_tool(client, "knowledge_add", given)
             shown = [
-                await called(client, "knowledge_query", {**QUERY, "answer": asked})
+                await call_tool(client, "knowledge_query", {**QUERY, "answer": asked})
                 for asked in (True, False)
             ]
             for path in ("/query", "/query/data"):

@@ -30,7 +30,7 @@ from gateway.wings.documents.reading.url_and_s3_files import FetchOptions, url_f
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
 from tests.polling import until
-from tests.wings.documents.test_remote import served
+from tests.wings.documents.test_remote import serve_wsgi
 from tests.wings.identities import OTHER
 from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.knowledge.test_ingestion import archive, put, states
@@ -68,7 +68,7 @@ async def test_a_writer_killed_before_each_statement_leaves_a_whole_version(
             with anyio.fail_after(60):
                 code = int(await victim.stdout.readline())
             [(status, *_)] = (await states(ann)).values()
-            found = " ".join(await ann.found("heron", limit=50))
+            found = " ".join(await ann.find_texts("heron", limit=50))
             assert len({*VERSION.findall(found)}) == 1
             assert all(f"Heron {part} of" in found for part in range(4))
             seen.append(status)
@@ -110,7 +110,7 @@ async def test_concurrent_uploads_of_one_archive_store_one_copy(rig: KnowledgeRi
     assert sum(one.added + one.unchanged for one in reports) == 2 * len(files)
     assert not any(one.changed or one.failed for one in reports)
     assert set((await states(ann)).values()) == {("processed", 1, 1)}
-    assert len(await ann.found("heron", limit=50)) == len(files)
+    assert len(await ann.find_texts("heron", limit=50)) == len(files)
 
 
 def reading_processes() -> list[int]:
@@ -169,7 +169,7 @@ async def test_deleting_during_ingestion_acts_as_deleting_before(
             more = {"documents": ids} if deleting == "delete" else {}
             await ann(deleting, collection="files", **more)
         if deleting == "delete":
-            assert (problems, await ann.found("heron stork")) == ([], ["The stork nests."])
+            assert (problems, await ann.find_texts("heron stork")) == ([], ["The stork nests."])
             assert await states(ann) == {"a.txt": ("processed", 1, 1)}
             await put(ann, "a.txt", b"The heron nests.")
         else:
@@ -276,7 +276,7 @@ async def test_a_full_disk_is_reported_and_earlier_data_stay_usable(cluster: Clu
                         found.append(response.status)
                 return found
 
-            async def found(bird: str) -> int:
+            async def count_evidence(bird: str) -> int:
                 _, answer, _ = await client.post("/knowledge/v1/query", {"query": bird})
                 return len(answer["evidence"])
 
@@ -284,10 +284,10 @@ async def test_a_full_disk_is_reported_and_earlier_data_stay_usable(cluster: Clu
             async with await psycopg.AsyncConnection.connect(database.url, autocommit=True) as sql:
                 await sql.execute(FULL_DISK)
                 assert await store("stork") == [503, 503, 503]
-                assert (await found("heron"), await found("stork")) == (5, 0)
+                assert (await count_evidence("heron"), await count_evidence("stork")) == (5, 0)
                 await sql.execute("DROP TRIGGER full_disk ON knowledge_chunk_t")
             assert await store("stork") == [200, 200, 200]
-            assert await found("stork") == 5
+            assert await count_evidence("stork") == 5
             listed = await client.http.get(f"{client.url}/knowledge/v1/documents")
             statuses = {one["status"] for one in (await listed.json())["items"]}
             assert statuses == {"processed"}
@@ -345,7 +345,7 @@ async def test_a_pdf_and_zip_polyglot_is_read_as_pdf(
     packed = archive({"inner.txt": b"The heron nests."})
     await put(ann, "a.txt", pdf("The stork nests.") + packed)
     await put(ann, "b.pdf", pdf("The stork sleeps.") + packed)
-    assert sorted(await ann.found("stork heron")) == ["The stork nests.", "The stork sleeps."]
+    assert sorted(await ann.find_texts("stork heron")) == ["The stork nests.", "The stork sleeps."]
 
 
 def drawing(forms: Sequence[bytes]) -> bytes:
@@ -429,12 +429,12 @@ async def test_a_word_document_loads_no_template_and_runs_no_macro(
         start_response("200 OK", [])
         return [b"The stork sleeps."]
 
-    with served(app) as url:
+    with serve_wsgi(app) as url:
         for number, target in enumerate((f"{url}/a.dotm", f"file://{secret}", str(secret))):
             await put(ann, f"{number}.docx", word_document(target))
     assert asked == []
     assert set((await states(ann)).values()) == {("processed", 1, 1)}
-    found = " ".join(await ann.found("installer stork AutoOpen Shell", limit=50))
+    found = " ".join(await ann.find_texts("installer stork AutoOpen Shell", limit=50))
     assert "Run the installer." in found
     assert not re.search("stork|AutoOpen|calc", found)
 
@@ -450,7 +450,7 @@ async def test_a_decompression_bomb_is_abandoned(encoding: str) -> None:
 
     limits = ReadingLimits(container_bytes=10**6)
     fetching = FetchOptions(private_networks=True, timeout_s=30)
-    with served(app) as url, pytest.raises(ReadingRefused, match="larger than"):
+    with serve_wsgi(app) as url, pytest.raises(ReadingRefused, match="larger than"):
         await url_file(f"{url}/a.txt", fetching, WantedFiles(limits=limits))
 
 

@@ -13,7 +13,7 @@ from registry.database.migrate import REGISTRY, Component, migrate
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KnowledgeRig, rigged
+from tests.wings.knowledge.rig import KnowledgeRig, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -106,13 +106,13 @@ async def test_words_of_the_former_form_are_kept(
             assert await _words(connection, WORD_ROWS, "knowledge_chunk") == chunks
             assert await _words(connection, "search_posting_t", "tool") == tools != []
             assert await _words(connection, "search_posting_t", "knowledge_chunk") == []
-        async with rigged(database) as rig:
+        async with open_rig(database) as rig:
             ann = rig.caller()
-            assert len(await ann.found("keeper")) == 2
+            assert len(await ann.find_texts("keeper")) == 2
             await ann.add("Another keeper.", path="b.md")
-            assert len(await ann.found("keeper")) == 3
+            assert len(await ann.find_texts("keeper")) == 3
             await ann("delete", collection="notes", documents=[HOST])
-            assert await ann.found("keeper") == ["Another keeper."]
+            assert await ann.find_texts("keeper") == ["Another keeper."]
 
 
 async def test_names_of_the_former_form_are_kept(
@@ -132,7 +132,7 @@ async def test_names_of_the_former_form_are_kept(
             before = await _rows(connection, "knowledge_mention_t")
             await migrate(connection, (REGISTRY, JOBS, MIGRATIONS))
             assert await _rows(connection, "knowledge_mention_v") == before
-        async with rigged(database) as rig:
+        async with open_rig(database) as rig:
             ann = rig.caller()
             entity = await ann("entity", name="The Jaguar")
             assert (entity.passages, list(entity.senses)) == (2, ["Jaguar (car)"])

@@ -20,7 +20,7 @@ from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.documents.reading.wasm_chunkers import component_spans, spans_of, try_module
 from gateway.wings.documents.reading.wasm_limits import ChunkerRefused, WasmLimits
 from registry.database.postgres import Database
-from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -146,7 +146,7 @@ def component(chunk_file: str = "", **changes: str) -> bytes:
     return bytes(wasmtime.wat2wasm(text))
 
 
-def listed(place: int, count: int) -> str:
+def list_chunks(place: int, count: int) -> str:
     """Code that returns a list of chunks."""
     return f"""(i32.store (i32.const 4) (i32.const {place}))
         (i32.store (i32.const 8) (i32.const {count})) (i32.const 0)"""
@@ -159,7 +159,7 @@ ALIASES = f"""{GROW} (local.set $at (i32.const 1024))
       (i32.store offset=4 (local.get $at) (i32.const 0x1000000))
       (local.set $at (i32.add (local.get $at) (i32.const 64)))
       (br_if 0 (i32.lt_u (local.get $at) (i32.const 6401024))))
-    {listed(1024, 100_000)}"""
+    {list_chunks(1024, 100_000)}"""
 
 
 @pytest.mark.parametrize(
@@ -175,17 +175,17 @@ ALIASES = f"""{GROW} (local.set $at (i32.const 1024))
         pytest.param(component(**{"(core instance $core":
                                   "(core instance (instantiate $code)) (core instance $core"}),
                      "memory count too high", id="two memories"),
-        pytest.param(component(f"{GROW} {listed(1024, 900_000)}"),
+        pytest.param(component(f"{GROW} {list_chunks(1024, 900_000)}"),
                      "returned too much", id="output"),
         pytest.param(component(ALIASES), "returned too much", id="one text many times"),
-        pytest.param(component(listed(-64, 9)), "out of bounds", id="pointer"),
-        pytest.param(component(f"(i32.store8 (i32.const 0) (i32.const 7)) {listed(0, 0)}"),
+        pytest.param(component(list_chunks(-64, 9)), "out of bounds", id="pointer"),
+        pytest.param(component(f"(i32.store8 (i32.const 0) (i32.const 7)) {list_chunks(0, 0)}"),
                      "discriminant", id="no result"),
         pytest.param(component(f"(i32.store8 (i32.const 9999) (i32.const 255)) (i32.store"
                                f" (i32.const 1024) (i32.const 9999)) (i32.store (i32.const 1028)"
-                               f" (i32.const 1)) {listed(1024, 1)}"), "utf-8", id="UTF-8"),
-        pytest.param(component(listed(1024, 1)), "no array of spans", id="kind"),
-        pytest.param(component(listed(0, 0)), "left out the bytes from 0", id="nothing"),
+                               f" (i32.const 1)) {list_chunks(1024, 1)}"), "utf-8", id="UTF-8"),
+        pytest.param(component(list_chunks(1024, 1)), "no array of spans", id="kind"),
+        pytest.param(component(list_chunks(0, 0)), "left out the bytes from 0", id="nothing"),
         pytest.param(component(**{"(component\n": '(component (import "now" (func))\n'}),
                      "imports now, expected no imports", id="import"),
         pytest.param(
@@ -253,7 +253,7 @@ def test_a_chunker_that_fuel_does_not_end_is_ended_by_time() -> None:
 def test_the_number_and_the_size_of_chunks_are_limited() -> None:
     with pytest.raises(ChunkerRefused, match="returned 500000 spans"):
         spans_of(b"[" + b",".join([b'{"s":0,"e":1}'] * 500_000) + b"]", LIMITS)
-    many = component(listed(1024, 11))
+    many = component(list_chunks(1024, 11))
     assert "returned 11 spans" in error_of(many, limits=replace(LIMITS, chunks=10))
     ten_million = "(i64.const 0x0000000008000000)"  # as JSON 130 MB
     assert "expected at most 16777216" in error_of(module(ten_million))
@@ -304,7 +304,7 @@ async def put(rig: KnowledgeRig, given: bytes, subject: str = "ann", **more: Any
 @pytest.fixture
 async def books(database: Database) -> AsyncIterator[KnowledgeRig]:
     chunkers = replace(knowledge_settings().chunkers, time_s=20)
-    async with rigged(database, knowledge_settings(chunkers=chunkers)) as rig:
+    async with open_rig(database, knowledge_settings(chunkers=chunkers)) as rig:
         await rig.caller()("put_collection", collection="books")
         yield rig
 
@@ -343,7 +343,7 @@ async def test_a_file_that_its_chunker_fails_at_is_degraded_to_text(books: Knowl
     await put(books, returning(picky))
     ann = books.caller()
     await ann.add("The heron nests in reeds.", "books", path="x.rec")
-    assert await ann.found("heron") == ["The heron nests in reeds."]
+    assert await ann.find_texts("heron") == ["The heron nests in reeds."]
     [document] = (await ann("documents", collection="books")).items
     assert document.status == "processed"
     assert document.note.startswith("it was cut as plain text: its chunker returned span 0 from 0")
@@ -374,7 +374,7 @@ async def test_a_component_cuts_documents_or_falls_back_to_text(books: Knowledge
     ann = books.caller()
     await ann.add("Héron\n\nTern\n", "books", path="a.rec")
     assert await kinds(books, "a.rec") == ["line", "line"]
-    assert await ann.found("tern") == ["Tern"]
+    assert await ann.find_texts("tern") == ["Tern"]
     await ann.add("heron " * 400, "books", path="b.rec")
     notes = {one.path: one.note for one in (await ann("documents", collection="books")).items}
     assert notes["b.rec"] == (

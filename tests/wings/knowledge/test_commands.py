@@ -78,7 +78,7 @@ async def test_a_watched_directory_is_stored_on_changes(client: Client, tmp_path
     heron = tmp_path / "heron.md"
     heron.write_text("# Heron\n\nIt nests in reeds.\n")
 
-    async def found(text: str) -> list[str]:
+    async def find_texts(text: str) -> list[str]:
         query = {"query": text, "collections": ["w"]}
         _, answer, _ = await client.post("/knowledge/v1/query", query)
         return [one["text"] for one in answer["evidence"]]
@@ -87,11 +87,11 @@ async def test_a_watched_directory_is_stored_on_changes(client: Client, tmp_path
                "--collection", "w", "--watch", "--url", client.url]  # fmt: skip
     async with await anyio.open_process(watching, stdout=DEVNULL, stderr=DEVNULL) as process:
         try:
-            await until(lambda: found("reeds"))
+            await until(lambda: find_texts("reeds"))
             heron.write_text("# Heron\n\nIt nests in trees, and is grey.\n")
-            await until(lambda: found("trees"))
+            await until(lambda: find_texts("trees"))
             heron.unlink()
-            await until(lambda: _none(found("heron")))
+            await until(lambda: _none(find_texts("heron")))
         finally:
             process.terminate()
 

@@ -17,7 +17,7 @@ from gateway.wings.knowledge.text_metadata import exchange, is_trivial
 from registry.database.postgres import Database
 from registry.embedding.queue import CAREFULLY
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -47,10 +47,12 @@ async def test_lines_of_exchanges_are_metadata_and_the_text_stays(rig: Knowledge
     """Lines of exchanges are metadata and the text stays (K09)."""
     ann = rig.caller()
     await ann.add(EXCHANGE, path="conv_20260207_143000.txt", kind="conversation")
-    assert await ann.found("redis port", filter={"metadata": {"skill": "devops"}}) == [EXCHANGE]
-    assert await ann.found("redis port", filter={"metadata": {"skill": "art"}}) == []
-    assert await ann.found("redis", filter={"until": "2026-02-08T00:00:00Z"}) == [EXCHANGE]
-    assert await ann.found("redis", filter={"since": "2026-02-08T00:00:00Z"}) == []
+    assert await ann.find_texts("redis port", filter={"metadata": {"skill": "devops"}}) == [
+        EXCHANGE
+    ]
+    assert await ann.find_texts("redis port", filter={"metadata": {"skill": "art"}}) == []
+    assert await ann.find_texts("redis", filter={"until": "2026-02-08T00:00:00Z"}) == [EXCHANGE]
+    assert await ann.find_texts("redis", filter={"since": "2026-02-08T00:00:00Z"}) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ async def test_trivial_exchanges_are_skipped_if_the_collection_wants(rig: Knowle
     await ann("put_collection", collection="bot", kind="conversation", skip_trivial=True)
     added = await ann.add(trivial, "bot")
     assert (added.skipped, added.document, added.changed) == (True, "", False)
-    assert await ann.found("hello", collections=["bot"]) == []
+    assert await ann.find_texts("hello", collections=["bot"]) == []
 
 
 async def test_equal_text_under_one_name_is_one_document(rig: KnowledgeRig) -> None:
@@ -95,9 +97,9 @@ async def test_equal_text_under_one_name_is_one_document(rig: KnowledgeRig) -> N
     assert output.value.track_id == first.track_id
     other = await ann.add("Another text.", path="a.txt")
     assert (other.document, other.version) == (first.document, 2)
-    assert await ann.found("text") == ["Another text."]
+    assert await ann.find_texts("text") == ["Another text."]
     back = await ann.add("One text.", path="a.txt")  # what it was before is a new version
-    assert (back.version, await ann.found("text")) == (3, ["One text."])
+    assert (back.version, await ann.find_texts("text")) == (3, ["One text."])
 
 
 async def test_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeRig) -> None:
@@ -111,7 +113,7 @@ async def test_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeRig) 
     ]
     assert added[2].track_id == added[0].track_id != added[1].track_id
     assert [one.changed for one in added] == [True, True, False]
-    [text] = await ann.found("beta")
+    [text] = await ann.find_texts("beta")
     assert "alpha indeed" in text
 
 
@@ -132,7 +134,7 @@ async def test_appended_text_is_cut_without_locking_the_document(rig: KnowledgeR
     with anyio.fail_after(60):
         await documents.add(reader, NewCollection("notes"), NewDocument("c", "Beta."))
     assert cuts == ["Alpha.\n\nBeta.", "Alpha.\n\nGamma.\n\nBeta."]
-    assert await ann.found("beta") == cuts[1:]
+    assert await ann.find_texts("beta") == cuts[1:]
 
 
 async def test_a_text_that_grows_large_is_cut_elsewhere(rig: KnowledgeRig) -> None:
@@ -155,7 +157,7 @@ async def test_a_collection_may_reject_other_texts_of_a_source(rig: KnowledgeRig
     await ann.add("One text.", path="a.txt")
     with pytest.raises(ProblemDetails, match="409"):
         await ann.add("Another text.", path="a.txt")
-    assert await ann.found("text") == ["One text."]
+    assert await ann.find_texts("text") == ["One text."]
 
 
 async def test_unchanged_chunks_keep_their_ids(rig: KnowledgeRig) -> None:
@@ -180,7 +182,7 @@ async def test_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
     await ann.add("Other words", path="long.txt")
     assert await rig.rows("SELECT count(*) FROM knowledge_blob_t") == [(2,)]
     deleted = await ann("delete", collection="notes", documents=[same[0].document])
-    assert (deleted.documents, len(await ann.found("text"))) == (1, 1)
+    assert (deleted.documents, len(await ann.find_texts("text"))) == (1, 1)
     deleted = await ann("delete", collection="notes", documents=[same[1].document])
     documents = (await ann("documents", collection="notes")).items
     assert [one.path for one in documents] == ["long.txt"]
@@ -210,7 +212,7 @@ async def test_concurrent_writes_of_equal_text_make_one_document(
     async with anyio.create_task_group() as tasks:
         for text in texts:
             tasks.start_soon(lambda text=text: ann.add(text, path="x", kind="conversation"))
-    [found] = await ann.found("text")
+    [found] = await ann.find_texts("text")
     assert sorted(found.split("\n\n")) == ["First text.", "Second text."]
 
 
@@ -226,7 +228,7 @@ async def test_concurrent_documents_share_equal_text_safely(rig: KnowledgeRig) -
     async with anyio.create_task_group() as tasks:
         for number in range(4):
             tasks.start_soon(churn, str(number))
-    assert await ann.found("shared") == ["A shared text."] * 4
+    assert await ann.find_texts("shared") == ["A shared text."] * 4
 
 
 async def test_texts_without_spaces_are_found_by_their_characters(rig: KnowledgeRig) -> None:
@@ -238,8 +240,8 @@ async def test_texts_without_spaces_are_found_by_their_characters(rig: Knowledge
         "ゲートウェイを再起動する。",
     ):
         await ann.add(text)
-    assert (await ann.found("缓存使用哪个端口"))[0] == "缓存服务使用端口六三八零。"
-    assert await ann.found("再起動") == ["ゲートウェイを再起動する。"]
+    assert (await ann.find_texts("缓存使用哪个端口"))[0] == "缓存服务使用端口六三八零。"
+    assert await ann.find_texts("再起動") == ["ゲートウェイを再起動する。"]
 
 
 async def test_adjacent_characters_outweigh_scattered_characters(rig: KnowledgeRig) -> None:
@@ -247,9 +249,9 @@ async def test_adjacent_characters_outweigh_scattered_characters(rig: KnowledgeR
     ann = rig.caller()
     for text in ("存放缓慢的服务和任务。", "缓存服务在这里运行。", "再起動", "動いて再び起きる"):
         await ann.add(text)
-    assert await ann.found("缓存服务") == ["缓存服务在这里运行。", "存放缓慢的服务和任务。"]
-    assert (await ann.found("再起動"))[0] == "再起動"
-    assert set(await ann.found("存")) == {"存放缓慢的服务和任务。", "缓存服务在这里运行。"}
+    assert await ann.find_texts("缓存服务") == ["缓存服务在这里运行。", "存放缓慢的服务和任务。"]
+    assert (await ann.find_texts("再起動"))[0] == "再起動"
+    assert set(await ann.find_texts("存")) == {"存放缓慢的服务和任务。", "缓存服务在这里运行。"}
 
 
 COPIED = """
@@ -340,7 +342,7 @@ async def test_an_invalid_chunk_fails_its_document_with_a_pointer(
     assert (path, reason.partition(":")[0]) == ("a.py", pointer)
     (document,) = (await ann("documents")).items
     assert (document.status, document.error) == ("failed", reason)
-    assert await ann.found("herons") == ["Herons."], "the version before goes on"
+    assert await ann.find_texts("herons") == ["Herons."], "the version before goes on"
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,7 @@ async def test_an_owner_and_a_tenant_have_a_quota(
     database: Database, setting: str, most: int
 ) -> None:
     """Texts of one caller fill no database (mending 6)."""
-    async with rigged(database, knowledge_settings(**{setting: most})) as rig:
+    async with open_rig(database, knowledge_settings(**{setting: most})) as rig:
         ann = rig.caller()
         await ann.add("The heron nests in reeds, and seldom alone.", path="a")
         with pytest.raises(ProblemDetails) as refused:
@@ -359,7 +361,7 @@ async def test_an_owner_and_a_tenant_have_a_quota(
         assert (refused.value.status, refused.value.kind) == (413, "quota")
         assert f"(knowledge.{setting})" in refused.value.detail
         await ann.add("The heron nests in reeds, but also in high trees.", path="a")
-        assert await ann.found("stork") == []
+        assert await ann.find_texts("stork") == []
         another = rig.caller("bo").add("The owl nests in barns, and the swift does so.", "other")
         if setting.startswith("owner"):
             assert (await another).changed
@@ -370,7 +372,7 @@ async def test_an_owner_and_a_tenant_have_a_quota(
 
 async def test_documents_written_by_grantees_count_against_the_owner(database: Database) -> None:
     """Granting the right to write gives nobody a second quota (mending 6)."""
-    async with rigged(database, knowledge_settings(owner_documents=1)) as rig:
+    async with open_rig(database, knowledge_settings(owner_documents=1)) as rig:
         await rig.caller()("put_collection", collection="notes", grants={"user:bo": "write"})
         bo = rig.caller("bo")
         await bo.add("The heron nests in reeds.", path="a")

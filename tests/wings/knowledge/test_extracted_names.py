@@ -24,7 +24,7 @@ from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, Asked, Provider, Say, chat_whole, providing
 from tests.wings.identities import OTHER
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, open_rig
 from tests.wings.models.asking import limits
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ FOUND = {
 }  # fmt: skip
 
 
-def found(**more: Any) -> Answer:
+def extraction_answer(**more: Any) -> Answer:
     return chat_whole("Here you are:\n```json\n" + json.dumps({**FOUND, **more}) + "\n```")
 
 
@@ -78,9 +78,9 @@ class ReadingRig:
 async def reading(database: Database) -> AsyncIterator[ReadingRig]:
     extraction = replace(knowledge_settings().extraction, attempts=2, concurrency=1)
     settings = knowledge_settings(model="tested", extraction=extraction)
-    async with providing(found()) as provider:
+    async with providing(extraction_answer()) as provider:
         models = ConfiguredModels(limits(provider.url, retries=0))
-        async with models, rigged(database, settings, models=models) as rig:
+        async with models, open_rig(database, settings, models=models) as rig:
             yield ReadingRig(rig, provider, rig.caller())
 
 
@@ -151,7 +151,7 @@ async def test_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> No
     timeout_s = 0.2 if kind == "hang" else 30.0
     async with providing(BAD[kind]) as provider:
         models = ConfiguredModels(limits(provider.url, retries=0, timeout_s=timeout_s))
-        async with models, rigged(database, settings, models=models) as rig:
+        async with models, open_rig(database, settings, models=models) as rig:
             reading = ReadingRig(rig, provider, rig.caller())
             await reading.ann.add(TEXT, path="a.md")
             report = await reading.read()
@@ -161,16 +161,16 @@ async def test_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> No
             assert state.error
             assert state.next is not None
             assert (await reading.read()).asked == 0  # the backoff is not over
-            assert await reading.ann.found("port of redis") == [TEXT]
+            assert await reading.ann.find_texts("port of redis") == [TEXT]
             is_answer = kind in ("no JSON", "other JSON", "empty", "length")
             await reading.due()
             await reading.read()
             assert (await reading.extraction("a.md")).status == (
                 "failed" if is_answer else "waiting"
             )
-    async with providing(found()) as provider:
+    async with providing(extraction_answer()) as provider:
         models = ConfiguredModels(limits(provider.url, retries=0))
-        async with models, rigged(database, settings, models=models) as rig:
+        async with models, open_rig(database, settings, models=models) as rig:
             reading = ReadingRig(rig, provider, rig.caller())
             assert (await reading.ann("retry", collection="notes")).documents == 1
             assert (await reading.read()).relations == 1
@@ -181,7 +181,7 @@ async def test_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> No
 
 async def test_an_answer_without_usage_counts_as_estimated(reading: ReadingRig) -> None:
     """An answer without usage counts as estimated (F1.22)."""
-    body = json.loads(found().pieces[1])
+    body = json.loads(extraction_answer().pieces[1])
     del body["usage"]
     reading.script(Answer(pieces=[json.dumps(body).encode()], kind="application/json"))
     await reading.ann.add(TEXT)
@@ -197,13 +197,13 @@ async def test_a_document_resumes_at_the_chunk_that_failed(reading: ReadingRig) 
 
     def answer(asked: Asked) -> Answer:
         passage = json.loads(asked.body["messages"][1]["content"])
-        return chat_whole("no") if "Part 1" in passage["heading"] else found()
+        return chat_whole("no") if "Part 1" in passage["heading"] else extraction_answer()
 
     reading.script(answer)
     await reading.ann.add("Beside it: Redis.", path="other.md")
     report = await reading.read()
     assert (report.asked, report.documents, report.failed) == (4, 1, 1)
-    reading.script(found())
+    reading.script(extraction_answer())
     await reading.due()
     report = await reading.read()
     assert (report.asked, report.known, report.documents) == (1, 2, 1)
@@ -212,9 +212,9 @@ async def test_a_document_resumes_at_the_chunk_that_failed(reading: ReadingRig) 
 async def test_a_tenant_has_a_budget_for_each_day(database: Database) -> None:
     extraction = replace(knowledge_settings().extraction, tokens_per_day=3000, answer_tokens=1000)
     settings = knowledge_settings(model="tested", extraction=extraction)
-    async with providing(found()) as provider:
+    async with providing(extraction_answer()) as provider:
         models = ConfiguredModels(limits(provider.url))
-        async with models, rigged(database, settings, models=models) as rig:
+        async with models, open_rig(database, settings, models=models) as rig:
             ann = rig.caller()
             for number in range(3):
                 await ann.add(f"{TEXT} {number}")
@@ -234,9 +234,9 @@ async def test_a_tenant_has_a_budget_for_each_day(database: Database) -> None:
 async def test_a_large_document_takes_several_runs(database: Database) -> None:
     extraction = replace(knowledge_settings().extraction, requests=2, concurrency=4, attempts=2)
     settings = knowledge_settings(model="tested", extraction=extraction)
-    async with providing(found()) as provider:
+    async with providing(extraction_answer()) as provider:
         models = ConfiguredModels(limits(provider.url))
-        async with models, rigged(database, settings, models=models) as rig:
+        async with models, open_rig(database, settings, models=models) as rig:
             ann = rig.caller()
             parts = [f"# Part {number}\n\n{TEXT}\n" for number in range(5)]
             await ann.add("\n".join(parts), path="parts.md")
@@ -265,7 +265,7 @@ async def test_concurrent_extractions_ask_the_model_once(reading: ReadingRig) ->
     assert (await reading.extraction("twice.md")).error == "another run is asking the model"
     await reading.rig.run("UPDATE knowledge_extracted_t SET used_ts = now() - interval '1 day'")
     await reading.rig.run("DELETE FROM knowledge_extraction_t")
-    reading.script(found())
+    reading.script(extraction_answer())
     assert (await reading.read()).asked == 1, "a run that was killed holds nothing for ever"
 
 
@@ -274,7 +274,7 @@ async def test_timestamps_of_the_future_delay_nothing(reading: ReadingRig) -> No
     await reading.ann.add(TEXT, path="redis.md")
     reading.script(chat_whole("no"))
     assert (await reading.read()).failed == 1
-    reading.script(found())
+    reading.script(extraction_answer())
     assert (await reading.read()).asked == 0  # the backoff is not over
     ahead = "interval '1 year'"
     for table, column in (
@@ -290,11 +290,11 @@ async def test_timestamps_of_the_future_delay_nothing(reading: ReadingRig) -> No
     )
     await reading.rig.run("DELETE FROM knowledge_extraction_t")
     assert (await reading.read()).asked == 1, "whoever was asking is dead"
-    assert await reading.ann.found("port of redis", filter={"since": "2020-01-01T00:00:00Z"}) == [
-        TEXT
-    ]
+    assert await reading.ann.find_texts(
+        "port of redis", filter={"since": "2020-01-01T00:00:00Z"}
+    ) == [TEXT]
     await reading.ann.add(f"{TEXT} Now.", path="redis.md")
-    assert await reading.ann.found("port of redis") == [f"{TEXT} Now."]
+    assert await reading.ann.find_texts("port of redis") == [f"{TEXT} Now."]
 
 
 async def test_a_failed_request_leaves_the_text_to_the_next_run(reading: ReadingRig) -> None:
@@ -314,9 +314,9 @@ async def test_guardrails_keep_secrets_from_the_model(database: Database) -> Non
     guards = Guardrails(replace(load(None, {}).guardrails, rules=rules))
     screen = screening(lambda: guards, "knowledge")
     settings = knowledge_settings(model="tested")
-    async with providing(found()) as provider:
+    async with providing(extraction_answer()) as provider:
         models = ConfiguredModels(limits(provider.url))
-        async with models, rigged(database, settings, models=models, screen=screen) as rig:
+        async with models, open_rig(database, settings, models=models, screen=screen) as rig:
             ann = rig.caller()
             await ann.add(f"{TEXT} Mallory has sk-abc.", path="a.md")
             await ann.add(f"TOP SECRET: {TEXT}", path="b.md")
@@ -338,12 +338,12 @@ async def test_a_caller_has_the_documents_of_its_own_tenant_read(reading: Readin
 
 async def test_another_model_of_a_strategy_reads_again(database: Database) -> None:
     settings = knowledge_settings(model="tested")
-    async with providing(found()) as provider:
+    async with providing(extraction_answer()) as provider:
         for name, known in (("one", 0), ("one", 1), ("two", 0)):
             asked = limits(provider.url)
             scripted = replace(asked.strategies["tested"], model=name)
             models = ConfiguredModels(replace(asked, strategies={"tested": scripted}))
-            async with models, rigged(database, settings, models=models) as rig:
+            async with models, open_rig(database, settings, models=models) as rig:
                 await rig.caller().add(TEXT, path="one.md")
                 await rig.run("DELETE FROM knowledge_extraction_t")
                 report = await rig.caller()("extract")

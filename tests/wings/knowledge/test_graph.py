@@ -192,16 +192,16 @@ async def test_merged_names_rank_together_until_split(rig: KnowledgeRig) -> None
     await ann.add("# Bread\n\nFlour; who leads the bakery?", path="bread.md")
     into, modes = "International Business Machines", ("mix", "local", "global", "hybrid")
 
-    async def ranked() -> list[list[str]]:
+    async def rank_paths() -> list[list[str]]:
         """For a name that no passage has, for a short one, and for the long one."""
         questions = ("Who leads Big Blue?", "Who leads IBM?", f"Who leads {into}?")
         found = [await ann("query", query=one, mode=m) for one in questions for m in modes]
         return [[one.path for one in each.evidence] for each in found]
 
-    before = await ranked()
+    before = await rank_paths()
     assert not any({"about.md", "note.md"} <= set(one) for one in before)
     await ann("merge", collection="notes", names=["IBM", "Big Blue"], into=into)
-    for paths in await ranked():
+    for paths in await rank_paths():
         assert {"about.md", "note.md"} <= set(paths)
     narrow = {"paths": ["note.md"]}
     for mode in modes:
@@ -209,7 +209,7 @@ async def test_merged_names_rank_together_until_split(rig: KnowledgeRig) -> None
         assert [one.path for one in found.evidence] == ["note.md"]
     assert [one.path for one in (await ann("query", query="Big Blue", mode="naive")).evidence] == []
     await ann("split", collection="notes", names=["IBM", "Big Blue"], into=into)
-    assert await ranked() == before
+    assert await rank_paths() == before
 
 
 async def test_a_merge_ranks_in_its_collection_alone(rig: KnowledgeRig) -> None:
@@ -332,9 +332,11 @@ async def test_definitions_rank_before_surrounding_code(rig: KnowledgeRig) -> No
     await ann.add(around, path="around.py")
     await ann.add("def drain(tank, pump):\n    return tank - pump\n", path="drain.py")
     asked = "the pump of the tanks"
-    assert (await ann.found(asked))[0].startswith("def drain")
+    assert (await ann.find_texts(asked))[0].startswith("def drain")
     await rig.run("UPDATE search_doc_t SET weight = 1")
-    assert (await ann.found(asked))[0].startswith("# The pump"), "it is their weight that decides"
+    assert (await ann.find_texts(asked))[0].startswith("# The pump"), (
+        "it is their weight that decides"
+    )
 
 
 async def test_a_merge_holds_in_its_collection_alone(rig: KnowledgeRig) -> None:

@@ -33,14 +33,14 @@ from registry.database.postgres import Database
 from tests.fixtures_database import HOST, Cluster, own_database
 from tests.polling import until
 from tests.recycling import Recycling
-from tests.wings.documents.test_remote import served
+from tests.wings.documents.test_remote import serve_wsgi
 from tests.wings.identities import OTHER
 from tests.wings.knowledge.rig import (
     KEYS,
     KnowledgeCaller,
     KnowledgeRig,
     knowledge_settings,
-    rigged,
+    open_rig,
 )
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +85,7 @@ async def test_files_are_stored_at_a_cost_that_does_not_grow_with_the_tenant(
         for number in range(60)
     }
     for settings in own_database(cluster, with_documents._template):
-        async with Database.open(settings) as database, rigged(database) as rig:
+        async with Database.open(settings) as database, open_rig(database) as rig:
             tables = "SELECT relname FROM pg_class WHERE relkind = 'r'"
             for (table,) in await rig.rows(f"{tables} AND relname ~ '^(knowledge|search|e).*_t$'"):
                 await rig.run(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
@@ -131,7 +131,7 @@ async def test_an_unreadable_file_keeps_the_older_version(rig: KnowledgeRig) -> 
     with pytest.raises(ProblemDetails, match="binary"):
         await put(ann, "a.txt", b"\0\1\2\3" * 100)
     assert await states(ann) == {"a.txt": ("failed", 2, 1)}
-    assert await ann.found("heron") == ["The heron nests in reeds."]
+    assert await ann.find_texts("heron") == ["The heron nests in reeds."]
     [failed] = (await ann("documents", collection="files")).items
     assert "binary" in failed.error
     added = await ann.add("The heron nests in trees.", "files", path="a.txt")
@@ -166,7 +166,7 @@ async def test_a_failing_file_stops_no_other_file(rig: KnowledgeRig) -> None:
     files = {"a.txt": b"One heron.", "b.pdf": b"%PDF-1.7 no", "c.txt": b"Two herons."}
     found = await put(ann, "x.zip", archive(files))
     assert (found.added, [one.path for one in found.failed]) == (2, ["x.zip/b.pdf"])
-    assert sorted(await ann.found("heron")) == ["One heron.", "Two herons."]
+    assert sorted(await ann.find_texts("heron")) == ["One heron.", "Two herons."]
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ async def test_an_unchanged_source_is_read_again_if_cut_as_plain_text(
         start_response("200 OK", [("ETag", '"1"')])
         return [CODE]
 
-    with served(app) as url:
-        async with rigged(database, knowledge_settings(private_networks=True)) as rig:
+    with serve_wsgi(app) as url:
+        async with open_rig(database, knowledge_settings(private_networks=True)) as rig:
             workers, reader = rig.parts.workers, KnowledgeReader(HOST, "ann", ("*", "user:ann"))
             limits, reports = workers._limits, list[tuple[int, int, int]]()
             workers._limits, seen = replace(limits, cut_s=0.0), ""
@@ -287,8 +287,8 @@ async def test_a_file_that_cannot_be_fetched_now_keeps_its_older_version(
         listed = "".join(f"<Contents><Key>{one}</Key><ETag>{tag}</ETag></Contents>" for one in keys)
         return [f"The heron of {key}.".encode() if key else f"<X>{listed}</X>".encode()]
 
-    with served(app) as url:
-        async with rigged(database, knowledge_settings(private_networks=True)) as rig:
+    with serve_wsgi(app) as url:
+        async with open_rig(database, knowledge_settings(private_networks=True)) as rig:
             ann, source = rig.caller(), f"s3://books?endpoint={url}"
             found = await ann("ingest", collection="files", type="s3", location=source)
             assert found.added == 2
@@ -308,8 +308,8 @@ async def test_the_credential_of_a_folder_lists_no_names_with_its_prefix(
         start_response("200 OK", [])
         return [b"<X/>"]
 
-    with served(app) as url:
-        async with rigged(database, knowledge_settings(private_networks=True)) as rig:
+    with serve_wsgi(app) as url:
+        async with open_rig(database, knowledge_settings(private_networks=True)) as rig:
             stored = Secrets(rig.database.pool, HOST, KEYS)
             place = place_of_bucket(bucket_of(f"s3://books/team?endpoint={url}"))
             await stored.put("knowledge", place, SchemeSettings(username="a", password="b"))

@@ -25,7 +25,7 @@ from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 from tests.polling import until
 from tests.wings.identities import OTHER
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, open_rig
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
 
@@ -184,7 +184,7 @@ async def test_writes_and_deletes_require_their_access(rig: KnowledgeRig) -> Non
         with pytest.raises(ProblemDetails) as refused:
             await call
         assert refused.value.status == 404  # it is not told that there is one
-    assert await ann.found("heron")
+    assert await ann.find_texts("heron")
 
 
 async def test_nothing_is_fetched_for_callers_without_write_access(rig: KnowledgeRig) -> None:
@@ -216,12 +216,12 @@ async def test_deleting_stops_when_the_access_ends(
     with anyio.fail_after(30), pytest.raises(ProblemDetails) as refused:
         await rig.caller("bo")("delete_collection", collection="notes")
     assert refused.value.status == 403
-    assert await ann.found("heron")
+    assert await ann.find_texts("heron")
 
 
 async def test_collections_of_an_owner_are_counted_sequentially(database: Database) -> None:
     """While one is being created, another one waits; else each would count without the other."""
-    async with rigged(database, knowledge_settings(collections=1)) as rig:
+    async with open_rig(database, knowledge_settings(collections=1)) as rig:
         refused: list[int] = []
 
         async def create() -> None:
@@ -260,13 +260,16 @@ async def test_collections_of_an_organisation_are_shared_by_its_agents(rig: Know
         await clerk.add(f"The heron of {name}.", name, path="heron.md", metadata=origin)
     scout, other = rig.caller("bo", agent="scout"), rig.caller("cy", agent="other")
     foreign = rig.caller("bo", tenant=OTHER, agent="scout")
-    assert sorted(await scout.found("heron")) == ["The heron of scouts.", "The heron of shared."]
-    assert await other.found("heron") == ["The heron of shared."]
-    assert await foreign.found("heron") == []
+    assert sorted(await scout.find_texts("heron")) == [
+        "The heron of scouts.",
+        "The heron of shared.",
+    ]
+    assert await other.find_texts("heron") == ["The heron of shared."]
+    assert await foreign.find_texts("heron") == []
     added = {"agent_id": "scout", "user_id": "bo"}
     await scout.add("The heron of bo.", "scouts", path="bo.md", metadata=added)
     for who, texts in (("scout", ["The heron of bo."]), ("none", [])):
-        found = await clerk.found("heron", filter={"metadata": {"agent_id": who}})
+        found = await clerk.find_texts("heron", filter={"metadata": {"agent_id": who}})
         assert found == texts
     with pytest.raises(ProblemDetails, match="403"):
         await other.add("The heron of cy.", "shared")
@@ -275,9 +278,9 @@ async def test_collections_of_an_organisation_are_shared_by_its_agents(rig: Know
 async def test_anonymous_callers_read_public_collections_and_own_nothing(rig: KnowledgeRig) -> None:
     ann, nobody = rig.caller("ann"), rig.caller(None)
     await ann.add("The heron nests in reeds.")
-    assert await nobody.found("heron") == []
+    assert await nobody.find_texts("heron") == []
     await ann("put_collection", collection="notes", grants={"*": "read"})
-    assert len(await nobody.found("heron")) == 1
+    assert len(await nobody.find_texts("heron")) == 1
     with pytest.raises(ProblemDetails, match="403"):
         await nobody.add("Words", "mine")
 

@@ -24,7 +24,7 @@ from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
-from tests.wings.memory.test_wing import called
+from tests.wings.memory.test_wing import call_tool
 from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +82,7 @@ async def test_every_front_serves_the_same_documents(client: Client) -> None:
     body = {"collection": "notes", "text": "The heron nests in reeds.", "path": "heron.md"}
     status, added, _ = await client.post("/knowledge/v1/documents", body)
     assert (status, added["chunks"]) == (201, 1)
-    found = await called(client, "knowledge_query", {"query": "heron nest"})
+    found = await call_tool(client, "knowledge_query", {"query": "heron nest"})
     assert [one["lines"] for one in found["evidence"]] == [[1, 1]]
     answer = await client.rpc(rpc("knowledge_query", {"query": "reeds"}))
     assert answer["result"]["references"] == [
@@ -115,13 +115,13 @@ async def test_documents_are_resources_with_lines(client: Client) -> None:
 async def test_metrics_count_documents_and_query_results(bot: Bot) -> None:
     """Metrics count documents and what queries return (K26)."""
 
-    async def counted() -> dict[str, float]:
+    async def count_metrics() -> dict[str, float]:
         async with bot.client.http.get(f"{bot.client.url}/metrics") as response:
             lines = (await response.text()).splitlines()
         rows = [one.rsplit(" ", 1) for one in lines if one.startswith("toolgate_knowledge_")]
         return {name: float(value) for name, value in rows}
 
-    before = await counted()
+    before = await count_metrics()
     for text in ("Herons eat fish.", "Herons eat fish.", "Herons sleep."):
         await bot.post("/documents/text", {"text": text, "file_source": "heron"})
     collection = bot.base.rpartition("/")[2]
@@ -136,7 +136,7 @@ async def test_metrics_count_documents_and_query_results(bot: Bot) -> None:
     async with bot.client.http.put(url, data=b"%PDF-1.7 broken") as response:
         assert response.status == 422
     answer = await bot.post("/query", {"query": "what do herons eat", "mode": "naive"})
-    after = await counted()
+    after = await count_metrics()
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
     outcomes = "toolgate_knowledge_documents_total{outcome=%s}"
     assert grown[outcomes % '"stored"'] == 2
@@ -182,7 +182,7 @@ async def test_files_are_uploaded_with_a_limit_of_their_own(client: Client) -> N
     page = b"<html><h1>Heron</h1><p>It nests in reeds.</p></html>"
     async with client.http.put(url, data=page) as response:
         assert (response.status, (await response.json())["added"]) == (200, 1)
-    found = await called(client, "knowledge_query", {"query": "reeds", "collections": ["files"]})
+    found = await call_tool(client, "knowledge_query", {"query": "reeds", "collections": ["files"]})
     assert [one["path"] for one in found["evidence"]] == ["birds/heron.html"]
     async with client.http.put(url, data=b"%PDF-1.7 no") as response:
         assert (response.status, response.content_type) == (422, "application/problem+json")
@@ -276,14 +276,14 @@ async def test_top_k_limits_names_and_chunk_top_k_passages(bot: Bot) -> None:
         await bot.post("/documents/text", text)
     query = {"query": "Who worked at Lake Tarn?"}
 
-    async def found(**limits: int) -> tuple[int, int, int]:
+    async def count_results(**limits: int) -> tuple[int, int, int]:
         data = (await bot.post("/query/data", {**query, **limits}))["data"]
         return len(data["chunks"]), len(data["entities"]), len(data["relationships"])
 
-    assert await found() == (4, 5, 4)
-    assert await found(top_k=2) == (4, 2, 1)
-    assert await found(top_k=3, chunk_top_k=2) == (2, 3, 2)
-    assert await found(chunk_top_k=1) == (1, 2, 1)
+    assert await count_results() == (4, 5, 4)
+    assert await count_results(top_k=2) == (4, 2, 1)
+    assert await count_results(top_k=3, chunk_top_k=2) == (2, 3, 2)
+    assert await count_results(chunk_top_k=1) == (1, 2, 1)
     answer = await bot.post("/query", {**query, "top_k": 1})
     assert len(answer["references"]) == 4
 
@@ -514,7 +514,7 @@ async def test_a_header_names_another_collection_that_may_be_read(bot: Bot) -> N
     assert "detail" in answer
 
 
-async def deleted(bot: Bot, path: str, **body: Any) -> tuple[int, Any]:
+async def send_delete(bot: Bot, path: str, **body: Any) -> tuple[int, Any]:
     url = bot.client.url + bot.base + path
     async with bot.client.http.delete(url, json=body) as response:
         return response.status, await response.json()
@@ -564,14 +564,14 @@ async def test_names_and_relations_are_deleted_from_the_graph(bot: Bot) -> None:
     ends = {"source_entity": "Lake Tarn", "target_entity": "Ines Okafor"}
     data = {"description": "She swims there.", "keywords": "swims"}
     await bot.post("/graph/relation/create", {**ends, "relation_data": data})
-    status, told = await deleted(bot, "/graph/relation/delete", **ends)
+    status, told = await send_delete(bot, "/graph/relation/delete", **ends)
     assert (status, told["status"], told["doc_id"]) == (200, "success", "")
-    status, told = await deleted(bot, "/graph/relation/delete", **ends)
+    status, told = await send_delete(bot, "/graph/relation/delete", **ends)
     assert (status, "does not exist" in told["detail"]) == (404, True)
     for name in ("Lake Tarn", "Bela Kovacs"):
-        assert (await deleted(bot, "/graph/entity/delete", entity_name=name))[0] == 200
+        assert (await send_delete(bot, "/graph/entity/delete", entity_name=name))[0] == 200
         assert (await bot.get(f"/graph/entity/exists?name={name}")) == {"exists": False}
-        status, told = await deleted(bot, "/graph/entity/delete", entity_name=name)
+        status, told = await send_delete(bot, "/graph/entity/delete", entity_name=name)
         assert (status, told) == (404, {"detail": f"Entity '{name}' not found."})
     page = await bot.post("/documents/paginated", {})
     assert [one["file_path"] for one in page["documents"]] == ["a"]
@@ -585,7 +585,7 @@ async def test_names_of_other_collections_stay(bot: Bot) -> None:
     other = Bot(bot.client, f"{bot.base}-2")
     for one in (bot, other):
         await one.post("/documents/text", {"text": "Ines Okafor sang.", "file_source": "a"})
-    await deleted(bot, "/graph/entity/delete", entity_name="Ines Okafor")
+    await send_delete(bot, "/graph/entity/delete", entity_name="Ines Okafor")
     assert await other.get("/graph/entity/exists?name=Ines%20Okafor") == {"exists": True}
 
 
@@ -650,7 +650,7 @@ async def test_deletions_are_counted(bot: Bot) -> None:
     stored = await bot.post("/documents/text", {"text": "Redis.", "file_source": "a"})
     tracked = await bot.get(f"/documents/track_status/{stored['track_id']}")
     ids = [tracked["documents"][0]["id"], str(uuid4()), "doc-x"]
-    status, told = await deleted(bot, "/documents/delete_document", doc_ids=ids)
+    status, told = await send_delete(bot, "/documents/delete_document", doc_ids=ids)
     assert (status, told["status"]) == (200, "deletion_started")
     assert told["message"] == "1 documents deleted. 2 of the ids name none."
 

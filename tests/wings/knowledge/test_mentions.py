@@ -16,7 +16,7 @@ from gateway.wings.documents.chunking.mentions import (
 from gateway.wings.knowledge.chunks import mentions_of
 
 
-def found(text: str) -> list[tuple[str, str]]:
+def find_mentions(text: str) -> list[tuple[str, str]]:
     return [(one.name, one.type) for one in mentions(text, 0, len(text))]
 
 
@@ -52,7 +52,7 @@ def found(text: str) -> list[tuple[str, str]]:
     ],
 )  # fmt: skip
 def test_mentions(text: str, expected: list[tuple[str, str]]) -> None:
-    assert found(text) == expected
+    assert find_mentions(text) == expected
 
 
 @pytest.mark.parametrize(

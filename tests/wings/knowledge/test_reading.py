@@ -120,7 +120,7 @@ def test_pages_of_a_pdf_are_known() -> None:
     assert set(pages) == {1, 2}
 
 
-def encrypted(data: bytes) -> bytes:
+def encrypt_pdf(data: bytes) -> bytes:
     """A PDF that says that it is encrypted, with a password that nobody has."""
     password = b"<" + b"41" * 32 + b">"
     rule = b"<</Filter/Standard/V 1/R 2/P -4/O " + password + b"/U " + password + b">>"
@@ -133,7 +133,7 @@ def encrypted(data: bytes) -> bytes:
     [
         (pdf(""), "it has no text"),
         (b"%PDF-1.4 nothing", "it is no readable PDF"),
-        (encrypted(pdf("Herons")), "it is encrypted"),
+        (encrypt_pdf(pdf("Herons")), "it is encrypted"),
         (pdf(*["x"] * 4), "it has 4 pages, expected at most 3"),
     ],
 )

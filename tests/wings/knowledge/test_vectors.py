@@ -37,7 +37,7 @@ from tests.registry.embedding.services import settings as embedding
 from tests.registry.embedding.services import vector
 from tests.servers.rest import Recorder, Silent
 from tests.wings.identities import OTHER, identity_of
-from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, knowledge_settings, open_rig
 from tests.wings.knowledge.test_ingestion import archive
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +86,7 @@ async def test_vector_search_agrees_with_and_without_an_index(
 ) -> None:
     """Vector search agrees with and without an index (L26)."""
     settings = knowledge_settings(exact_limit=exact_limit, semantic_share=1.0)
-    async with rigged(database, settings, lambda _: Colours()) as rig:
+    async with open_rig(database, settings, lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 12)
         built = await ensure_indexes(database, exact_limit)
         assert len(built) == (2 if exact_limit == 4 else 0)
@@ -114,7 +114,7 @@ async def test_old_vectors_serve_until_a_new_model_has_embedded_every_text(
     by_label = {one.model: one for one in (Colours(), Newer())}
     serving, kinds = [Colours.model], search_kinds([KIND])
 
-    async def found() -> set[str]:
+    async def find_texts() -> set[str]:
         async with database.pool.connection() as connection:
             models = (await models_by_purpose(connection))[KIND.purpose]
         serving[0] = str(models.serving)
@@ -122,18 +122,18 @@ async def test_old_vectors_serve_until_a_new_model_has_embedded_every_text(
         return {one.path for one in (await rig.parts.searcher.search(query)).chunks}
 
     settings = knowledge_settings(semantic_share=1.0)
-    async with rigged(database, settings, lambda _: by_label[serving[0]]) as rig:
+    async with open_rig(database, settings, lambda _: by_label[serving[0]]) as rig:
         await add_coloured_chunks(rig, 8)
         await register(database.pool, Newer(), KIND.purpose)
         await queue_missing(database.pool, kinds)
-        assert await found() == {"red/0.md", "red/4.md"}
+        assert await find_texts() == {"red/0.md", "red/4.md"}
         assert serving == ["test/colours"]
         worker = Worker(database.pool, Newer(), load(None, {}).embedding, kinds=kinds)
         while await worker.step():
             pass
         async with database.pool.connection() as connection:
             assert await settle(connection, KIND.purpose, kinds)
-        assert await found() == {"red/0.md", "red/4.md"}
+        assert await find_texts() == {"red/0.md", "red/4.md"}
         assert serving == ["test/newer"]
 
 
@@ -143,7 +143,7 @@ async def test_changing_the_model_requeues_waiting_chunks(
 ) -> None:
     """The old model embeds no waiting chunk; none is queued twice, lost or in the way (F1.16)."""
     kinds = search_kinds([KIND])
-    async with rigged(database, knowledge_settings(), lambda _: None) as rig:
+    async with open_rig(database, knowledge_settings(), lambda _: None) as rig:
         await register(database.pool, Colours(), KIND.purpose)
         ann = rig.caller()
         await ann.add("It is red.", path="red.md")
@@ -164,7 +164,7 @@ async def test_changing_the_model_requeues_waiting_chunks(
         )
         assert not await old.step()
         await ann.add("It is green.", path="green.md")
-        assert await ann.found("green") == ["It is green."]
+        assert await ann.find_texts("green") == ["It is green."]
         while await new.step():
             if await rig.rows("SELECT FROM embedding_task_t HAVING count(*) <= %s", PENDING // 2):
                 break
@@ -180,7 +180,7 @@ async def test_missing_vectors_are_queued_by_key_without_planner_statistics(
     each, and sorted all chunks for each batch."""
     documents, each = 150, 20
     kinds, count = search_kinds([KIND]), documents * each
-    async with rigged(database, knowledge_settings(), lambda _: None) as rig:
+    async with open_rig(database, knowledge_settings(), lambda _: None) as rig:
         await register(database.pool, Colours(), KIND.purpose)
         await rig.caller().add("It is red.", path="0")
         await rig.run(
@@ -225,7 +225,7 @@ async def test_a_query_without_a_vector_is_answered_by_words(
     given = embedding(provider="local-http", url=await serve(service), model="m", timeout_s=1.0)
     embedder = make_embedder(given)
     settings = knowledge_settings(semantic_share=0.5, encode_timeout_s=1.0)
-    async with rigged(database, settings, lambda _: embedder) as rig:
+    async with open_rig(database, settings, lambda _: embedder) as rig:
         assert embedder is not None
         await register(database.pool, embedder, KIND.purpose)
         ann = rig.caller()
@@ -241,7 +241,7 @@ async def test_documents_are_stored_and_found_during_reembedding_and_reindexing(
 ) -> None:
     """Documents are stored and found during reembedding and reindexing (F1.30)."""
     kinds = search_kinds([KIND])
-    async with rigged(database, knowledge_settings(exact_limit=4), lambda _: Newer()) as rig:
+    async with open_rig(database, knowledge_settings(exact_limit=4), lambda _: Newer()) as rig:
         await add_coloured_chunks(rig, 8)
         await register(database.pool, Newer(), KIND.purpose)
         ann, posted = rig.caller(), anyio.Event()
@@ -280,7 +280,7 @@ async def test_documents_are_stored_and_found_during_reembedding_and_reindexing(
 async def test_texts_without_a_vector_are_found_by_words(database: Database) -> None:
     """Texts without a vector are found by words (K06)."""
     settings = knowledge_settings(semantic_share=0.5)
-    async with rigged(database, settings, lambda _: Colours()) as rig:
+    async with open_rig(database, settings, lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 4)
         await rig.caller().add("It is violet, or red.", path="new.md")
         found = await rig.caller()("query", query="violet")
@@ -289,7 +289,7 @@ async def test_texts_without_a_vector_are_found_by_words(database: Database) -> 
 
 async def test_passages_are_listed_with_their_vectors(database: Database) -> None:
     """Passages are listed with their vectors (L07)."""
-    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+    async with open_rig(database, knowledge_settings(), lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 1)
         await rig.caller().add("It has none yet.", "of-ann", path="z.md")
         ann, library = Context(identity_of("ann", SCOPES), JSON_RPC, "1"), rig.parts.library
@@ -325,7 +325,7 @@ async def test_patterns_of_paths(
 async def test_a_query_that_shares_nothing_is_told_and_scores_low(database: Database) -> None:
     """A query of which no word is known has a note, and no passage with a score near 1
     (mending 45)."""
-    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+    async with open_rig(database, knowledge_settings(), lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 8)
         asked = ChunkQuery(reader=READER, text="wqrt xqzv")
         for mode in ("naive", "local", "mix", "global", "hybrid"):
@@ -373,7 +373,7 @@ async def test_filters_are_one_join(
 ) -> None:
     """A filter is one join, not a plan for many rows that is run for each chunk (mending 44)."""
     plans = collect_plans(monkeypatch)
-    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+    async with open_rig(database, knowledge_settings(), lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 40)
         query = ChunkQuery(reader=READER, text="crimson", filter=ChunkFilter(**narrow))
         await rig.parts.searcher.search(query)
@@ -394,7 +394,7 @@ async def test_filters_are_planned_for_their_values(
         return await run(self, planner, statement, values)
 
     monkeypatch.setattr(Transaction, "rows", record)
-    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+    async with open_rig(database, knowledge_settings(), lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 4)
         query = ChunkQuery(reader=READER, text="red", filter=ChunkFilter(paths=("**/*.md",)))
         assert (await rig.parts.searcher.search(query)).chunks
@@ -408,7 +408,7 @@ async def test_filters_beside_the_index_are_a_list(
     that the index proposes (mending 44)."""
     plans = collect_plans(monkeypatch)
     settings = knowledge_settings(exact_limit=4, semantic_share=1.0)
-    async with rigged(database, settings, lambda _: Colours()) as rig:
+    async with open_rig(database, settings, lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 28)
         await ensure_indexes(database, 4)
         query = ChunkQuery(reader=READER, text="green", filter=ChunkFilter(paths=("green/*",)))
@@ -427,7 +427,7 @@ async def test_chunks_far_from_the_query_are_found_where_the_index_ends_early(
     monkeypatch.setattr(transaction, "PLANNER", once)
     monkeypatch.setattr(search, "EF", 1)
     settings = knowledge_settings(exact_limit=4, semantic_share=1.0, candidates=2)
-    async with rigged(database, settings, lambda _: Colours()) as rig:
+    async with open_rig(database, settings, lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 28)
         await ensure_indexes(database, 4)
         narrow = ChunkFilter(paths=("green/*",))
@@ -440,7 +440,7 @@ async def test_a_text_of_one_owner_does_not_wait_for_the_burst_of_another(
 ) -> None:
     """Owners of collections share what a claim has for their tenant, however many collections one
     of them has (mending 5)."""
-    async with rigged(database) as rig:
+    async with open_rig(database) as rig:
         await register(rig.database.pool, Colours(), KIND.purpose)
         ann, bo = rig.caller("ann"), rig.caller("bo")
         for number in range(30):

@@ -15,7 +15,7 @@ from gateway.wings.knowledge.search import ChunkQuery
 from registry.database.postgres import Database
 from registry.search.lexical import K1, B
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +92,7 @@ async def test_searches_by_words_agree_with_a_plain_computation(
     """Texts of two collections are added, replaced and deleted; frequencies, lengths and the lists
     of words follow (mending 6)."""
     chance = random.Random(postings_limit)
-    async with rigged(database, knowledge_settings(postings_limit=postings_limit)) as rig:
+    async with open_rig(database, knowledge_settings(postings_limit=postings_limit)) as rig:
         ann, texts, ids = rig.caller(), dict[str, str](), dict[str, str]()
         for number in range(60):
             path = f"n{number % 45}.txt"
@@ -125,7 +125,7 @@ async def test_deletions_of_the_same_words_do_not_wait_for_each_other(rig: Knowl
             await ann("delete", collection="notes", documents=[added[1].document])
             await ann.add("zub kram flot", path="d.txt")
         await connection.execute("COMMIT")
-    assert len(await ann.found("kram")) == 2
+    assert len(await ann.find_texts("kram")) == 2
     docs = "SELECT sum(docs) FROM search_count_t WHERE term = 'kram'"
     assert await rig.rows(docs) == [(2,)]
 

@@ -23,7 +23,7 @@ from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KnowledgeRig, rigged
+from tests.wings.knowledge.rig import KnowledgeRig, open_rig
 
 PATH = "heron.md"
 
@@ -57,7 +57,7 @@ async def end_before(statements: int, url: str) -> None:
         return await execute(*args, **more)
 
     settings = replace(load(None, {}).database, url=url)
-    async with Database.open(settings, migrate=False) as database, rigged(database) as rig:
+    async with Database.open(settings, migrate=False) as database, open_rig(database) as rig:
         AsyncConnection.execute = mortal  # type: ignore[method-assign]
         await store(rig, 1)
 

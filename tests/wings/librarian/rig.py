@@ -20,7 +20,7 @@ from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked, Provider, chat_whole, providing
 from tests.wings.identities import WingCaller, identity_of
-from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, rigged
+from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, open_rig
 
 SETTINGS = load(None, {})
 PLAIN: Screen = lambda _principal, _tool, value: value  # noqa: E731
@@ -81,7 +81,7 @@ class Librarian:
         operations = {one.id: one for one in questions.operations}
         return WingCaller("librarian", operations, identity_of(subject, SCOPES, **identity))
 
-    async def shown(self) -> list[Any]:
+    async def shown_texts(self) -> list[Any]:
         """What models were shown by the last question."""
         rows = await self.rig.rows(
             "SELECT shown FROM librarian_question_t ORDER BY created_ts DESC LIMIT 1"
@@ -114,12 +114,12 @@ def scripted_models(url: str) -> ConfiguredModels:
 async def shared_documents(cluster: Cluster, databases: Recycling) -> AsyncIterator[KnowledgeRig]:
     """Documents for the tests of a module."""
     with contextmanager(taken)(cluster, databases) as settings:
-        async with Database.open(settings, wait=True) as database, rigged(database) as rig:
+        async with Database.open(settings, wait=True) as database, open_rig(database) as rig:
             yield rig
 
 
 @asynccontextmanager
-async def shared(
+async def share_librarian(
     cluster: Cluster, databases: Recycling, files: Mapping[str, str]
 ) -> AsyncIterator[Librarian]:
     """A librarian for the tests of a module."""

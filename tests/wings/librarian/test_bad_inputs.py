@@ -21,7 +21,7 @@ from registry.documents.ssrf_protection import PrivateAddress, PublicResolver
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
 from tests.polling import until
-from tests.wings.documents.test_remote import served
+from tests.wings.documents.test_remote import serve_wsgi
 from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.librarian.test_library import context
 from tests.wings.librarian.test_wing import lending
@@ -73,7 +73,7 @@ async def test_an_endless_body_is_abandoned(pause: float) -> None:
     limits = ReadingLimits(container_bytes=10**6)
     fetching = FetchOptions(private_networks=True, timeout_s=1)
     reason = r"no answer within|larger than"
-    with served(app) as url, anyio.fail_after(30), pytest.raises(ReadingRefused, match=reason):
+    with serve_wsgi(app) as url, anyio.fail_after(30), pytest.raises(ReadingRefused, match=reason):
         await url_file(f"{url}/drip.txt", fetching, WantedFiles(limits=limits))
 
 
@@ -95,18 +95,18 @@ async def test_a_full_disk_keeps_the_version_before(full: KnowledgeRig) -> None:
     ann = full.caller()
     with pytest.raises((psycopg.errors.DiskFull, ProblemDetails)):
         await ann.add("The stork nests.", collection="code", path="a.md")
-    assert await ann.found("heron") == ["The heron nests."]
-    assert await ann.found("stork") == []
+    assert await ann.find_texts("heron") == ["The heron nests."]
+    assert await ann.find_texts("stork") == []
     await full.run("DROP TRIGGER full_disk ON knowledge_chunk_t")
     await ann.add("The stork nests.", collection="code", path="a.md")
-    assert await ann.found("stork") == ["The stork nests."]
+    assert await ann.find_texts("stork") == ["The stork nests."]
 
 
 async def test_health_answers_while_all_connections_are_taken(cluster: Cluster) -> None:
     """Health answers while all connections are taken (F1.26)."""
     for database in own_database(cluster, TEMPLATE):
         small = replace(database, pool_max=4)
-        async with running(lending(small)) as client, await connected(small) as other:
+        async with running(lending(small)) as client, await connect_to(small) as other:
             await client.post("/knowledge/v1/documents", {"collection": "a", "text": "A heron."})
             await other.execute("LOCK knowledge_collection_t IN ACCESS EXCLUSIVE MODE")
             body = {"query": "heron"}
@@ -123,12 +123,12 @@ async def test_health_answers_while_all_connections_are_taken(cluster: Cluster) 
             assert (status, len(found["passages"])) == (200, 1)
 
 
-async def connected(settings: DatabaseSettings) -> psycopg.AsyncConnection:
+async def connect_to(settings: DatabaseSettings) -> psycopg.AsyncConnection:
     return await psycopg.AsyncConnection.connect(settings.url)
 
 
 async def waiting(settings: DatabaseSettings) -> bool:
     """Whether so many statements wait for the lock that more have no connection."""
-    async with await connected(settings) as connection:
+    async with await connect_to(settings) as connection:
         found = await connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         return bool((await found.fetchone() or (0,))[0] >= 3)

@@ -20,7 +20,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.wings.document_library import PassageQuery, SymbolQuery
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
-from tests.wings.librarian.rig import Librarian, librarian_settings, shared
+from tests.wings.librarian.rig import Librarian, librarian_settings, share_librarian
 from tests.wings.librarian.test_library import context
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
@@ -91,13 +91,13 @@ class World:
         wanted = {one.tag for one in asked if person in one.readers}
         who = context(person, tenant=tenant)
         if kind == "query":
-            found = await self.answered(person, tenant, names)
+            found = await self.answer_tags(person, tenant, names)
             assert found <= wanted, (kind, person, names)
             self.told |= found
         elif kind == "read":
             await self.read(who, asked, wanted)
         elif kind in ("chunks", "status"):
-            assert await self.listed(kind, who, asked) == wanted, (kind, person, names)
+            assert await self.list_tags(kind, who, asked) == wanted, (kind, person, names)
         else:
             assert await self.tags(kind, who, names) == wanted, (kind, person, names)
 
@@ -119,7 +119,7 @@ class World:
         }
         return tags_of(await found[kind]())
 
-    async def listed(self, kind: str, who: Context, asked: Iterable[Shelved]) -> set[str]:
+    async def list_tags(self, kind: str, who: Context, asked: Iterable[Shelved]) -> set[str]:
         library = self.library.rig.parts.library
         if kind == "status":
             readable = {one.name for one in await library.status(who, [one.name for one in asked])}
@@ -136,7 +136,7 @@ class World:
                 with pytest.raises(ProblemDetails, match="no document"):
                     await library.read(who, one.name, f"{one.tag}.py")
 
-    async def answered(self, person: str, tenant: str, names: list[str] | None) -> set[str]:
+    async def answer_tags(self, person: str, tenant: str, names: list[str] | None) -> set[str]:
         """What is in the answer of a model, or was shown to it, for a question that all ask."""
         settings = librarian_settings(model="scripted")
         caller = self.library.caller(settings, person, tenant=tenant)
@@ -156,7 +156,7 @@ def tags_of(found: Any) -> set[str]:
     return {one.lower() for one in TAG.findall(repr(found))}
 
 
-def said(told: str, prompt: str) -> str:
+def answer_model(told: str, prompt: str) -> str:
     """Findings with the lines that are shown, and an answer with all of them."""
     if "from these findings" in told:
         numbers = [int(one) for one in re.findall(r"^\[?(\d+)", prompt, re.MULTILINE)]
@@ -172,7 +172,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[Librarian]:
-    async with shared(cluster, with_documents, {}) as found:
+    async with share_librarian(cluster, with_documents, {}) as found:
         yield found
 
 
@@ -180,7 +180,7 @@ async def test_random_questions_cite_only_readable_documents(library: Librarian)
     """Random questions cite only readable documents (L24)."""
     world = World(library, random.Random(2024))
     await world.fill()
-    await library.script(said)
+    await library.script(answer_model)
     for number in range(QUESTIONS):
         await world.ask(KINDS[number % len(KINDS)])
     assert world.told

@@ -18,7 +18,7 @@ import pytest
 
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
-from tests.wings.librarian.rig import Librarian, Script, blocks, librarian_settings, shared
+from tests.wings.librarian.rig import Librarian, Script, blocks, librarian_settings, share_librarian
 from tests.wings.librarian.test_research import FILES, FINAL
 
 pytestmark = [
@@ -43,7 +43,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[Librarian]:
-    async with shared(cluster, with_documents, FILES) as found:
+    async with share_librarian(cluster, with_documents, FILES) as found:
         ann = found.caller(librarian_settings())
         await found.script(blocks(FINAL))
         if (await ann("research", question="port", strategy="recursive")).incomplete == "sandbox":
@@ -82,7 +82,7 @@ async def victims(library: Librarian) -> AsyncIterator[Victims]:
         await parent.wait()
 
 
-async def checked(library: Librarian, run: str) -> bool:
+async def check_run(library: Librarian, run: str) -> bool:
     """Whether a request of a run that has been gone on with was lost. None was sent twice."""
     assert max(Counter(one.raw for one in library.provider.requests).values()) == 1
     ann = library.caller(librarian_settings(), "ann")
@@ -106,7 +106,7 @@ async def test_kills_before_each_write_pay_nothing_twice(library: Librarian) -> 
             if await processes.run(run, writes) == 0:
                 break
             assert await processes.run(run, NEVER) == 0
-            lost.append(await checked(library, run))
+            lost.append(await check_run(library, run))
     assert len(lost) > 15
     assert any(lost)
 
@@ -120,7 +120,7 @@ async def test_kills_while_a_model_is_asked_pay_nothing_twice(library: Librarian
             if await processes.run(run, NEVER) == 0:
                 break
             assert await processes.run(run, NEVER) == 0
-            assert await checked(library, run)
+            assert await check_run(library, run)
     assert place > 5
 
 
@@ -134,7 +134,7 @@ async def test_a_run_survives_a_kill_before_each_write(library: Librarian) -> No
             if await processes.run(run, writes) == 0:
                 break
     assert writes > 5
-    assert await checked(library, run)
+    assert await check_run(library, run)
 
 
 def killing(processes: Victims, library: Librarian, script: Script, place: int) -> Script:

@@ -10,7 +10,7 @@ from gateway.wings.document_library import Library, PassageQuery, SymbolQuery
 from registry.database.postgres import Database
 from schemas.mcp.revisions import JSON_RPC
 from tests.wings.identities import OTHER, identity_of
-from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, knowledge_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -68,34 +68,37 @@ async def library(rig: KnowledgeRig) -> Library:
 async def test_symbols_are_found_by_name_kind_and_place(library: Library) -> None:
     """Symbols are found by name kind and place (L08)."""
 
-    async def found(**query: Any) -> list[tuple[str, str, tuple[int, int]]]:
+    async def find_symbols(**query: Any) -> list[tuple[str, str, tuple[int, int]]]:
         asked = SymbolQuery(collections=["code"], **query)
         symbols = await library.symbols(context(), asked)
         return [(one.symbol, one.path, one.lines) for one in symbols]
 
     app, other = ("App.run", "src/app.py", (9, 10)), ("Other.run", "src/base.py", (7, 8))
-    assert await found(name="run") == [app, other]
-    assert await found(name="App.run") == [app]
-    assert await found(name="App::run", kind="method") == [app]
-    assert await found(name="pp.run") == []
-    assert [one[0] for one in await found(kind="class")] == ["App", "Scaffold", "Other"]
-    assert [one[0] for one in await found(kind="class", path="src/b*")] == ["Scaffold", "Other"]
+    assert await find_symbols(name="run") == [app, other]
+    assert await find_symbols(name="App.run") == [app]
+    assert await find_symbols(name="App::run", kind="method") == [app]
+    assert await find_symbols(name="pp.run") == []
+    assert [one[0] for one in await find_symbols(kind="class")] == ["App", "Scaffold", "Other"]
+    assert [one[0] for one in await find_symbols(kind="class", path="src/b*")] == [
+        "Scaffold",
+        "Other",
+    ]
 
 
 async def test_symbols_of_subclasses_are_found_by_inheritance(library: Library) -> None:
     """Symbols of subclasses are found by inheritance (L27)."""
 
-    async def found(**query: Any) -> list[str]:
+    async def find_symbols(**query: Any) -> list[str]:
         asked = SymbolQuery(collections=["code"], inherits="Root", **query)
         return [one.symbol for one in await library.symbols(context(), asked)]
 
-    assert await found(kind="method", visibility="public", path="src/**") == [
+    assert await find_symbols(kind="method", visibility="public", path="src/**") == [
         "App.run",
         "Scaffold.open",
     ]
-    assert await found(kind="method", visibility="private") == ["App._close"]
-    assert await found(kind="class") == ["App", "Scaffold"]
-    assert await found(kind="method", path="lib/**") == []
+    assert await find_symbols(kind="method", visibility="private") == ["App._close"]
+    assert await find_symbols(kind="class") == ["App", "Scaffold"]
+    assert await find_symbols(kind="method", path="lib/**") == []
 
 
 async def test_data_records_are_found_by_path(library: Library, rig: KnowledgeRig) -> None:
@@ -110,26 +113,28 @@ async def test_data_records_are_found_by_path(library: Library, rig: KnowledgeRi
     ):
         await ann.add(text, collection="code", path=path)
 
-    async def found(record: str, who: str = "ann", **more: Any) -> list[Any]:
+    async def find_records(record: str, who: str = "ann", **more: Any) -> list[Any]:
         parts = await library.records(context(who), ["code"], record, **more)
         return [(one.path, one.symbol, one.lines, one.text) for one in parts]
 
     api = ("deploy.json", "services/api/port", (4, 4), '"port": 81')
     yaml = ("conf/deploy.yaml", "services/db/port", (3, 3), "port: 82")
-    assert await found("services/api/port") == await found("/services/a*/port") == [api]
-    assert len(await found("services/*/port")) == 4
-    assert await found("**/port", path="conf/*.yaml") == [yaml]
-    assert await found("**", path="conf/*.yaml", limit=1)
-    assert [one[2] for one in await found("services/api")] == [(3, 4)]
-    assert await found("services/*/name") == await found("**/port", who="cy") == []
+    assert (
+        await find_records("services/api/port") == await find_records("/services/a*/port") == [api]
+    )
+    assert len(await find_records("services/*/port")) == 4
+    assert await find_records("**/port", path="conf/*.yaml") == [yaml]
+    assert await find_records("**", path="conf/*.yaml", limit=1)
+    assert [one[2] for one in await find_records("services/api")] == [(3, 4)]
+    assert await find_records("services/*/name") == await find_records("**/port", who="cy") == []
     for wrong in ("", "/", "x" * 257, "*" * 41):
         with pytest.raises(ProblemDetails, match="record: expected"):
-            await found(wrong)
+            await find_records(wrong)
 
 
 async def test_texts_are_searched_for_so_long(library: Library, rig: KnowledgeRig) -> None:
     await rig.caller().add('{"port": 80}', collection="code", path="deploy.json")
-    async with rigged(rig.database, knowledge_settings(grep_timeout_s=1e-6)) as hurried:
+    async with open_rig(rig.database, knowledge_settings(grep_timeout_s=1e-6)) as hurried:
         read = hurried.parts.library
         with pytest.raises(ProblemDetails, match="took too long"):
             await read.records(context(), ["code"], "none")
@@ -196,26 +201,26 @@ async def test_reading_gives_the_lines_asked_for(library: Library) -> None:
 
 
 async def test_grep_finds_each_matching_line_once(library: Library) -> None:
-    async def found(pattern: str, **more: Any) -> list[tuple[str, int]]:
+    async def grep_lines(pattern: str, **more: Any) -> list[tuple[str, int]]:
         lines = await library.grep(context(), ["code"], pattern, **more)
         return [(one.path, one.lines[0]) for one in lines]
 
-    assert await found(r"run\(") == [
+    assert await grep_lines(r"run\(") == [
         ("main.py", 4),
         ("main.py", 5),
         ("src/app.py", 9),
         ("src/base.py", 7),
     ]
-    assert await found(r"^def \w+", path="src/*") == [("src/app.py", 16)]
-    assert await found(r"(?s)class.*pass") == []  # no match spans lines
-    assert len(await found(".", limit=3)) == 3
+    assert await grep_lines(r"^def \w+", path="src/*") == [("src/app.py", 16)]
+    assert await grep_lines(r"(?s)class.*pass") == []  # no match spans lines
+    assert len(await grep_lines(".", limit=3)) == 3
     for pattern in ("", "(", "x" * 2000):
         with pytest.raises(ProblemDetails, match="pattern"):
-            await found(pattern)
+            await grep_lines(pattern)
 
 
 async def test_grep_refuses_to_read_beyond_its_limit(database: Database) -> None:
-    async with rigged(database, knowledge_settings(grep_bytes=20)) as rig:
+    async with open_rig(database, knowledge_settings(grep_bytes=20)) as rig:
         await rig.caller().add("0123456789abcdef", path="a.txt")
         library = rig.parts.library
         assert len(await library.grep(context(), None, "f$")) == 1

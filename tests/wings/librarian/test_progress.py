@@ -56,26 +56,26 @@ async def client(cluster: Cluster, provider: Provider) -> AsyncIterator[Client]:
 
 @pytest.fixture(autouse=True)
 async def answering(provider: Provider) -> None:
-    provider.answers[:] = [said]
+    provider.answers[:] = [answer_model]
     provider.requests.clear()
     provider.hung_up.clear()
     provider.asked.clear()
 
 
-def said(request: Asked) -> Answer:
+def answer_model(request: Asked) -> Answer:
     told = request.body["messages"][0]["content"]
     if "from these findings" in told:
         return chat_whole(json.dumps({"sentences": [{"text": "On 6380.", "findings": [1]}]}))
     return chat_whole(json.dumps({"findings": [{"claim": "It is 6380", "quote": QUOTE}]}))
 
 
-def asked(which: str) -> Call:
+def make_call(which: str) -> Call:
     """A question of its own, so that no answer of another one is kept for it."""
     return {**ASKED, "question": f"{ASKED['question']} {which}"}
 
 
 def tool_call(which: str, **meta: Any) -> Call:
-    params = {"name": "librarian_research", "arguments": asked(which)}
+    params = {"name": "librarian_research", "arguments": make_call(which)}
     return rpc("tools/call", {**params, "_meta": {**TOKEN, **meta}})
 
 
@@ -179,7 +179,7 @@ async def test_cancelling_a_call_hangs_up_on_the_model(client: Client, provider:
             await session.post({"jsonrpc": "2.0", **gone})
             await provider.hung_up[0].wait()
             group.cancel_scope.cancel()
-        await ended(client, "cancelled")
+        await wait_for_cancel(client, "cancelled")
 
 
 async def test_a_stream_is_cancelled_when_its_client_leaves(
@@ -187,16 +187,16 @@ async def test_a_stream_is_cancelled_when_its_client_leaves(
 ) -> None:
     """A stream is cancelled when its client leaves (L19)."""
     provider.answers[:] = [Answer(end="hang", pieces=[b" "])]
-    body = asked("left")
+    body = make_call("left")
     with anyio.fail_after(60):
         headers = {"Accept": "text/event-stream"}
         async with listening(client, f"{REST}/research", headers, body):
             await provider.asked.wait()
         await provider.hung_up[0].wait()
-        await ended(client, "left")
+        await wait_for_cancel(client, "left")
 
 
-async def ended(client: Client, question: str) -> None:
+async def wait_for_cancel(client: Client, question: str) -> None:
     """Waits until the run of a question is cancelled."""
     while True:
         async with client.http.get(f"{client.url}{REST}/runs") as response:

@@ -23,7 +23,7 @@ from gateway.wings.librarian.citations import (
 from gateway.wings.librarian.selection import by_file, diverse
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
-from tests.wings.librarian.rig import Librarian, librarian_settings, shared
+from tests.wings.librarian.rig import Librarian, librarian_settings, share_librarian
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[Librarian]:
-    async with shared(cluster, with_documents, FILES) as found:
+    async with share_librarian(cluster, with_documents, FILES) as found:
         yield found
 
 
@@ -109,7 +109,7 @@ async def test_a_model_reads_passages_separately_and_its_answer_cites(
     assert (found.spent.calls, found.spent.cached) == (len(library.prompts), 0)
     assert len(library.prompts) <= 4  # three passages, one answer
     assert found.confidence > 0.5
-    shown = await library.shown()
+    shown = await library.shown_texts()
     assert {one[1] for one in shown} == {
         one.path for one in found.sources
     }  # what reached the model is known
@@ -154,14 +154,14 @@ async def test_cached_answers_require_equally_redacted_texts(
 ) -> None:
     """Cached answers require equally redacted texts (L20)."""
 
-    def redacted(_principal: Principal, _tool: str, value: Any) -> Any:
+    def redact_value(_principal: Principal, _tool: str, value: Any) -> Any:
         text = value["passages"][0]["text"].replace("The backoff doubles", "[redacted]")
         return {"passages": [{"text": text}]}
 
     await library.script(honest)
     settings = librarian_settings(model="scripted")
     ann = library.caller(settings)  # whom the rule exempts
-    bo = library.caller(settings, "bo", screen=redacted)
+    bo = library.caller(settings, "bo", screen=redact_value)
     assert (await ann("query", question=QUESTION)).answer == "It doubles. [docs/retries.md:4]"
     told = await bo("query", question=QUESTION)
     assert "doubles." not in told.answer

@@ -26,7 +26,13 @@ from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked
 from tests.wings.identities import WingCaller
-from tests.wings.librarian.rig import SETTINGS, Librarian, blocks, librarian_settings, shared
+from tests.wings.librarian.rig import (
+    SETTINGS,
+    Librarian,
+    blocks,
+    librarian_settings,
+    share_librarian,
+)
 
 pytestmark = [
     pytest.mark.anyio,
@@ -51,7 +57,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[Librarian]:
-    async with shared(cluster, with_documents, FILES) as found:
+    async with share_librarian(cluster, with_documents, FILES) as found:
         ann = found.caller(librarian_settings())
         await found.script(blocks("FINAL(1)"))
         if (await ann("research", question="port", strategy="recursive")).incomplete == "sandbox":
@@ -101,7 +107,7 @@ async def test_code_searches_reads_and_asks_and_the_answer_is_verified(
     assert found.confidence > 0.3
     assert found.spent.calls == 3
     assert (found.spent.iterations, found.incomplete) == (2, "")
-    assert ["code", "docs/ports.md", 1, 4, 4] in await library.shown()
+    assert ["code", "docs/ports.md", 1, 4, 4] in await library.shown_texts()
 
 
 async def test_run_traces_are_shown_only_to_their_owner(library: Librarian) -> None:
@@ -359,14 +365,14 @@ async def test_guardrails_keep_secrets_from_models(library: Librarian, operation
 async def test_mapreduce_reads_passages_without_running_code(library: Librarian) -> None:
     """Mapreduce reads passages without running code (L13)."""
 
-    def said(told: str, prompt: str) -> str:
+    def answer_model(told: str, prompt: str) -> str:
         if "from these findings" in told:
             return '{"sentences": [{"text": "On 6380.", "findings": [1]}]}'
         quote = "Redis listens on port 6380"
         found = [{"claim": "It is 6380", "quote": quote}] if quote in prompt else []
         return json.dumps({"findings": found})
 
-    await library.script(said)
+    await library.script(answer_model)
     ann = library.caller(librarian_settings(research={"without_recursion": ("scripted",)}))
     found = await ann("research", question=QUESTION, strategy="recursive")
     assert found.answer == "On 6380. [docs/ports.md:4]"
@@ -422,7 +428,7 @@ class Mortal(RunStore):
         self.left -= 1
 
 
-async def begun(caller: WingCaller, writes: int, **more: Any) -> None:
+async def begin_killed(caller: WingCaller, writes: int, **more: Any) -> None:
     """Begin a run that is killed before a write."""
     questions = caller.operations["librarian_research"].handle.__self__  # type: ignore[attr-defined]
     questions._runs.__class__, questions._runs.left = Mortal, writes
@@ -436,7 +442,7 @@ async def test_a_diverging_replay_ends_with_a_partial_answer(library: Librarian)
     settings = librarian_settings()
     await library.script(blocks("x = llm_query('first')", "print(x)", FINAL))
     ann = library.caller(settings)
-    await begun(ann, 6)
+    await begin_killed(ann, 6)
     [run, *_] = (await ann("list_runs")).runs
     await library.rig.run(
         "UPDATE librarian_step_t SET digest = 'other' WHERE run_id = %(run)s AND kind = 'llm'",
@@ -455,7 +461,7 @@ async def test_a_limit_reached_before_a_kill_holds_after_resuming(
     settings = librarian_settings(limits={"calls": 1})
     await library.script(blocks("print(llm_query_batched(['one', 'two', 'three']))", FINAL))
     ann = library.caller(settings)
-    await begun(ann, 10)
+    await begin_killed(ann, 10)
     [run, *_] = (await ann("list_runs")).runs
     kinds = [one.kind for one in (await ann("get_run", run=run.run)).steps]
     assert (kinds.count("llm"), kinds[-1]) == (3, "cell")
@@ -470,7 +476,7 @@ async def test_a_question_over_the_limit_is_refused_after_a_kill(
     """A question over the limit is refused after a kill (L21)."""
     await library.script(blocks("print(llm_query('word ' * 25_000)[:60])", FINAL))
     ann = library.caller(librarian_settings(limits={limit: most}))
-    await begun(ann, 6)
+    await begin_killed(ann, 6)
     [run, *_] = (await ann("list_runs")).runs
     kinds = [one.kind for one in (await ann("get_run", run=run.run)).steps]
     assert kinds == ["begin", "model", "llm", "cell"]
@@ -502,7 +508,7 @@ async def test_a_run_stops_after_its_grant_was_revoked(library: Librarian) -> No
     put = library.rig.caller()
     bo = library.caller(librarian_settings(research={"runs_per_hour": 9}), "bo")
     await library.script(blocks("print(llm_query('first'))", FINAL))
-    await begun(bo, 4)
+    await begin_killed(bo, 4)
     [run, *_] = (await bo("list_runs")).runs
     await put("put_collection", collection="code", kind="code", grants={})
     try:
@@ -549,7 +555,7 @@ async def test_cancelling_a_job_ends_its_run(library: Librarian) -> None:
     job: Job = NoJob()
     ann, id_ = library.caller(librarian_settings()), str(uuid4())
     await library.script(blocks(FINAL))
-    await begun(ann, 3, job=job, request_id=id_)
+    await begin_killed(ann, 3, job=job, request_id=id_)
     run, values = library.rig.run, {"host": HOST, "job": id_}
     await run(
         "INSERT INTO job_t (host_id, job_id, operation, principal_id, principal, request)"
@@ -590,14 +596,14 @@ async def test_concurrent_child_processes_are_limited(library: Librarian) -> Non
     """Concurrent child processes are limited (L15)."""
     asked: list[str] = []
 
-    def said(told: str, prompt: str) -> str:
+    def answer_model(told: str, prompt: str) -> str:
         asked.append(prompt.split("\n")[0])
         if prompt.startswith(f"Question: {QUESTION}"):
             return "```repl\nprint(rlm_query_batched(['a', 'b', 'c']))\n```"
         is_new = prompt.startswith("Question: ")
         return f"```repl\n{'print(1)' if is_new else 'FINAL(1)'}\n```"
 
-    await library.script(said)
+    await library.script(answer_model)
     ann = library.caller(librarian_settings(limits={"concurrency": 1}))
     await ann("research", question=QUESTION, strategy="recursive")
     children = [one.removeprefix("Question: ") for one in asked[1:7]]

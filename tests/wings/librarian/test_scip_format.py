@@ -116,7 +116,9 @@ def test_an_index_beyond_a_limit_is_refused_with_its_setting(limit: str, name: s
     assert (named.path, named.names, empty.path) == ("a.py", [], "b.py"), "the name is too long"
 
 
-async def indexed(library: Library, data: bytes, who: str = "ann", most: int = 100) -> IndexedCode:
+async def index_data(
+    library: Library, data: bytes, who: str = "ann", most: int = 100
+) -> IndexedCode:
     return await library.index(context(who), "code", read_index(data, limits(occurrences=most)))
 
 
@@ -130,7 +132,7 @@ async def test_an_index_resolves_ambiguous_names(library: Library) -> None:
     assert ("main.py", 5, 0.5) in await references(library, "A.run")
     assert ("main.py", 5, 0.5) in await references(library, "B.run")
 
-    found = await indexed(library, INDEX)
+    found = await index_data(library, INDEX)
     assert (found.files, found.definitions, found.references) == (3, 5, 3)
     assert found.left_out == []
     assert await references(library, "A.run") == [("main.py", 5, 1.0)]
@@ -155,11 +157,11 @@ async def test_a_changed_text_is_parsed_until_indexed_again(
     rig: KnowledgeRig, library: Library
 ) -> None:
     """A changed text is parsed until indexed again (L08)."""
-    await indexed(library, INDEX)
+    await index_data(library, INDEX)
     moved = "\n" + FILES["main.py"]
     await rig.caller().add(moved, collection="code", path="main.py")
     assert ("main.py", 6, 0.5) in await references(library, "B.run")
-    found = await indexed(library, INDEX)
+    found = await index_data(library, INDEX)
     assert found.left_out == [("main.py", "the index is of another version of its text")]
     assert ("main.py", 6, 0.5) in await references(library, "B.run")
     (run,) = await library.symbols(context(), SymbolQuery(name="A.run"))
@@ -170,10 +172,10 @@ async def test_only_writers_may_upload_an_index(library: Library) -> None:
     """Only writers may upload an index (L24)."""
     for who in ("bo", "cy"):
         with pytest.raises(ProblemDetails) as refused:
-            await indexed(library, INDEX, who)
+            await index_data(library, INDEX, who)
         assert refused.value.status in (403, 404)
     stray = document("none.py", [(A, [0, 0, 1], DEFINES)])
-    found = await indexed(library, stray)
+    found = await index_data(library, stray)
     assert found.left_out == [("none.py", "the collection has no such document")]
 
 
@@ -181,13 +183,13 @@ async def test_repeated_entries_of_an_index_are_stored_once(
     rig: KnowledgeRig, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = document("app/b.py", [(B, [0, 6, 7], DEFINES)] * 3, relation(B, A))
-    found = await indexed(library, again * 2)
+    found = await index_data(library, again * 2)
     assert (found.files, found.definitions) == (1, 1)
     assert found.left_out == [("app/b.py", "the index has it twice")]
     moved = document("app/b.py", [(B, [0, at, at + 1], DEFINES) for at in (6, 6, 7)])
     monkeypatch.setattr("gateway.wings.knowledge.scip_store.FITTING", 0.5)
     monkeypatch.setattr("gateway.wings.knowledge.scip_store.BATCH", 1)
-    assert (await indexed(library, moved)).definitions == 2
+    assert (await index_data(library, moved)).definitions == 2
     bases = await rig.rows(
         "SELECT bases FROM knowledge_resolved_t WHERE name = 'B' ORDER BY ordinal"
     )

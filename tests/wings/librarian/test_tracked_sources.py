@@ -45,9 +45,9 @@ from registry.embedding.worker import Worker
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST, Cluster, taken
 from tests.recycling import Recycling
-from tests.wings.documents.test_remote import GitServer, committed, git, served
+from tests.wings.documents.test_remote import GitServer, commit_files, git, serve_wsgi
 from tests.wings.identities import OTHER
-from tests.wings.knowledge.rig import KEYS, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import KEYS, KnowledgeRig, knowledge_settings, open_rig
 from tests.wings.knowledge.test_vectors import Colours
 from tests.wings.librarian.test_library import context
 
@@ -95,7 +95,7 @@ async def readers(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[
     for settings in taken(cluster, with_documents):
         async with (
             Database.open(settings) as database,
-            rigged(database, knowledge_settings(private_networks=True)) as rig,
+            open_rig(database, knowledge_settings(private_networks=True)) as rig,
         ):
             yield rig
 
@@ -118,7 +118,7 @@ def project(git: GitServer) -> str:
 
 async def test_only_changed_files_of_a_branch_are_read(git: GitServer, tracking: Tracking) -> None:
     """Only changed files of a branch are read (L22)."""
-    committed(git.repository, FIRST)
+    commit_files(git.repository, FIRST)
     one = await tracking.add(project(git))
     assert (one.status, one.due is not None) == ("pending", True)
     one = await tracking.refresh(one)
@@ -134,7 +134,7 @@ async def test_only_changed_files_of_a_branch_are_read(git: GitServer, tracking:
     # A forced push: the commit has no parents.
     changed = {**FIRST, b"src/a.py": (FILE, b"def snatch(): pass\n")}
     del changed[b"src/b.py"]
-    committed(git.repository, changed)
+    commit_files(git.repository, changed)
     one = await tracking.refresh(one)
     assert [one.report[name] for name in ("added", "changed", "unchanged", "deleted")] == [
         0, 1, 1, 1,
@@ -155,7 +155,7 @@ class Counted(Colours):
         return await super().embed(texts, query=query)
 
 
-async def embedded(rig: KnowledgeRig, model: Counted) -> list[str]:
+async def embed_texts(rig: KnowledgeRig, model: Counted) -> list[str]:
     """The texts that are embedded now."""
     model.texts.clear()
     kinds = search_kinds([KIND])
@@ -174,23 +174,23 @@ async def test_only_changed_chunks_of_a_file_are_embedded(
     body = b"def stay_%d():\n" + b"    call()\n" * 150 + b"\n\ndef go_%d():\n" + b"    go()\n" * 150
     for number in range(20):
         files[b"src/f%d.py" % number] = (FILE, body % (number, number))
-    committed(git.repository, files)
+    commit_files(git.repository, files)
     one = await tracking.refresh(await tracking.add(project(git)))
     assert one.report["added"] == 20
-    assert len(await embedded(tracking.rig, model)) == len(await tracking.chunks()) >= 40
+    assert len(await embed_texts(tracking.rig, model)) == len(await tracking.chunks()) >= 40
     _, text = files[b"src/f7.py"]
     files[b"src/f7.py"] = (FILE, text.replace(b"go_7", b"went_7"))
-    committed(git.repository, files)
+    commit_files(git.repository, files)
     one = await tracking.refresh(one)
     told = [one.report[name] for name in ("changed", "unchanged", "deleted")]
     assert told == [1, 19, 0]
-    (found,) = await embedded(tracking.rig, model)
+    (found,) = await embed_texts(tracking.rig, model)
     assert "went 7" in found
 
 
 async def test_a_failed_reading_keeps_earlier_documents(git: GitServer, tracking: Tracking) -> None:
     """A failed reading keeps earlier documents (L22)."""
-    committed(git.repository, FIRST)
+    commit_files(git.repository, FIRST)
     one = await tracking.refresh(await tracking.add(project(git)))
     (gone,) = await tracking.rig.rows(
         "UPDATE librarian_source_t SET location = replace(location, 'project', 'empty')"
@@ -209,7 +209,7 @@ async def test_a_failed_reading_keeps_earlier_documents(git: GitServer, tracking
 async def test_the_status_agrees_with_search(git: GitServer, tracking: Tracking) -> None:
     """The status agrees with search (L23)."""
     library = tracking.rig.parts.library
-    committed(git.repository, FIRST)
+    commit_files(git.repository, FIRST)
     one = await tracking.add(project(git))
     (status,) = await library.status(context(), ["code"])
     assert (status.documents, status.chunks) == ({}, 0)
@@ -223,7 +223,7 @@ async def test_the_status_agrees_with_search(git: GitServer, tracking: Tracking)
 async def test_due_sources_are_read_with_the_rights_of_their_author(
     git: GitServer, tracking: Tracking
 ) -> None:
-    committed(git.repository, FIRST)
+    commit_files(git.repository, FIRST)
     ann = tracking.rig.caller()
     await ann("put_collection", collection="code", grants={"user:bo": "write"})
     one = await tracking.add(project(git), context("bo"), interval_s=60)
@@ -244,7 +244,7 @@ async def test_a_source_that_is_being_read_is_read_again(
     git: GitServer, tracking: Tracking
 ) -> None:
     """A source that is being read is read again (F1.15)."""
-    committed(git.repository, FIRST)
+    commit_files(git.repository, FIRST)
     one = await tracking.add(project(git))
     run = tracking.rig.run
     await run(
@@ -263,7 +263,7 @@ async def test_a_source_that_is_being_read_is_read_again(
 
 async def test_timestamps_of_the_future_delay_no_source(git: GitServer, tracking: Tracking) -> None:
     """What a clock wrote that is set back by a year since (F1.24)."""
-    committed(git.repository, FIRST)
+    commit_files(git.repository, FIRST)
     one = await tracking.add(project(git), interval_s=60)
     assert await tracking.sources.refresh_due() == 1
     assert await tracking.sources.refresh_due() == 0
@@ -292,7 +292,7 @@ async def test_a_url_is_read_again_when_its_validator_changes(tracking: Tracking
         start_response("200 OK", [("ETag", tag[0])])
         return [texts[0]]
 
-    with served(app) as url:
+    with serve_wsgi(app) as url:
         one = await tracking.add(f"{url}/guide.md", type="url")
         one = await tracking.refresh(one)
         assert (one.report["added"], one.place.seen) == (1, 'If-None-Match: "1"')
@@ -319,7 +319,7 @@ async def test_only_changed_objects_of_a_bucket_are_fetched(tracking: Tracking) 
         )
         return [f"<X>{listed}</X>".encode()]
 
-    with served(app) as url:
+    with serve_wsgi(app) as url:
         one = await tracking.add(f"s3://books?endpoint={url}", type="s3")
         one = await tracking.refresh(one)
         assert (one.status, one.report["added"], sorted(fetched)) == ("ready", 2, ["a.md", "b.md"])
@@ -344,7 +344,7 @@ async def meanwhile(act: Callable[[str], Awaitable[Any]]) -> AsyncIterator[str]:
         start_response("200 OK", [("ETag", '"1"')])
         return [b"# One"]
 
-    with served(app) as server:
+    with serve_wsgi(app) as server:
         url = f"{server}/guide.md"
         yield url
 
@@ -456,7 +456,7 @@ async def test_a_source_deleted_during_its_reading_is_not_found(tracking: Tracki
         start_response("200 OK", [])
         return [b""]
 
-    with served(app) as server:
+    with serve_wsgi(app) as server:
         one = await tracking.add(f"{server}/guide.md", type="url")
         with anyio.fail_after(30), pytest.raises(ProblemDetails, match="There is no source"):
             await impatient.refresh(context(), one, NO_JOB)
@@ -523,12 +523,12 @@ async def test_signed_webhooks_make_a_source_due(tracking: Tracking) -> None:
     path = f"{HOOKS}/{HOST}/{one.id}"
     app = SourceHooks(call, tracking.sources, secrets)
 
-    async def sent(path: str, headers: Mapping[str, str], body: bytes = body) -> int:
-        return await posted(app, path, headers, body)
+    async def send_hook(path: str, headers: Mapping[str, str], body: bytes = body) -> int:
+        return await post_request(app, path, headers, body)
 
     for headers in (standard, {"X-Hub-Signature-256": f"sha256={digest}"}):
         await tracking.rig.run("UPDATE librarian_source_t SET next_ts = NULL")
-        assert await sent(path, headers) == 202
+        assert await send_hook(path, headers) == 202
         (due,) = await tracking.sources.of(context())
         assert due.due is not None
     assert asked == [("ann", "librarian_refresh", {"source": one.id, "as_job": True})] * 2
@@ -542,13 +542,13 @@ async def test_signed_webhooks_make_a_source_due(tracking: Tracking) -> None:
         (f"{HOOKS}/{HOST}/{HOST}", standard, body),
         (f"{HOOKS}/x", standard, body),
     ):
-        assert await sent(bad, headers, payload) == 401
+        assert await send_hook(bad, headers, payload) == 401
     assert len(asked) == 2
     with pytest.raises(ProblemDetails, match="TOOLGATE_SECRETS__KEY"):
         HookSecrets(pool, Keys()).check()
 
 
-async def posted(app: Any, path: str, headers: Mapping[str, str], body: bytes) -> int:
+async def post_request(app: Any, path: str, headers: Mapping[str, str], body: bytes) -> int:
     """The status of a POST to an ASGI application."""
     statuses: list[int] = []
 
@@ -586,7 +586,7 @@ async def test_a_url_that_changes_twice_in_a_second_is_read_again(tracking: Trac
         start_response("200 OK", [("Last-Modified", changed)])
         return [texts[0]]
 
-    with served(app) as url:
+    with serve_wsgi(app) as url:
         one = await tracking.add(f"{url}/guide.md", type="url")
         one = await tracking.refresh(one)
         assert (one.report["added"], one.place.seen) == (1, "")

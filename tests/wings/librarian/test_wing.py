@@ -31,7 +31,7 @@ from tests.gateway.cli.processes import command
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.librarian.test_library import FILES
 from tests.wings.librarian.test_scip_format import document
-from tests.wings.memory.test_wing import called
+from tests.wings.memory.test_wing import call_tool
 from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
             yield client
 
 
-async def posted(client: Client, name: str, /, **body: Any) -> Any:
+async def post_body(client: Client, name: str, /, **body: Any) -> Any:
     status, answer, _ = await client.post(f"{REST}/{name}", body)
     assert status == 200, answer
     return answer
@@ -73,33 +73,33 @@ async def posted(client: Client, name: str, /, **body: Any) -> Any:
 
 async def test_its_operations_are_tools_methods_and_routes(client: Client) -> None:
     asked = {"kind": "method", "inherits": "Root", "path": "src/**", "visibility": "public"}
-    by_route = await posted(client, "symbols", **asked)
+    by_route = await post_body(client, "symbols", **asked)
     assert [one["symbol"] for one in by_route["symbols"]] == ["App.run", "Scaffold.open"]
-    assert await called(client, "librarian_symbols", asked) == by_route
+    assert await call_tool(client, "librarian_symbols", asked) == by_route
     answer = await client.rpc(rpc("librarian_symbols", asked))
     assert answer["result"] == by_route
 
 
 async def test_passages_have_their_location(client: Client) -> None:
     """Passages have their location (L05)."""
-    found = await posted(client, "search", query="open the port", path="src/*")
+    found = await post_body(client, "search", query="open the port", path="src/*")
     best = found["passages"][0]
     assert (best["collection"], best["path"].startswith("src/"), best["version"]) == (
         "code",
         True,
         1,
     )
-    (found,) = (await posted(client, "grep", pattern=r"^found\.run"))["passages"]
+    (found,) = (await post_body(client, "grep", pattern=r"^found\.run"))["passages"]
     assert (found["path"], found["lines"]) == ("main.py", [4, 4])
-    files = await posted(client, "files", limit=3)
-    rest = await posted(client, "files", after=files["next"])
+    files = await post_body(client, "files", limit=3)
+    rest = await post_body(client, "files", after=files["next"])
     assert [one["path"] for one in files["files"] + rest["files"]] == sorted(FILES)
 
 
 async def test_reading_goes_on_at_the_next_line(client: Client) -> None:
     text, at = "", 1
     while at:
-        read = await posted(client, "read", collection="code", path="main.py", first=at)
+        read = await post_body(client, "read", collection="code", path="main.py", first=at)
         text, at = text + read["text"], read.get("next", 0)
     assert text == FILES["main.py"]
     for body, status in (
@@ -115,12 +115,12 @@ async def test_reading_goes_on_at_the_next_line(client: Client) -> None:
 
 async def test_references_and_a_map_of_a_repository_are_served(client: Client) -> None:
     """References and a map of a repository are served (L08)."""
-    found = await posted(client, "references", symbol="App.run")
+    found = await post_body(client, "references", symbol="App.run")
     assert [one.get("confidence", 1.0) for one in found["symbols"]] == [1.0, 0.5]
-    drawn = await posted(client, "map", collection="code")
+    drawn = await post_body(client, "map", collection="code")
     assert "src/base.py" in drawn["text"]
     assert "class Scaffold(Root)" in drawn["text"]
-    small = await posted(client, "map", collection="code", tokens=100, focus=["Scaffold"])
+    small = await post_body(client, "map", collection="code", tokens=100, focus=["Scaffold"])
     assert small["text"].startswith("src/base.py\n  1-3  class Scaffold(Root)")
 
 
@@ -158,7 +158,7 @@ async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
             await anyio.sleep(0.05)
             status, job, _ = await got(client, f"{REST}/jobs/{job['job']}")
     assert "not a public address" in job["problem"]["detail"]
-    shown = await posted(client, "status", collections=["code"])
+    shown = await post_body(client, "status", collections=["code"])
     assert shown["collections"][0]["documents"] == {"processed": len(FILES)}
     assert [one["status"] for one in shown["sources"]] == ["failed"]
 
@@ -242,10 +242,10 @@ def test_an_exported_chunk_has_its_vector_as_in_json() -> None:
 
 
 async def test_chunks_are_paged(client: Client) -> None:
-    whole = await posted(client, "chunks", collection="code")
+    whole = await post_body(client, "chunks", collection="code")
     paged, after = [], {}
     while after is not None:
-        page = await posted(client, "chunks", collection="code", limit=2, **after)
+        page = await post_body(client, "chunks", collection="code", limit=2, **after)
         paged += page["chunks"]
         after = {"after": page["next"]} if page.get("next") else None
     assert paged == whole["chunks"]
@@ -291,7 +291,7 @@ async def test_files_are_added_and_asked_by_commands_and_the_client(
         assert stored["added"] == 1
         with pytest.raises(LibrarianError, match="not a public address"):
             await librarian.ingest(UrlSource(f"{client.url}/health"), "sea")
-    found = await posted(client, "symbols", collections=["sea"])
+    found = await post_body(client, "symbols", collections=["sea"])
     assert [one["symbol"] for one in found["symbols"]] == ["moon", "tide"]
 
 

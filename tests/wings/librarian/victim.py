@@ -20,7 +20,7 @@ from gateway.wings.librarian.question_operations import QuestionOperations
 from gateway.wings.librarian.runs import RunStore
 from registry.database.postgres import Database
 from tests.wings.identities import WingCaller, identity_of
-from tests.wings.knowledge.rig import SCOPES, rigged
+from tests.wings.knowledge.rig import SCOPES, open_rig
 from tests.wings.librarian.rig import SETTINGS, librarian_settings, scripted_models
 
 QUESTION = "On which port does Redis listen?"
@@ -56,7 +56,7 @@ class Mortal(RunStore):
 async def research(database_url: str, model_url: str, run: str, writes: int) -> None:
     settings = librarian_settings(answers={"answers": 0})
     opened = Database.open(replace(SETTINGS.database, url=database_url), migrate=False)
-    async with opened as database, rigged(database) as rig, scripted_models(model_url) as models:
+    async with opened as database, open_rig(database) as rig, scripted_models(model_url) as models:
         shelves = LibraryAccess(lambda: rig.parts.library)
         questions = QuestionOperations(database.pool, models, settings, shelves)
         questions._runs = Mortal(database.pool, settings.research)

@@ -10,7 +10,7 @@ from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling
 from tests.wings.databases import with_tables
-from tests.wings.memory.rig import Rig, rigged
+from tests.wings.memory.rig import Rig, open_rig
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +25,5 @@ def database_settings(cluster: Cluster, with_memory: Recycling) -> Iterator[Data
 
 @pytest.fixture
 async def rig(database: Database) -> AsyncIterator[Rig]:
-    async with rigged(database) as rig:
+    async with open_rig(database) as rig:
         yield rig

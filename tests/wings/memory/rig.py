@@ -36,7 +36,7 @@ class Caller(WingCaller):
         added = await self("add", content=content, scope=scope, **more)
         return str(added.items[0].id)
 
-    async def found(self, query: str, **more: Any) -> list[str]:
+    async def find_contents(self, query: str, **more: Any) -> list[str]:
         """Contents of what a search finds."""
         return [one.content for one in (await self("search", query=query, **more)).items]
 
@@ -61,7 +61,7 @@ class Rig(WingDatabase):
 
 
 @asynccontextmanager
-async def rigged(
+async def open_rig(
     database: Database,
     settings: MemorySettings | None = None,
     embedder: Callable[[str], Embedder | None] = lambda _: None,

@@ -139,7 +139,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-async def sent(client: Client, method: str, path: str, body: Any) -> tuple[int, str]:
+async def send_request(client: Client, method: str, path: str, body: Any) -> tuple[int, str]:
     """Status and text of the answer."""
     async with client.http.request(method, f"{client.url}/memory/v1{path}", json=body) as response:
         return response.status, await response.text()
@@ -148,13 +148,13 @@ async def sent(client: Client, method: str, path: str, body: Any) -> tuple[int, 
 async def test_requests_that_are_wrong_are_refused_with_the_reason(client: Client) -> None:
     wrong = []
     for number, (method, path, body), status, said in REFUSED + IMPORTS:
-        found, text = await sent(client, method, path, body)
+        found, text = await send_request(client, method, path, body)
         detail = json.loads(text) if text.startswith("{") else {}
         told = json.dumps(detail, ensure_ascii=False)
         if found != status or said.replace('"', "'") not in told.replace('\\"', '"'):
             wrong.append((number, method, path, str(body)[:80], found, told[:300]))
     assert wrong == []
-    status, text = await sent(client, "GET", "/stats", None)
+    status, text = await send_request(client, "GET", "/stats", None)
     assert (status, sum(json.loads(text)["memories"].values())) == (200, 0)  # valid later
 
 
@@ -191,17 +191,17 @@ async def test_queries_and_filters_are_plain_text(rig: Rig, query: str) -> None:
     """Queries and filters are plain text (case 15)."""
     ann = rig.caller()
     await ann.add("Ann likes tea", metadata={"a": "x", query: query})
-    await ann.found(query)
-    assert await ann.found("tea", filter={f"metadata.{query}": query}) == ["Ann likes tea"]
-    assert await ann.found("tea", filter={f"metadata.{query}": "x"}) == []
-    assert await ann.found("tea", filter={"metadata.a": {"in": [query]}}) == []
+    await ann.find_contents(query)
+    assert await ann.find_contents("tea", filter={f"metadata.{query}": query}) == ["Ann likes tea"]
+    assert await ann.find_contents("tea", filter={f"metadata.{query}": "x"}) == []
+    assert await ann.find_contents("tea", filter={"metadata.a": {"in": [query]}}) == []
 
 
 async def test_long_and_empty_queries_are_answered(client: Client) -> None:
     """Long and empty queries are answered (case 16)."""
-    await sent(client, *add())
+    await send_request(client, *add())
     for query in ("tea " * 25_000, "the of and", "", "\u2003"):
-        status, text = await sent(client, *search(query=query))
+        status, text = await send_request(client, *search(query=query))
         assert (status, len(json.loads(text)["items"])) == (200, 1), query[:10]
 
 
@@ -214,7 +214,7 @@ async def test_anonymous_callers_are_pointed_to_session_scope(rig: Rig) -> None:
 async def test_acting_for_other_users_requires_a_scope(rig: Rig) -> None:
     """Acting for other users requires a scope (case 12)."""
     with pytest.raises(Exception, match="memory:on_behalf"):
-        await rig.caller("ann").found("tea", user_id="bob")
+        await rig.caller("ann").find_contents("tea", user_id="bob")
 
 
 async def test_equal_facts_are_one_memory_and_similar_facts_are_named(rig: Rig) -> None:
@@ -233,7 +233,7 @@ async def test_memories_expiring_during_a_search_are_left_out(rig: Rig) -> None:
     ann = rig.caller()
     id_ = await ann.add("Ann likes tea")
     await rig.run("UPDATE memory_t SET expires_ts = now() + interval '1 microsecond'")
-    assert await ann.found("tea") == []
+    assert await ann.find_contents("tea") == []
     with pytest.raises(Exception, match="There is no memory"):
         await ann("get", memory=id_)
 
@@ -289,8 +289,8 @@ async def test_an_older_value_becomes_history_at_once(rig: Rig) -> None:
     ann = rig.caller()
     await ann.add("Ann lives in Oslo", slot="home.city", valid_from="2024-01-01T00:00:00Z")
     await ann.add("Ann lives in Bern", slot="home.city", valid_from="2019-01-01T00:00:00Z")
-    assert await ann.found("Where does Ann live?") == ["Ann lives in Oslo"]
-    old = await ann.found("Where does Ann live?", valid_at="2020-01-01T00:00:00Z")
+    assert await ann.find_contents("Where does Ann live?") == ["Ann lives in Oslo"]
+    old = await ann.find_contents("Where does Ann live?", valid_at="2020-01-01T00:00:00Z")
     assert old == ["Ann lives in Bern"]
 
 
@@ -304,7 +304,7 @@ async def test_every_front_refuses_with_the_same_words(client: Client) -> None:
     """REST, tool calls, /rpc and commands explain a mistake alike (mending 40)."""
     body = {"scope": "galaxy", "contnet": "Ann likes tea"}
     words = ['expected one of "agent", "org", "session", "user", got "galaxy"', "mean 'content'?"]
-    _, rest = await sent(client, "POST", "/memories", body)
+    _, rest = await send_request(client, "POST", "/memories", body)
     rpc = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "memory_add", "params": body})
     call = {"name": "memory_add", "arguments": body}
     tool = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
@@ -318,14 +318,14 @@ async def test_every_front_refuses_with_the_same_words(client: Client) -> None:
 
 async def test_parameters_of_a_url_are_refused_with_their_own_words(client: Client) -> None:
     """A parameter of a query is explained as a number, not as the text that it is (mending 40)."""
-    status, text = await sent(client, "GET", "/memories?limit=0&kin=fact", None)
+    status, text = await send_request(client, "GET", "/memories?limit=0&kin=fact", None)
     told = {one["parameter"]: one["detail"] for one in json.loads(text)["errors"]}
     assert status == 400
     assert told == {
         "limit": "expected at least 1, got 0",
         "kin": "is not known; did you mean 'kind'?",
     }
-    _, text = await sent(client, "GET", "/memories?limit=ten", None)
+    _, text = await send_request(client, "GET", "/memories?limit=ten", None)
     [error] = json.loads(text)["errors"]
     assert error == {"detail": 'expected integer, got "ten"', "parameter": "limit"}
 
@@ -355,7 +355,7 @@ async def test_items_of_a_batch_are_judged_separately(
     method, path, body = request_
     if path == "/memories":
         body |= {"scope": "session"}
-    status, text = await sent(client, method, path, {**body, "session": f"one-{uuid4()}"})
+    status, text = await send_request(client, method, path, {**body, "session": f"one-{uuid4()}"})
     answer = json.loads(text)
     assert status == 201, answer
     assert [one["index"] for one in answer["items"]] == stored
@@ -369,7 +369,7 @@ async def test_an_import_stores_its_valid_items(client: Client) -> None:
     """Memories of an import that cannot be stored are told with their places (mending 47)."""
     (_, _, bad), (_, _, good) = importing(content=";)"), importing(id=str(uuid4()))
     body = {"items": [*bad["items"], *good["items"]]}
-    status, text = await sent(client, "POST", "/import", body)
+    status, text = await send_request(client, "POST", "/import", body)
     told = json.loads(text)
     assert (status, told["stored"]) == (200, 1)
     assert [one["index"] for one in told["refused"]] == [0]

@@ -11,7 +11,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.wing import operations_of
 from registry.database.postgres import Database
 from tests.fixtures_gateway import Client, running
-from tests.wings.memory.rig import Rig, memory_settings, rigged
+from tests.wings.memory.rig import Rig, memory_settings, open_rig
 from tests.wings.memory.test_graph import RECORDED
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-async def called(client: Client, name: str, arguments: Any) -> dict[str, Any]:
+async def call_tool(client: Client, name: str, arguments: Any) -> dict[str, Any]:
     """The result of a tool, as its text, its structured content, and whether it is an error."""
     _, reply = await client.modern("tools/call", {"name": name, "arguments": arguments})
     result = reply["result"]
@@ -39,7 +39,7 @@ async def called(client: Client, name: str, arguments: Any) -> dict[str, Any]:
 async def test_answers_match_the_reference_server(client: Client) -> None:
     """Answers match the reference server (M38)."""
     for call in RECORDED[1:]:
-        answer = await called(client, call["name"], call["arguments"])
+        answer = await call_tool(client, call["name"], call["arguments"])
         assert {**call, **answer} == call, call["name"]
 
 
@@ -74,7 +74,7 @@ async def test_files_are_written_and_read(client: Client) -> None:
     path = "/memories/notes.md"
 
     async def run(command: str, **members: Any) -> dict[str, Any]:
-        return await called(client, "memory", {"command": command, **members})
+        return await call_tool(client, "memory", {"command": command, **members})
 
     made = await run("create", path=path, file_text="one\ntwo\n")
     assert made == {"text": f"File created successfully at: {path}"}
@@ -102,7 +102,7 @@ async def test_dialects_are_off_by_default(rig: Rig) -> None:
 
 @pytest.fixture
 async def both(database: Database) -> AsyncIterator[Rig]:
-    async with rigged(database, memory_settings(compat=("graph", "files"))) as rig:
+    async with open_rig(database, memory_settings(compat=("graph", "files"))) as rig:
         yield rig
 
 
@@ -111,8 +111,8 @@ async def test_graph_entities_are_searchable_memories(both: Rig) -> None:
     ann, bob = both.caller(), both.caller("bob")
     entity = {"name": "Rex", "entityType": "dog", "observations": ["chases trains"]}
     await ann("graph_create_entities", entities=[entity])
-    assert "chases trains" in await ann.found("trains")
-    assert await bob.found("trains") == []
+    assert "chases trains" in await ann.find_contents("trains")
+    assert await bob.find_contents("trains") == []
     assert (await bob("graph_read_graph")).entities == ()
     found = await ann("graph_search_nodes", query="chasing train")
     assert [one.name for one in found.entities] == ["Rex"]
@@ -167,7 +167,7 @@ async def test_an_anonymous_caller_without_session_is_told_so(both: Rig) -> None
 
 async def test_graphs_and_files_show_only_memories_of_the_calling_agent(database: Database) -> None:
     settings = memory_settings(compat=("graph", "files"))
-    async with rigged(database, settings) as rig:
+    async with open_rig(database, settings) as rig:
         ann, tutor = rig.caller("ann"), rig.caller("ann", agent="tutor")
         entity = {"name": "Ann", "entityType": "person", "observations": []}
         await ann("graph_create_entities", entities=[entity])
@@ -184,7 +184,7 @@ async def test_graphs_and_files_show_only_memories_of_the_calling_agent(database
 
 async def test_a_graph_that_is_too_large_is_read_in_parts(database: Database) -> None:
     settings = memory_settings(compat=("graph",), graph_bytes=20)
-    async with rigged(database, settings) as rig:
+    async with open_rig(database, settings) as rig:
         ann = rig.caller("ann")
         entities = [
             {"name": name, "entityType": "a", "observations": ["x" * 12]} for name in ("A", "B")

@@ -53,7 +53,7 @@ async def test_forget_by_filter_counts_first_and_refuses_a_changed_count(rig: Ri
     with pytest.raises(ProblemDetails, match="3 memories match, not 2"):
         await ann("forget", expect=2, **wanted)
     assert (await ann("forget", expect=3, **wanted)).rows == 3
-    assert await ann.found("buy tea") == ["Ann prefers tea"]
+    assert await ann.find_contents("buy tea") == ["Ann prefers tea"]
     assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
 
 
@@ -77,7 +77,7 @@ async def test_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
     await ann.add("Lives in Basel", slot="home.city")
     await ann.add(f"The session knows {CANARY}", "session", **ONE)
     await bob.add("Bob prefers milk")
-    await ann.found("secret")
+    await ann.find_contents("secret")
     await rig.parts.life.flush()
     await rig.run(
         "INSERT INTO command_idempotency_t (host_id, principal_id, service_id, idempotency_key,"
@@ -91,7 +91,7 @@ async def test_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
     assert (erased.scopes, erased.answers) == ({"session": 1, "user": 3}, 1)
     assert await holding(rig.database.pool, CANARY) == []
     assert await holding(rig.database.pool, "ann") == []
-    assert await bob.found("milk") == ["Bob prefers milk"]
+    assert await bob.find_contents("milk") == ["Bob prefers milk"]
     for table in ("memory_word_t", "entity_embedding_t", "memory_use_t", "memory_owner_t"):
         [(count,)] = await rig.rows(f"SELECT count(*) FROM {table} WHERE host_id = %s", HOST)
         assert count == {"memory_word_t": 3, "memory_use_t": 0}.get(table, 1), table
@@ -127,7 +127,7 @@ async def test_memories_older_than_an_erasure_are_not_restored(rig: Rig) -> None
     assert (await rig.parts.life.promote(HOST, [session])).ids == ()
     assert await rig.rows("SELECT count(*) FROM memory_t") == [(0,)]
     await ann.add("Ann prefers coffee")  # what is new is stored
-    assert await ann.found("tea or coffee") == ["Ann prefers coffee"]
+    assert await ann.find_contents("tea or coffee") == ["Ann prefers coffee"]
 
 
 async def test_writes_and_erasures_of_a_person_are_serialized(rig: Rig) -> None:
@@ -172,7 +172,7 @@ async def test_an_export_is_complete_and_restored_unchanged(rig: Rig) -> None:
     again = await ann("export")
     assert [to_builtins(one) for one in again.items] == lines
     assert await rig.rows("SELECT sum(rows) FROM memory_owner_t") == [(2,)]
-    assert await rig.caller("ann", agent="tutor").found("lives") == ["Lives in Basel"]
+    assert await rig.caller("ann", agent="tutor").find_contents("lives") == ["Lives in Basel"]
 
 
 async def test_turns_after_an_import_continue_its_numbering(rig: Rig) -> None:
@@ -249,7 +249,7 @@ async def test_forgetting_follows_history_within_its_owner_alone(rig: Rig) -> No
         theirs=theirs,
     )
     assert (await bob("forget", ids=[mine])).rows == 1
-    assert await ann.found("tea") == ["Ann prefers tea"]
+    assert await ann.find_contents("tea") == ["Ann prefers tea"]
 
 
 async def test_the_source_of_a_memory_never_hinders_forgetting(rig: Rig) -> None:

@@ -21,7 +21,7 @@ from gateway.wings.models.messages import (
 from gateway.wings.models.usage import TokenUsage
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
-from tests.wings.memory.rig import Rig, memory_settings, rigged
+from tests.wings.memory.rig import Rig, memory_settings, open_rig
 from tests.wings.memory.test_retention import past
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,7 @@ def models() -> Scripted:
 @pytest.fixture
 async def rig(database: Database, models: Scripted) -> AsyncIterator[Rig]:
     settings = memory_settings(extraction={"enabled": True})
-    async with rigged(database, settings, models=models) as rig:
+    async with open_rig(database, settings, models=models) as rig:
         yield rig
 
 
@@ -124,7 +124,7 @@ async def test_the_rules_promote_alone_without_a_valid_answer(
 
 async def test_extraction_is_off_by_default(database: Database, models: Scripted) -> None:
     """Extraction is off by default (M19)."""
-    async with rigged(database, memory_settings(), models=models) as rig:
+    async with open_rig(database, memory_settings(), models=models) as rig:
         await observe_talk(rig)
         await rig.parts.life.purge()
     assert models.asked == []
@@ -142,7 +142,7 @@ async def test_memories_erased_during_extraction_do_not_return(rig: Rig, models:
             return await complete(*arguments, **options)
 
     erasing = Erasing(models.answer)
-    async with rigged(rig.database, rig.settings, models=erasing) as other:
+    async with open_rig(rig.database, rig.settings, models=erasing) as other:
         await other.parts.life.purge()
     assert await rig.rows("SELECT count(*) FROM memory_t WHERE host_id = %s", HOST) == [(0,)]
 
@@ -150,7 +150,7 @@ async def test_memories_erased_during_extraction_do_not_return(rig: Rig, models:
 async def test_promoted_memories_are_masked_for_their_new_scope(database: Database) -> None:
     """Promoted memories are masked for their new scope (M37)."""
     settings = memory_settings(masking={"user": "mask"})
-    async with rigged(database, settings) as rig:
+    async with open_rig(database, settings) as rig:
         ann = rig.caller("ann")
         await ann.add("Write to ann@example.org", "session", keep=True, **ONE)
         await ann("promote", **ONE)

@@ -23,7 +23,7 @@ from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
-from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
+from tests.wings.memory.rig import Caller, Rig, memory_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -74,92 +74,92 @@ class Modelled:
 
 
 @pytest.fixture
-async def modelled(database: Database) -> AsyncIterator[Modelled]:
+async def model_rig(database: Database) -> AsyncIterator[Modelled]:
     serving = [Words()]
-    async with rigged(database, embedder=lambda _: serving[0]) as rig:
+    async with open_rig(database, embedder=lambda _: serving[0]) as rig:
         modelled = Modelled(rig, serving)
         await modelled.use(serving[0])
         yield modelled
 
 
-async def test_memories_without_a_vector_are_found_by_words(modelled: Modelled) -> None:
+async def test_memories_without_a_vector_are_found_by_words(model_rig: Modelled) -> None:
     """Memories without a vector are found by words (M13)."""
-    ann = modelled.rig.caller("ann")
+    ann = model_rig.rig.caller("ann")
     await ann.add("the car is red")
     tasks = "SELECT entity_type, model FROM embedding_task_t"
-    assert await modelled.rig.rows(tasks) == [("memory", "test/words")]
-    assert await ann.found("car") == ["the car is red"]
-    await modelled.embed(modelled.serving[0])
+    assert await model_rig.rig.rows(tasks) == [("memory", "test/words")]
+    assert await ann.find_contents("car") == ["the car is red"]
+    await model_rig.embed(model_rig.serving[0])
     await ann.add("the sky is blue")
-    assert (await ann.found("automobile"))[0] == "the car is red"
+    assert (await ann.find_contents("automobile"))[0] == "the car is red"
 
 
-async def test_texts_of_a_person_have_one_turn_in_whatever_session(modelled: Modelled) -> None:
+async def test_texts_of_a_person_have_one_turn_in_whatever_session(model_rig: Modelled) -> None:
     """Persons of a tenant take turns where memories are embedded (mending 5)."""
-    ann, bo = modelled.rig.caller("ann"), modelled.rig.caller("bo")
+    ann, bo = model_rig.rig.caller("ann"), model_rig.rig.caller("bo")
     for number in range(3):
         await ann.add(f"the car is red {number}", scope="session", session=f"talk-{number}")
     await ann.add("the sky is blue")
     turns = "SELECT count(DISTINCT turn), count(*) FROM embedding_task_t WHERE turn <> 0"
-    assert await modelled.rig.rows(turns) == [(1, 4)]
+    assert await model_rig.rig.rows(turns) == [(1, 4)]
     await bo.add("the grass is green")
-    assert await modelled.rig.rows(turns) == [(2, 5)]
+    assert await model_rig.rig.rows(turns) == [(2, 5)]
 
 
 async def test_an_old_model_serves_until_a_new_model_has_embedded_everything(
-    modelled: Modelled,
+    model_rig: Modelled,
 ) -> None:
     """An old model serves until a new model has embedded everything (M14)."""
-    ann, old, new = modelled.rig.caller("ann"), modelled.serving[0], Words("test/other")
+    ann, old, new = model_rig.rig.caller("ann"), model_rig.serving[0], Words("test/other")
     await ann.add("the car is red")
-    await modelled.embed(old)
-    await modelled.use(new)
+    await model_rig.embed(old)
+    await model_rig.use(new)
     await ann.add("the vehicle is blue")  # with the new model alone
-    await modelled.embed(new)
+    await model_rig.embed(new)
     [red, blue] = (await ann("search", query="automobile", explain=True)).items
     assert (red.content, red.parts["meaning"] > 0.1) == ("the car is red", True)
     assert blue.parts["meaning"] == 0.0  # vectors of two models are never compared
-    await modelled.rig.run(
+    await model_rig.rig.run(
         "SELECT embedding_queue('memory', array_agg(host_id), array_agg(entity_id),"
         " array_agg(source_hash(source_text))) FROM memory_source_v"
     )
-    await modelled.embed(new)
-    async with modelled.rig.database.pool.connection() as connection:
+    await model_rig.embed(new)
+    async with model_rig.rig.database.pool.connection() as connection:
         await settle(connection, KIND.purpose, search_kinds(KINDS))
-    modelled.serving[0] = new
+    model_rig.serving[0] = new
     found = (await ann("search", query="automobile", explain=True)).items
     assert all(one.parts["meaning"] > 0.1 for one in found)
 
 
 async def test_queries_are_embedded_as_queries_and_memories_as_texts(
-    modelled: Modelled,
+    model_rig: Modelled,
 ) -> None:
     """Queries are embedded as queries and memories as texts (M15)."""
-    ann, model = modelled.rig.caller("ann"), modelled.serving[0]
+    ann, model = model_rig.rig.caller("ann"), model_rig.serving[0]
     await ann("add", scope="user", content="the car is red", similar=False)
-    await modelled.embed(model)
-    await ann.found("which car?")
+    await model_rig.embed(model)
+    await ann.find_contents("which car?")
     assert (model.texts, model.queries) == (["the car is red"], ["which car?"])
 
 
-async def test_vectors_of_another_size_are_refused_at_start(modelled: Modelled) -> None:
+async def test_vectors_of_another_size_are_refused_at_start(model_rig: Modelled) -> None:
     """Vectors of another size are refused at start (M16)."""
     with pytest.raises(SettingsError, match=r"dimension: expected 384, .*, found 512"):
         load(None, {"TOOLGATE_EMBEDDING__DIMENSION": "512"})
-    ann = modelled.rig.caller("ann")
+    ann = model_rig.rig.caller("ann")
     await ann.add("the car is red")
-    await modelled.embed(modelled.serving[0])
+    await model_rig.embed(model_rig.serving[0])
     with pytest.raises(EmbeddingFailed, match=r"512 numbers; only 384 .*: choose another model"):
-        await modelled.use(Words("test/large", 512))
+        await model_rig.use(Words("test/large", 512))
     found = await ann("search", query="automobile")  # by the vectors of the model that it has
     assert [one.content for one in found.items] == ["the car is red"]
 
 
-async def test_search_without_the_model_uses_words_and_says_so(modelled: Modelled) -> None:
+async def test_search_without_the_model_uses_words_and_says_so(model_rig: Modelled) -> None:
     """Search without the model uses words and says so (M32)."""
-    ann, model = modelled.rig.caller("ann"), modelled.serving[0]
+    ann, model = model_rig.rig.caller("ann"), model_rig.serving[0]
     await ann.add("the car is red")
-    await modelled.embed(model)
+    await model_rig.embed(model)
     model.away = True
     added = await ann("add", scope="user", content="the car was sold")
     assert added.items[0].created
@@ -169,16 +169,16 @@ async def test_search_without_the_model_uses_words_and_says_so(modelled: Modelle
 
 
 async def test_queries_in_a_script_unknown_to_the_model_use_words(
-    modelled: Modelled,
+    model_rig: Modelled,
 ) -> None:
     """Queries in a script unknown to the model use words (M17)."""
-    ann = modelled.rig.caller("ann")
+    ann = model_rig.rig.caller("ann")
     await ann.add("the car is red", similar=False)
     await ann.add("汽车是红色的", similar=False)
     found = await ann("search", query="汽车")
     assert [one.content for one in found.items] == ["汽车是红色的"]
     assert "script" in found.note
-    assert modelled.serving[0].queries == []
+    assert model_rig.serving[0].queries == []
 
 
 async def test_concurrent_writes_of_equal_content_make_one_memory(rig: Rig) -> None:
@@ -205,7 +205,7 @@ async def test_writers_of_one_slot_leave_one_value_and_all_in_history(rig: Rig) 
     await together(*[add] * 8)
     [present] = (await ann("list")).items
     assert len((await ann("history", memory=present.id)).items) == 8
-    assert len(await ann.found("lives in city number")) == 1
+    assert len(await ann.find_contents("lives in city number")) == 1
     assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
 
 
@@ -231,11 +231,11 @@ async def cut_off(rig: Rig, table: str, work: Caller, name: str, **arguments: ob
         await holder.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE".encode())
         async with anyio.create_task_group() as tasks:
 
-            async def called() -> None:
+            async def call_operation() -> None:
                 with pytest.raises(psycopg.OperationalError):
                     await work(name, **arguments)
 
-            tasks.start_soon(called)
+            tasks.start_soon(call_operation)
             with anyio.fail_after(DEADLINE_S):
                 while not await rig.rows(
                     "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
@@ -258,7 +258,7 @@ async def test_an_interrupted_erasure_is_atomic(rig: Rig, table: str) -> None:
     await ann.add("The session says so", "session", **ONE)
     await cut_off(rig, table, ann, "forget", subject="ann")
     assert await rig.rows("SELECT count(*) FROM memory_tombstone_t") == [(0,)]
-    assert len(await ann.found("tea session", **ONE)) == 2
+    assert len(await ann.find_contents("tea session", **ONE)) == 2
     assert (await ann("forget", subject="ann")).memories == 2
 
 
@@ -283,7 +283,7 @@ async def test_the_time_of_the_database_counts(rig: Rig, monkeypatch: pytest.Mon
     monkeypatch.setattr("time.time_ns", lambda: 4_102_444_800_000_000_000)  # one in 2100
     new = await ann("add", content="lives in Basel", scope="user", slot="home.city")
     assert new.items[0].superseded == old
-    assert await ann.found("where lives") == ["lives in Basel"]
+    assert await ann.find_contents("where lives") == ["lives in Basel"]
     [(near,)] = await rig.rows("SELECT bool_and(abs(extract(epoch FROM now() - created_ts)) < 600)"
                                " FROM memory_t WHERE host_id = %s", HOST)  # fmt: skip
     assert near
@@ -303,7 +303,7 @@ async def test_candidates_are_proposed_by_words_meaning_and_recency(
     """With filters inside, as where all are compared (M10)."""
     model = Words()
     settings = memory_settings(exact_limit=4, candidates=6)
-    async with rigged(database, settings, lambda _: model) as rig:
+    async with open_rig(database, settings, lambda _: model) as rig:
         modelled = Modelled(rig, [model])
         await modelled.use(model)
         writer = rig.caller("ann", scopes=[WRITE_ORG])
@@ -314,22 +314,22 @@ async def test_candidates_are_proposed_by_words_meaning_and_recency(
         await writer("add", scope=scope, items=items)
         await modelled.embed(model)
         ann = rig.caller("ann")
-        assert (await ann.found("teapot"))[0] == "an old teapot"
-        assert await ann.found("many", filter={"metadata.a": 1}) in ([], ["an old teapot"])
-        assert "a hidden teapot" not in await ann.found("hidden teapot", limit=50)
-        assert len(await ann.found("", limit=50)) in (4, 6)
-        assert "19" in (await ann.found("number 19"))[0]
+        assert (await ann.find_contents("teapot"))[0] == "an old teapot"
+        assert await ann.find_contents("many", filter={"metadata.a": 1}) in ([], ["an old teapot"])
+        assert "a hidden teapot" not in await ann.find_contents("hidden teapot", limit=50)
+        assert len(await ann.find_contents("", limit=50)) in (4, 6)
+        assert "19" in (await ann.find_contents("number 19"))[0]
         if scope == "org":
-            assert (await ann.found("automobile"))[0] == "the vehicle is red"
+            assert (await ann.find_contents("automobile"))[0] == "the vehicle is red"
             assert await rig.rows(
                 "SELECT sum(docs)::int FROM search_count_t JOIN search_part_t USING (part_id)"
                 " WHERE entity_type = 'memory_org'"
             ) == [(23,)]
 
 
-async def test_an_erasure_during_embedding_leaves_no_vector(modelled: Modelled) -> None:
+async def test_an_erasure_during_embedding_leaves_no_vector(model_rig: Modelled) -> None:
     """An erasure during embedding leaves no vector (M30)."""
-    ann, model = modelled.rig.caller("ann"), modelled.serving[0]
+    ann, model = model_rig.rig.caller("ann"), model_rig.serving[0]
     await ann("add", scope="user", content="the car is red", similar=False)
 
     class Erasing(Words):
@@ -337,6 +337,6 @@ async def test_an_erasure_during_embedding_leaves_no_vector(modelled: Modelled) 
             await ann("forget", subject="ann")
             return await model.embed(texts, query=query)
 
-    await modelled.embed(Erasing())
+    await model_rig.embed(Erasing())
     for table in ("entity_embedding_t", "embedding_task_t", "memory_word_t"):
-        assert await modelled.rig.rows(f"SELECT count(*) FROM {table}") == [(0,)]
+        assert await model_rig.rig.rows(f"SELECT count(*) FROM {table}") == [(0,)]

@@ -74,7 +74,7 @@ async def run(tool: FileTool, command: str, **members: Any) -> str:
     return await tool.run(convert({"command": command, **members}, FileCommand))
 
 
-async def failed(tool: FileTool, command: str, **members: Any) -> str:
+async def failure_of(tool: FileTool, command: str, **members: Any) -> str:
     with pytest.raises(FileError) as error:
         await run(tool, command, **members)
     return str(error.value)
@@ -122,7 +122,7 @@ async def test_a_range_of_lines_is_viewed(tool: FileTool) -> None:
     assert await run(tool, "view", path=NOTES, view_range=[2, -1]) == head + "     2\tb\n     3\tc"
     assert await run(tool, "view", path=NOTES, view_range=[3, 99]) == head + "     3\tc"
     for wrong in ([0, 1], [3, 2], [1], [1, 2, 3], [-1, 2]):
-        text = await failed(tool, "view", path=NOTES, view_range=wrong)
+        text = await failure_of(tool, "view", path=NOTES, view_range=wrong)
         assert text.startswith("Error: Invalid `view_range` parameter")
 
 
@@ -143,33 +143,35 @@ async def test_errors_have_the_texts_that_models_know(tool: FileTool) -> None:
     await run(tool, "create", path=NOTES, file_text="a\nab\nb")
     none = "The path /memories/x does not exist. Please provide a valid path."
     x = "/memories/x"
-    assert await failed(tool, "view", path=x) == none
-    assert await failed(tool, "create", path=NOTES, file_text="") == (
+    assert await failure_of(tool, "view", path=x) == none
+    assert await failure_of(tool, "create", path=NOTES, file_text="") == (
         f"Error: File {NOTES} already exists"
     )
-    assert await failed(tool, "str_replace", path=x, old_str="a") == f"Error: {none}"
-    assert await failed(tool, "str_replace", path=NOTES, old_str="z") == (
+    assert await failure_of(tool, "str_replace", path=x, old_str="a") == f"Error: {none}"
+    assert await failure_of(tool, "str_replace", path=NOTES, old_str="z") == (
         f"No replacement was performed, old_str `z` did not appear verbatim in {NOTES}."
     )
-    assert await failed(tool, "str_replace", path=NOTES, old_str="a", new_str="c") == (
+    assert await failure_of(tool, "str_replace", path=NOTES, old_str="a", new_str="c") == (
         "No replacement was performed. Multiple occurrences of old_str `a` in lines: 1, 2. Please "
         "ensure it is unique"
     )
-    assert await failed(tool, "insert", path=x, insert_line=0, insert_text="") == f"Error: {none}"
+    assert (
+        await failure_of(tool, "insert", path=x, insert_line=0, insert_text="") == f"Error: {none}"
+    )
     for line in (-1, 4):
-        assert await failed(tool, "insert", path=NOTES, insert_line=line, insert_text="") == (
+        assert await failure_of(tool, "insert", path=NOTES, insert_line=line, insert_text="") == (
             f"Error: Invalid `insert_line` parameter: {line}. It should be within the range of "
             "lines of the file: [0, 3]"
         )
-    assert await failed(tool, "delete", path=x) == f"Error: The path {x} does not exist"
-    assert await failed(tool, "rename", old_path=x, new_path="/memories/y") == (
+    assert await failure_of(tool, "delete", path=x) == f"Error: The path {x} does not exist"
+    assert await failure_of(tool, "rename", old_path=x, new_path="/memories/y") == (
         f"Error: The path {x} does not exist"
     )
     await run(tool, "create", path=x, file_text="")
-    assert await failed(tool, "rename", old_path=x, new_path=NOTES) == (
+    assert await failure_of(tool, "rename", old_path=x, new_path=NOTES) == (
         f"Error: The destination {NOTES} already exists"
     )
-    assert await failed(tool, "delete", path="/memories") == (
+    assert await failure_of(tool, "delete", path="/memories") == (
         "Error: Cannot delete the /memories directory itself"
     )
 
@@ -186,11 +188,11 @@ async def test_folders_are_deleted_and_renamed_whole(tool: FileTool, files: Dict
 
 async def test_a_file_cannot_contain_files(tool: FileTool) -> None:
     await run(tool, "create", path="/memories/a", file_text="")
-    text = await failed(tool, "create", path="/memories/a/b", file_text="")
+    text = await failure_of(tool, "create", path="/memories/a/b", file_text="")
     assert text == "Error: /memories/a is a file, not a directory"
     await run(tool, "create", path="/memories/c/d", file_text="")
-    assert "already exists" in await failed(tool, "create", path="/memories/c", file_text="")
-    assert "Cannot rename" in await failed(tool, "rename", old_path="/memories/c",
+    assert "already exists" in await failure_of(tool, "create", path="/memories/c", file_text="")
+    assert "Cannot rename" in await failure_of(tool, "rename", old_path="/memories/c",
                                            new_path="/memories/c/e")  # fmt: skip
 
 
@@ -208,7 +210,7 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten(files: DictFiles
             await super().write(path, text, since)
 
     tool = FileTool(Slow(), overwrites=False)
-    assert await failed(tool, "create", path=NOTES, file_text="mine") == (
+    assert await failure_of(tool, "create", path=NOTES, file_text="mine") == (
         f"Error: {NOTES} was changed by somebody else meanwhile; view it and try again"
     )
 
@@ -226,7 +228,7 @@ async def test_other_paths_are_refused(tool: FileTool, path: str, command: str) 
     if command == "rename":
         await run(tool, "create", path=NOTES, file_text="")
         members = {"old_path": NOTES, "new_path": path}
-    text = await failed(tool, command, **members)
+    text = await failure_of(tool, command, **members)
     assert text.startswith("Path ")
     assert "\0" not in text
 
@@ -321,5 +323,5 @@ def _on(directory: str) -> dict[str, str]:
 
 async def test_of_many_occurrences_the_first_lines_are_named(tool: FileTool) -> None:
     await run(tool, "create", path=NOTES, file_text="a\n" * 30_000)
-    text = await failed(tool, "str_replace", path=NOTES, old_str="a", new_str="c")
+    text = await failure_of(tool, "str_replace", path=NOTES, old_str="a", new_str="c")
     assert text.endswith("18, 19, 20 and others. Please ensure it is unique")

@@ -73,7 +73,7 @@ def tools() -> GraphTools:
     return GraphTools(OneGraph())
 
 
-async def called(tools: GraphTools, name: str, arguments: Any) -> dict[str, Any]:
+async def call_graph(tools: GraphTools, name: str, arguments: Any) -> dict[str, Any]:
     """The result of a tool."""
     method = getattr(tools, name)
     types = [one for key, one in method.__annotations__.items() if key != "return"]
@@ -86,7 +86,7 @@ async def called(tools: GraphTools, name: str, arguments: Any) -> dict[str, Any]
 
 async def test_the_server_answered_the_same(tools: GraphTools) -> None:
     for call in RECORDED[1:]:
-        answer = await called(tools, call["name"], call["arguments"])
+        answer = await call_graph(tools, call["name"], call["arguments"])
         assert {**call, **answer} == call
 
 

@@ -16,7 +16,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import WRITE_ORG
 from tests.fixtures_database import HOST
 from tests.wings.identities import OTHER
-from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
+from tests.wings.memory.rig import Caller, Rig, memory_settings, open_rig
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
@@ -37,7 +37,7 @@ class Who:
     session: str | None
 
     @classmethod
-    def drawn(cls, draw: random.Random) -> "Who":
+    def draw_who(cls, draw: random.Random) -> "Who":
         tenant, subject, agent, session = map(draw.choice, (TENANTS, SUBJECTS, AGENTS, SESSIONS))
         return cls(tenant, subject, agent if subject else None, session)  # tokens name agents
 
@@ -55,7 +55,7 @@ class Who:
         return rig.caller(self.subject, tenant=self.tenant, agent=self.agent, scopes=scopes)
 
     @property
-    def given(self) -> dict[str, str]:
+    def session_arguments(self) -> dict[str, str]:
         return {} if self.session is None else {"session": self.session}
 
 
@@ -86,7 +86,7 @@ class World:
 
     async def fill(self) -> None:
         for _ in range(MEMORIES):
-            who = Who.drawn(self.draw)
+            who = Who.draw_who(self.draw)
             scope = self.draw.choice([one for one in ("session", "user", "agent", "org")
                                       if who.owner(one) is not None])  # fmt: skip
             await self.add(who, scope)
@@ -96,7 +96,7 @@ class World:
         content = f"{draw.choice(TOPICS)} and {draw.choice(TOPICS)} {uuid4()}"
         audience = draw.choice(([], [], ["clerk"], ["scout", "clerk"]))
         kind = draw.choice(("fact", "preference"))
-        more = {"audience": audience, "kind": kind, **who.given}
+        more = {"audience": audience, "kind": kind, **who.session_arguments}
         anonymous = scope == "org" and who.subject is None  # they do not write there
         writer = replace(who, subject="ann") if anonymous else who
         id_ = await writer.on(self.rig).add(content, scope, **more)
@@ -120,7 +120,7 @@ class World:
         scopes = draw.choice(([], ["user"], ["org", "agent"], ["session"]))
         kinds = draw.choice(([], ["fact"]))
         found = await caller("search", query=topic, scopes=scopes, kinds=kinds, limit=100,
-                             tokens=1_000_000, **who.given)  # fmt: skip
+                             tokens=1_000_000, **who.session_arguments)  # fmt: skip
         asked_for = [
             one
             for one in self.readable(who).values()
@@ -137,12 +137,12 @@ class World:
     async def check_all(self, who: Who) -> None:
         """Lists, counts, exports and contexts have what may be read, and no more."""
         caller, own = who.on(self.rig), self.readable(who)
-        listed = await caller("list", limit=100, **who.given)
+        listed = await caller("list", limit=100, **who.session_arguments)
         assert {one.id for one in listed.items} == own.keys(), who
         if who.session is None:  # counts are those of the transport's session
             counts = (await caller("stats")).memories
             assert sum(counts.values()) == len(own)
-        context = await caller("context", query="tea", tokens=100_000, **who.given)
+        context = await caller("context", query="tea", tokens=100_000, **who.session_arguments)
         shown = [one for one in self.memories if one.content in context.text]
         assert {one.id for one in shown} <= own.keys()
 
@@ -152,14 +152,14 @@ class World:
         foreign = [one.id for one in self.memories if one.id not in own]
         for id_ in (self.draw.choice(foreign), str(uuid4())):
             for name, more in (
-                ("get", who.given),
-                ("history", who.given),
-                ("update", {**who.given, "version": 1, "content": "mine now"}),
+                ("get", who.session_arguments),
+                ("history", who.session_arguments),
+                ("update", {**who.session_arguments, "version": 1, "content": "mine now"}),
             ):
                 with pytest.raises(ProblemDetails) as problem:
                     await caller(name, memory=id_, **more)
                 assert problem.value.detail == f"There is no memory '{id_}'."
-            gone = await caller("forget", ids=[id_], **who.given)
+            gone = await caller("forget", ids=[id_], **who.session_arguments)
             assert (gone.memories, gone.rows) == (0, 0)
             if who.subject is not None:
                 with pytest.raises(ProblemDetails, match="There is no memory"):
@@ -187,12 +187,12 @@ async def test_random_searches_agree_with_an_access_oracle(database: Any) -> Non
     """Random searches agree with an access oracle (M26)."""
     seed = random.Random(int(os.environ.get("TOOLGATE_MEMORY_SEED", "17")))
     for world in range(-(-SEARCHES // OF_WORLD)):
-        async with rigged(database, memory_settings(writes_per_minute=100_000)) as rig:
+        async with open_rig(database, memory_settings(writes_per_minute=100_000)) as rig:
             await rig.run("TRUNCATE memory_t, memory_word_t, memory_owner_t")
             here = World(rig, random.Random(seed.random()))
             await here.fill()
             for number in range(OF_WORLD):
-                who = Who.drawn(here.draw)
+                who = Who.draw_who(here.draw)
                 await here.check_search(who)
                 if number % 10 == world % 10:
                     await here.check_all(who)

@@ -22,7 +22,7 @@ from gateway.wings.memory.masking import (
 from registry.database.postgres import Database
 from schemas.errors import ToolgateError
 from schemas.personal_data import IBAN_LENGTHS, mask
-from tests.wings.memory.rig import Rig, memory_settings, rigged
+from tests.wings.memory.rig import Rig, memory_settings, open_rig
 
 ORG = {"scope": "org"}
 IBAN = "DE89 3704 0044 0532 0130 00"
@@ -133,7 +133,7 @@ def dogs(text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
     return (text.replace("Rex", "[dog]"), ["dog"]) if found else (text, [])
 
 
-def broken(text: str, _facts: object) -> str:
+def keep_text(text: str, _facts: object) -> str:
     return text
 
 
@@ -143,18 +143,18 @@ async def test_a_masking_hook_runs_after_the_built_in_rules(
 ) -> None:
     """A masking hook runs after the built in rules (M37)."""
     masking = {"user": "mask", "hook": f"{__name__}:dogs"}
-    async with rigged(database, memory_settings(masking=masking)) as rig:
+    async with open_rig(database, memory_settings(masking=masking)) as rig:
         ann = rig.caller("ann")
         added = await ann("add", scope="user", content="Rex has the chip ann@example.com")
         assert added.items[0].masked == ("email", "dog")
-        assert await ann.found("chip") == ["[dog] has the chip [email]"]
+        assert await ann.find_contents("chip") == ["[dog] has the chip [email]"]
 
 
 @pytest.mark.anyio
 async def test_a_failing_masking_hook_stores_nothing(database: Database) -> None:
     """A failing masking hook stores nothing (M37)."""
     masking = {"user": "mask", "hook": f"{__name__}:broken"}
-    async with rigged(database, memory_settings(masking=masking)) as rig:
+    async with open_rig(database, memory_settings(masking=masking)) as rig:
         with pytest.raises(ProblemDetails) as caught:
             await rig.caller("ann").add("Rex barks")
         assert (caught.value.status, "Rex" in caught.value.detail) == (503, False)
@@ -221,7 +221,7 @@ def test_masking_takes_linear_time(unit: str) -> None:
 async def masking(database: Database) -> AsyncIterator[Rig]:
     modes = replace(memory_settings().masking, user="mask")
     settings = memory_settings(masking=modes, compat=("graph", "files"))
-    async with rigged(database, settings) as rig:
+    async with open_rig(database, settings) as rig:
         yield rig
 
 

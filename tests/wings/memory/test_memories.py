@@ -13,8 +13,8 @@ async def test_a_user_finds_its_memories_from_any_session(rig: Rig) -> None:
     ann = rig.caller("ann")
     await ann.add("Ann lives in Bern", slot="home.city")
     await ann.add("Ann prefers tea")
-    assert await ann.found("where does she live?") == ["Ann lives in Bern"]
-    assert await rig.caller("bob").found("where does she live?") == []
+    assert await ann.find_contents("where does she live?") == ["Ann lives in Bern"]
+    assert await rig.caller("bob").find_contents("where does she live?") == []
 
 
 async def test_equal_content_is_one_memory(rig: Rig) -> None:
@@ -32,7 +32,7 @@ async def test_a_new_value_of_a_slot_retires_the_old_value(rig: Rig) -> None:
     old = await ann.add("Ann lives in Bern", slot="home.city")
     added = await ann("add", content="Ann lives in Basel", scope="user", slot="home.city")
     assert added.items[0].superseded == old
-    assert await ann.found("where does Ann live") == ["Ann lives in Basel"]
+    assert await ann.find_contents("where does Ann live") == ["Ann lives in Basel"]
     history = await ann("history", memory=added.items[0].id)
     assert [one.content for one in history.items] == ["Ann lives in Bern", "Ann lives in Basel"]
 
@@ -45,7 +45,7 @@ async def test_an_update_requires_the_current_version(rig: Rig) -> None:
     assert (changed.id, changed.version) == (id_, 2)
     with pytest.raises(ProblemDetails, match="version 2"):
         await ann("update", memory=id_, version=1, content="Ann has a dog")
-    assert await ann.found("cats of Ann") == ["Ann has two cats"]
+    assert await ann.find_contents("cats of Ann") == ["Ann has two cats"]
     history = await ann("history", memory=id_)
     assert [one.content for one in history.items] == ["Ann has a cat", "Ann has two cats"]
 
@@ -56,9 +56,9 @@ async def test_expired_memories_make_room_for_content_and_slot(rig: Rig) -> None
     for _ in range(2):
         id_ = await ann.add("Ann is in Bern", slot="place", expires_s=5)
         await rig.run("UPDATE memory_t SET expires_ts = now() WHERE retired_ts IS NULL")
-    assert await ann.found("Bern") == []
+    assert await ann.find_contents("Bern") == []
     await ann.add("Ann is in Basel", slot="place", replaces=None)
-    assert await ann.found("where is she?") == ["Ann is in Basel"]
+    assert await ann.find_contents("where is she?") == ["Ann is in Basel"]
     assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
     assert (await ann("list")).items[0].id != id_
 

@@ -9,7 +9,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import session_owner
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
-from tests.wings.memory.rig import Rig, memory_settings, rigged
+from tests.wings.memory.rig import Rig, memory_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -33,13 +33,13 @@ async def test_expired_memories_are_hidden_before_purging(rig: Rig) -> None:
     ann = rig.caller("ann")
     id_ = await ann.add("The build is red", "session", **ONE)
     short = await ann.add("The token is blue", "session", expires_s=600, **ONE)
-    assert len(await ann.found("red or blue", **ONE)) == 2
+    assert len(await ann.find_contents("red or blue", **ONE)) == 2
     await past(rig, 700)
-    assert await ann.found("red or blue", **ONE) == ["The build is red"]
+    assert await ann.find_contents("red or blue", **ONE) == ["The build is red"]
     with pytest.raises(ProblemDetails, match=short):
         await ann("get", memory=short, **ONE)
     await past(rig, 3600)
-    assert await ann.found("red or blue", **ONE) == []
+    assert await ann.find_contents("red or blue", **ONE) == []
     for name, arguments in (
         ("get", {"memory": id_}),
         ("history", {"memory": id_}),
@@ -62,7 +62,7 @@ async def test_each_write_renews_a_session(rig: Rig) -> None:
     await past(rig, 3000)
     await ann.add("The build is green", "session", **ONE)
     await past(rig, 3000)
-    assert len(await ann.found("build", **ONE)) == 2
+    assert len(await ann.find_contents("build", **ONE)) == 2
 
 
 async def test_a_lifetime_is_cut_to_the_maximum_with_a_note(rig: Rig) -> None:
@@ -81,7 +81,7 @@ async def test_a_full_session_retires_its_least_important_unpinned_memory(
 ) -> None:
     """A full session retires its least important unpinned memory (M03)."""
     settings = memory_settings(session={"max": 3})
-    async with rigged(database, settings) as rig:
+    async with open_rig(database, settings) as rig:
         ann = rig.caller("ann")
         await ann.add("first pinned", "session", pinned=True, importance=0, **ONE)
         for text, importance in (("second", 0.3), ("third", 0.9), ("fourth", 0.3), ("fifth", 0.5)):
@@ -94,11 +94,11 @@ async def test_an_anonymous_session_is_found_only_by_name(rig: Rig) -> None:
     """An anonymous session is found only by name (M07)."""
     nobody, name = rig.caller(None), "Zk3v9QmXl0aT7dRw2sYbHnUj"
     await nobody.add("The build is red", "session", session=name)
-    assert await nobody.found("build", session=name) == ["The build is red"]
-    assert await nobody.found("build", session=name[:-1] + "x") == []
-    assert await rig.caller("ann").found("build", session=name) == []
+    assert await nobody.find_contents("build", session=name) == ["The build is red"]
+    assert await nobody.find_contents("build", session=name[:-1] + "x") == []
+    assert await rig.caller("ann").find_contents("build", session=name) == []
     with pytest.raises(ProblemDetails, match="22 random characters"):
-        await nobody.found("build", session="short")
+        await nobody.find_contents("build", session="short")
     with pytest.raises(ProblemDetails, match="anonymous: use the scope session"):
         await nobody.add("The build is red", "user")
     assert (await rig.parts.life.purge()).promoted == 0
@@ -161,7 +161,7 @@ async def test_recurring_or_recalled_memories_are_promoted(rig: Rig) -> None:
     assert len((await ann("promote", session="talk-2")).ids) == 1
     await ann.add("The scanner is on floor two", "session", **ONE)
     for _ in range(3):
-        await ann.found("scanner", **ONE)
+        await ann.find_contents("scanner", **ONE)
     await rig.parts.life.flush()
     assert len((await ann("promote", **ONE)).ids) == 2
 
@@ -194,12 +194,12 @@ async def test_searches_do_not_rewrite_memories_and_tolerate_lost_counts(rig: Ri
     ann = rig.caller("ann")
     await ann.add("Ann prefers tea")
     before = await rig.rows("SELECT xmin::text, ctid::text FROM memory_t")
-    await ann.found("tea")
+    await ann.find_contents("tea")
     await rig.parts.life.flush()
     assert await rig.rows("SELECT xmin::text, ctid::text FROM memory_t") == before
     assert await rig.rows("SELECT uses FROM memory_use_t") == [(1,)]
     await rig.run("TRUNCATE memory_use_t")  # as a crash does
-    assert await ann.found("tea") == ["Ann prefers tea"]
+    assert await ann.find_contents("tea") == ["Ann prefers tea"]
 
 
 async def test_history_is_deleted_after_its_time(rig: Rig) -> None:
@@ -230,10 +230,10 @@ OWNED = """
 
 async def test_owner_counts_match_after_every_change(database: Database) -> None:
     """Owner counts match after every change (M31)."""
-    async with rigged(database, memory_settings(session={"max": 3})) as rig:
+    async with open_rig(database, memory_settings(session={"max": 3})) as rig:
         ann = rig.caller("ann")
 
-        async def counted() -> None:
+        async def check_counts() -> None:
             for scope, *numbers in await rig.rows(OWNED):
                 assert numbers[:3] == numbers[3:], scope
 
@@ -241,16 +241,16 @@ async def test_owner_counts_match_after_every_change(database: Database) -> None
         for city in ("Bern", "Basel"):
             await ann.add(f"Ann lives in {city}", slot="home.city")
         dog = await ann.add("Ann has a dog", replaces=cat)
-        await counted()
+        await check_counts()
         await ann("update", memory=dog, version=1, content="Ann has two dogs")
-        await counted()
+        await check_counts()
         turns = [{"content": f"turn {number}"} for number in range(5)]
         await ann("observe", turns=turns, **ONE)  # more than a session has
-        await counted()
+        await check_counts()
         await rig.run("UPDATE memory_t SET expires_ts = now() - interval '1 s' WHERE slot <> ''")
         await ann.add("Ann lives in Ulm", slot="home.city")
-        await counted()
+        await check_counts()
         await ann("forget", ids=[dog])
         await past(rig, 5000)
         assert (await rig.parts.life.purge()).deleted == 7
-        await counted()
+        await check_counts()

@@ -18,7 +18,7 @@ from gateway.wings.memory.caller_owners import WRITE_ORG
 from gateway.wings.memory.search import Recaller, RecallShape, statement
 from registry.database.postgres import Database
 from registry.database.sql_fragments import Fragment
-from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
+from tests.wings.memory.rig import Caller, Rig, memory_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -54,9 +54,9 @@ async def test_agents_share_memories_across_users_without_personal_data(rig: Rig
     tutor = rig.caller("ann", agent="tutor")
     added = await tutor("add", content="Write to a.b@example.org", scope="agent")
     assert added.items[0].masked == ("email",)
-    assert await rig.caller("bob", agent="tutor").found("write") == ["Write to [email]"]
-    assert await rig.caller("ann", agent="clerk").found("write") == []
-    assert await rig.caller("ann").found("write") == []
+    assert await rig.caller("bob", agent="tutor").find_contents("write") == ["Write to [email]"]
+    assert await rig.caller("ann", agent="clerk").find_contents("write") == []
+    assert await rig.caller("ann").find_contents("write") == []
     assert await rig.rows("SELECT subject FROM memory_t") == [(None,)]
     with pytest.raises(ProblemDetails, match="no agent"):
         await rig.caller("ann").add("x is y", "agent")
@@ -65,7 +65,7 @@ async def test_agents_share_memories_across_users_without_personal_data(rig: Rig
 async def test_refused_content_is_not_echoed(database: Database) -> None:
     """Refused content is not echoed (M05)."""
     settings = memory_settings(masking={"agent": "refuse"})
-    async with rigged(database, settings) as rig:
+    async with open_rig(database, settings) as rig:
         with pytest.raises(ProblemDetails) as caught:
             await rig.caller("ann", agent="tutor").add("Write to a.b@example.org", "agent")
     assert "email" in caught.value.detail
@@ -79,8 +79,8 @@ async def test_a_tenant_reads_memories_shared_by_authorised_writers(rig: Rig) ->
     admin = rig.caller("root", scopes=[WRITE_ORG])
     await admin.add("The office opens at nine", "org", audience=["tutor"])
     await admin.add("The office closes at six", "org")
-    assert await rig.caller("bob").found("office") == ["The office closes at six"]
-    assert len(await rig.caller("bob", agent="tutor").found("office")) == 2
+    assert await rig.caller("bob").find_contents("office") == ["The office closes at six"]
+    assert len(await rig.caller("bob", agent="tutor").find_contents("office")) == 2
     bob = rig.caller("bob")
     id_ = (await bob("search", query="office")).items[0].id
     with pytest.raises(ProblemDetails, match="memory:org:write"):
@@ -97,7 +97,7 @@ async def test_chunks_of_a_document_are_replaced_together(rig: Rig) -> None:
     await admin("add", scope="org", items=[{"content": "x one"}], document={"id": "e.md"})
     [two] = (await admin("search", query="alpha")).items
     assert two.source == {"document": "d.md", "version": "2", "chunk": 0}
-    assert await admin.found("one") == ["x one"]
+    assert await admin.find_contents("one") == ["x one"]
     again = await admin(
         "add",
         scope="org",
@@ -109,16 +109,16 @@ async def test_chunks_of_a_document_are_replaced_together(rig: Rig) -> None:
 
 async def test_access_conditions_hold_inside_the_statement(database: Database) -> None:
     """The one that is permitted is found among many better ones that are not (M10)."""
-    async with rigged(database, memory_settings(candidates=5)) as rig:
+    async with open_rig(database, memory_settings(candidates=5)) as rig:
         ann = rig.caller("ann", agent="tutor")
         for start in range(0, 40, 20):
             items = [{"content": f"tea tea tea {start + n}", "audience": ["x"]} for n in range(20)]
             await ann("add", items=items, scope="user")
         await ann.add("tea with metadata", metadata={"a": 1})
-        assert await ann.found("tea") == ["tea with metadata"]
+        assert await ann.find_contents("tea") == ["tea with metadata"]
         items = [{"content": f"tea tea tea {n}"} for n in range(20)]
         await ann("add", items=items, scope="user")
-        assert await ann.found("tea", filter={"metadata.a": 1}) == ["tea with metadata"]
+        assert await ann.find_contents("tea", filter={"metadata.a": 1}) == ["tea with metadata"]
 
 
 @pytest.mark.parametrize("word", ["tea", "coffee"])
@@ -135,8 +135,8 @@ async def test_a_memory_changed_during_a_search_is_found_as_before(
 
     with monkeypatch.context() as patched:
         patched.setattr(Recaller, "_load_rows", change)
-        assert await ann.found("tea") == ["tea at five"]
-    assert await ann.found(word) == [f"{word} at six"]
+        assert await ann.find_contents("tea") == ["tea at five"]
+    assert await ann.find_contents(word) == [f"{word} at six"]
 
 
 FILTERS: list[tuple[dict[str, Any], set[str]]] = [
@@ -174,7 +174,7 @@ async def test_memories_are_filtered_by_metadata_and_columns(
     several: Caller, given: dict[str, Any], expected: set[str]
 ) -> None:
     """Memories are filtered by metadata and columns (M10)."""
-    assert {one[-1] for one in await several.found("tea", filter=given)} == expected
+    assert {one[-1] for one in await several.find_contents("tea", filter=given)} == expected
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_memories_are_filtered_by_metadata_and_columns(
 async def test_unknown_filters_are_refused(ann: Caller, given: Any, said: str) -> None:
     """Unknown filters are refused (M10)."""
     with pytest.raises(ProblemDetails, match=said):
-        await ann.found("tea", filter=given)
+        await ann.find_contents("tea", filter=given)
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ async def test_unknown_filters_are_refused(ann: Caller, given: Any, said: str) -
 )
 async def test_queries_are_plain_text(ann: Caller, query: str) -> None:
     await ann.add("tea and milk")
-    assert await ann.found(query) == ["tea and milk"] if "tea" in query else True
+    assert await ann.find_contents(query) == ["tea and milk"] if "tea" in query else True
 
 
 @pytest.mark.parametrize("query", ["", "  ", "the of and", "zzzz", "tea " * 50_000])
 async def test_a_query_of_nothing_lists_the_most_important(ann: Caller, query: str) -> None:
     await ann.add("tea is drunk")
     await ann.add("water is important", importance=1.0)
-    found = await ann.found(query)
+    found = await ann.find_contents(query)
     assert found[0] == ("tea is drunk" if "tea" in query else "water is important")
 
 
@@ -230,7 +230,7 @@ async def test_as_of_gives_recorded_values_and_valid_at_gives_true_values(
         ({"valid_at": "2023-01-01T00:00:00Z"}, []),
         ({"as_of": before.isoformat(), "valid_at": "2025-07-01T00:00:00Z"}, ["lives in Bern"]),
     ):
-        assert await ann.found("where lives", **times) == expected, times
+        assert await ann.find_contents("where lives", **times) == expected, times
     assert (await ann("get", memory=(await ann("list")).items[0].id)).content == "lives in Basel"
 
 
@@ -239,9 +239,9 @@ async def test_corrected_content_is_returned_only_as_of_earlier(ann: Caller) -> 
     id_ = await ann.add("has a cat")
     before = datetime.now(UTC)
     await ann("update", memory=id_, version=1, content="has a dog")
-    assert await ann.found("has") == ["has a dog"]
-    assert await ann.found("has", as_of=before.isoformat()) == ["has a cat"]
-    assert await ann.found("has", valid_at=before.isoformat()) == ["has a dog"]
+    assert await ann.find_contents("has") == ["has a dog"]
+    assert await ann.find_contents("has", as_of=before.isoformat()) == ["has a cat"]
+    assert await ann.find_contents("has", valid_at=before.isoformat()) == ["has a dog"]
 
 
 async def test_a_value_from_before_the_current_value_is_history(ann: Caller) -> None:
@@ -250,8 +250,8 @@ async def test_a_value_from_before_the_current_value_is_history(ann: Caller) -> 
     added = await ann("add", content="lives in Bern", scope="user", slot="home.city",
                       valid_from="2019-01-01")  # fmt: skip
     assert added.items[0].superseded is None
-    assert await ann.found("where lives") == ["lives in Basel"]
-    assert await ann.found("where lives", valid_at="2020-01-01") == ["lives in Bern"]
+    assert await ann.find_contents("where lives") == ["lives in Basel"]
+    assert await ann.find_contents("where lives", valid_at="2020-01-01") == ["lives in Bern"]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ async def test_near_but_different_memories_are_both_kept_and_the_newer_comes_fir
 ) -> None:
     for language in ("Java", "Python"):
         await ann.add(f"prefers {language}")
-    assert await ann.found("prefers") == ["prefers Python", "prefers Java"]
+    assert await ann.find_contents("prefers") == ["prefers Python", "prefers Java"]
 
 
 async def test_memories_keep_the_given_fields(ann: Caller) -> None:
@@ -374,7 +374,7 @@ async def test_texts_are_kept_byte_for_byte(ann: Caller) -> None:
 )
 async def test_exceeded_quotas_are_named(database: Database, changes: Any, said: str) -> None:
     """Exceeded quotas are named (M31)."""
-    async with rigged(database, memory_settings(**changes)) as rig:
+    async with open_rig(database, memory_settings(**changes)) as rig:
         items = [{"content": f"fact number {n}"} for n in range(3)]
         with pytest.raises(ProblemDetails, match=said) as caught:
             await rig.caller("ann")("add", scope="user", items=items)
@@ -386,8 +386,8 @@ async def test_chinese_is_found_by_words_without_an_extension(ann: Caller) -> No
     """Chinese is found by words without an extension (M17)."""
     await ann.add("王峰喜欢打篮球\uff0c每个周末都去体育馆")
     await ann.add("李雪在北京的医院工作")
-    assert (await ann.found("谁喜欢篮球\uff1f"))[0].startswith("王峰")
-    assert (await ann.found("医院"))[0].startswith("李雪")
+    assert (await ann.find_contents("谁喜欢篮球\uff1f"))[0].startswith("王峰")
+    assert (await ann.find_contents("医院"))[0].startswith("李雪")
 
 
 async def test_context_notes_are_quoted_with_their_origin(ann: Caller) -> None:
@@ -429,7 +429,7 @@ async def test_updates_and_session_writes_count_against_their_user(
     database: Database,
 ) -> None:
     """Updates and session writes count against their user (M31)."""
-    async with rigged(database, memory_settings(writes_per_minute=3)) as rig:
+    async with open_rig(database, memory_settings(writes_per_minute=3)) as rig:
         ann, bob = rig.caller("ann"), rig.caller("bob")
         for number in range(3):
             await ann.add("Ann prefers tea", "session", session=f"talk-{number}")
@@ -444,7 +444,7 @@ async def test_updates_and_session_writes_count_against_their_user(
 
 async def test_the_oldest_history_makes_room(database: Database) -> None:
     """The oldest history makes room (M31)."""
-    async with rigged(database, memory_settings(owner_bytes=4000)) as rig:
+    async with open_rig(database, memory_settings(owner_bytes=4000)) as rig:
         ann = rig.caller("ann")
         id_ = await ann.add("x")
         for version in range(1, 20):
@@ -459,7 +459,7 @@ async def test_imports_respect_session_and_history_limits(
     database: Database,
 ) -> None:
     """Imports respect session and history limits (M31)."""
-    async with rigged(database, memory_settings(session={"max": 2, "ttl_max_s": 7200.0})) as rig:
+    async with open_rig(database, memory_settings(session={"max": 2, "ttl_max_s": 7200.0})) as rig:
         ann, one = rig.caller("ann"), {"session": "talk-1"}
         await ann.add("Ann prefers tea", "session", **one)
         [line] = to_builtins((await ann("export")).items)
@@ -514,7 +514,7 @@ async def test_the_note_on_languages_is_that_of_the_model(
 ) -> None:
     """A model of every language is not said to know no script, and one of English is said not to
     know French (mending 45)."""
-    async with rigged(database, embedder=lambda _: Modelled(model)) as rig:
+    async with open_rig(database, embedder=lambda _: Modelled(model)) as rig:
         ann = rig.caller("ann")
         await ann.add("Ann drinks tea with milk")
         found = await ann("search", query=query)

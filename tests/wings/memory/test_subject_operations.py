@@ -54,12 +54,12 @@ async def test_operators_list_export_and_erase_a_person(client: Client) -> None:
     await until(lambda: is_audited(client, overview))
     assert len(exported["items"]) == 3
     for query, status, count in (("dry_run=true", 200, 3), ("expect=2", 409, None), ("", 200, 3)):
-        answer = await deleted(client, f"{PATH}?{query}", eraser)
+        answer = await send_delete(client, f"{PATH}?{query}", eraser)
         assert (answer[0], answer[1].get("memories")) == (status, count)
     assert (await got(client, PATH, **reader))[1]["items"] == []
-    assert (await deleted(client, PATH, reader))[0] == 403
+    assert (await send_delete(client, PATH, reader))[0] == 403
     strange = "/admin/v1/subjects/https%3A%2F%2Fid.example%2Fa%7Cb/memories"
-    assert await deleted(client, strange, eraser) == (200, {"memories": 0})
+    assert await send_delete(client, strange, eraser) == (200, {"memories": 0})
     _, bobs, _ = await got(client, "/memory/v1/memories", **bob)
     assert len(bobs["items"]) == 1
     _, restored, _ = await client.post("/memory/v1/import", {"items": exported["items"][:1]}, ANN)
@@ -74,6 +74,6 @@ async def is_audited(client: Client, headers: dict[str, str]) -> bool:
     return {"listMemoriesOfSubject", "exportSubject"} <= readers
 
 
-async def deleted(client: Client, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+async def send_delete(client: Client, path: str, headers: dict[str, str]) -> tuple[int, Any]:
     async with client.http.delete(client.url + path, headers=headers) as response:
         return response.status, await response.json()

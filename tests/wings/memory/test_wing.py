@@ -19,7 +19,7 @@ from tests.fixtures_database import HOST, Cluster
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
-from tests.wings.events.rig import ended, invoked, with_events
+from tests.wings.events.rig import invoke_skill, wait_for_end, with_events
 from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ async def client(remembering: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-async def called(client: Client, name: str, arguments: Any) -> Any:
+async def call_tool(client: Client, name: str, arguments: Any) -> Any:
     session = await client.session()
     params = {"name": name, "arguments": arguments}
     result = (await session.call("tools/call", params))["result"]
@@ -54,14 +54,14 @@ async def test_every_front_serves_the_same_memory(client: Client) -> None:
     assert (status, view["content"], view["trust"]) == (200, TEA["content"], "agent")
     answer = await client.rpc(rpc("memory_search", {"query": "which tea does she drink?"}))
     assert [one["content"] for one in answer["result"]["items"]] == [TEA["content"]]
-    again = await called(client, "memory_add", TEA)
+    again = await call_tool(client, "memory_add", TEA)
     assert again["items"] == [{"id": added["items"][0]["id"], "created": False}]
     shown = await (await client.http.get(f"{client.url}/metrics")).text()
     assert 'toolgate_memory_writes_total{outcome="added",scope="user"} 1.0' in shown
     assert 'toolgate_memory_writes_total{outcome="present",scope="user"} 1.0' in shown
     assert re.search(r'toolgate_memory_searches_total\{outcome="(found|words_only)"\} ', shown)
     assert "toolgate_memory_sessions_waiting 0.0" in shown
-    found = await called(client, "memory_search", {"query": "green tea", "explain": True})
+    found = await call_tool(client, "memory_search", {"query": "green tea", "explain": True})
     assert found["items"][0]["parts"]["words"] > 0
 
 
@@ -90,12 +90,12 @@ async def test_a_session_ended_by_its_client_is_promoted(client: Client) -> None
     turns = [{"content": "Remember that my badge is blue"}, {"content": "It rains"}]
     params = {"name": "memory_observe", "arguments": {"turns": turns}}
     assert not (await session.call("tools/call", params))["result"].get("isError")
-    other = await called(client, "memory_search", {"query": "badge"})
+    other = await call_tool(client, "memory_search", {"query": "badge"})
     assert other["items"] == []  # of another session
     async with client.http.delete(client.url + "/mcp", headers=session.headers) as response:
         assert response.status < 300
     with anyio.fail_after(DEADLINE_S):
-        while not (found := await called(client, "memory_search", {"query": "badge"}))["items"]:
+        while not (found := await call_tool(client, "memory_search", {"query": "badge"}))["items"]:
             await checkpoint()
     [kept] = found["items"]
     assert (kept["scope"], kept["content"]) == ("user", "Remember that my badge is blue")
@@ -201,8 +201,8 @@ async def test_an_erasure_reaches_stored_invocations(remembering: Settings) -> N
     settings = with_events(remembering)
     async with running(settings) as client:
         await client.post("/memory/v1/memories", TEA)
-        accepted = await invoked(client, "listPets", {"limit": 7})
-        ran = await ended(client, accepted["id"])
+        accepted = await invoke_skill(client, "listPets", {"limit": 7})
+        ran = await wait_for_end(client, accepted["id"])
         assert ran["status"] == "ACKED"
         status, erased, _ = await client.post("/memory/v1/forget", {"subject": "local"})
         assert (status, erased["memories"]) == (200, 1)

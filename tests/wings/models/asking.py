@@ -48,7 +48,7 @@ async def asking(
         await models.close()
 
 
-async def streamed(model: Model, *args: Any) -> list[ModelEvent]:
+async def collect_events(model: Model, *args: Any) -> list[ModelEvent]:
     async with aclosing(model.stream(*args)) as events:
         return [event async for event in events]
 

@@ -26,7 +26,7 @@ from tests.servers.provider import (
     responses,
     responses_whole,
 )
-from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed, text_of
+from tests.wings.models.asking import HELLO, PETS, asking, collect_events, reply_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ async def test_text_comes_in_chunks_and_as_a_whole(
         asking(provider.url, strategy={"dialect": dialect}) as model,
     ):
         with anyio.fail_after(30):
-            events = await streamed(model, HELLO)
+            events = await collect_events(model, HELLO)
             reply = await model.complete(HELLO)
     assert text_of(events) == reply.text == "Hello, dear friend."
     assert len(events) == 5
@@ -72,7 +72,7 @@ async def test_calls_and_their_results_go_back_and_forth(
         asking(provider.url, strategy={"dialect": dialect}) as model,
     ):
         with anyio.fail_after(30):
-            events = await streamed(model, messages, [PETS])
+            events = await collect_events(model, messages, [PETS])
             first = reply_of(events)
             messages += [
                 first.message,
@@ -82,7 +82,7 @@ async def test_calls_and_their_results_go_back_and_forth(
             ]
             second = await model.complete(messages, [PETS])
             messages += [ChatMessage("assistant", "Hm."), ChatMessage("user", "Well?")]
-            third = reply_of(await streamed(model, messages, [PETS]))
+            third = reply_of(await collect_events(model, messages, [PETS]))
     assert [(one.id, one.name, one.arguments) for one in first.calls] == CALLS
     assert [one.id for one in events if isinstance(one, ToolCallDetected)] == ["a1", "a2"]
     assert (first.finish, first.text) == ("calls", "Let me see.")
@@ -103,7 +103,7 @@ async def test_equal_requests_have_equal_bytes(dialect: str, streaming: Make, wh
         asking(provider.url, strategy={"dialect": dialect, "options": '{"top_k": 3}'}) as model,
     ):
         for _ in range(2):
-            await streamed(model, HELLO, [PETS], RequestOptions(tool_choice="none"))
+            await collect_events(model, HELLO, [PETS], RequestOptions(tool_choice="none"))
     first, second = provider.requests
     assert first.raw == second.raw
     assert first.body["top_k"] == 3
@@ -122,9 +122,9 @@ async def test_reasoning_of_turns_with_calls_goes_back_to_deepseek() -> None:
     ):
         messages = list(HELLO)
         for id_ in ("a1", "b1"):
-            events = await streamed(model, messages, [PETS])
+            events = await collect_events(model, messages, [PETS])
             messages += [reply_of(events).message, ChatMessage("tool", "Tom", call_id=id_)]
-        events = await streamed(model, messages, [PETS])
+        events = await collect_events(model, messages, [PETS])
         assert ReasoningChunk("fine") in events
         assert reply_of(events).reasoning == "fine"
     sent = [one.get("reasoning_content") for one in provider.requests[2].body["messages"]]
@@ -140,7 +140,7 @@ async def test_thinking_goes_back_to_anthropic_with_its_signature() -> None:
         providing(*answers) as provider,
         asking(provider.url, strategy={"dialect": "anthropic"}) as model,
     ):
-        reply = reply_of(await streamed(model, HELLO, [PETS]))
+        reply = reply_of(await collect_events(model, HELLO, [PETS]))
         assert reply.reasoning == "cats are best"
         again = [*HELLO, reply.message, ChatMessage("tool", "Tom", call_id="a1")]
         assert (await model.complete(again, [PETS])).text == "Done."
@@ -155,9 +155,9 @@ async def test_encrypted_reasoning_goes_back_to_responses() -> None:
         providing(*answers) as provider,
         asking(provider.url, strategy={"dialect": "openai-responses"}) as model,
     ):
-        reply = reply_of(await streamed(model, HELLO, [PETS]))
+        reply = reply_of(await collect_events(model, HELLO, [PETS]))
         again = [*HELLO, reply.message, ChatMessage("tool", "Tom", call_id="a1")]
-        assert reply_of(await streamed(model, again, [PETS])).text == "Done."
+        assert reply_of(await collect_events(model, again, [PETS])).text == "Done."
     assert reply.reasoning == "thought"
     assert reply.usage == TokenUsage(11, 7, 3, 2)
     kinds = [one["type"] for one in provider.requests[1].body["input"]]
@@ -174,11 +174,11 @@ async def test_another_strategy_gets_the_words_without_the_reasoning() -> None:
     ):
         second.strategy = "other"
         messages: list[ChatMessage] = list(HELLO)
-        reply = reply_of(await streamed(first, messages, [PETS]))
+        reply = reply_of(await collect_events(first, messages, [PETS]))
         messages += [reply.message, ChatMessage("tool", "Tom", call_id="a1")]
-        reply = reply_of(await streamed(second, messages, [PETS]))
+        reply = reply_of(await collect_events(second, messages, [PETS]))
         messages += [reply.message, ChatMessage("tool", "Tim", call_id="c1")]
-        assert reply_of(await streamed(first, messages, [PETS])).text == "Bye."
+        assert reply_of(await collect_events(first, messages, [PETS])).text == "Bye."
     sent: list[Any] = deep.requests[1].body["messages"]
     assert [one.get("reasoning_content") for one in sent] == [None, "why", None, "", None]
     assert clever.requests[0].body["messages"][1]["content"][0] == {"type": "text", "text": "Hm."}
@@ -189,7 +189,7 @@ async def test_the_first_listed_model_is_asked_where_none_is_named() -> None:
         providing(chat("Yes.")) as provider,
         asking(provider.url, strategy={"model": ""}) as model,
     ):
-        await streamed(model, HELLO)
+        await collect_events(model, HELLO)
     assert provider.requests[0].body["model"] == "listed"
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway.wings.models.configured_models import ConfiguredModels
 from gateway.wings.models.messages import ChatMessage, ModelCall, ProviderState, RequestOptions
 from tests.servers.provider import chat, claude, providing, responses
-from tests.wings.models.asking import PETS, SETTINGS, streamed
+from tests.wings.models.asking import PETS, SETTINGS, collect_events
 
 GOLDEN = Path(__file__).parent / "golden"
 STRATEGIES = tuple(SETTINGS.strategies)
@@ -60,8 +60,8 @@ async def requests(strategy: str) -> bytes:
         models = ConfiguredModels(replace(SETTINGS, strategies={strategy: asked}))
         try:
             model, messages = models.of(strategy), conversation(strategy)
-            await streamed(model, messages, [PETS])
-            await streamed(model, messages, [PETS], RequestOptions(tool_choice="none"))
+            await collect_events(model, messages, [PETS])
+            await collect_events(model, messages, [PETS], RequestOptions(tool_choice="none"))
             await model.complete(messages[:2], (), RequestOptions(json=True, max_tokens=5))
         finally:
             await models.close()

@@ -26,7 +26,7 @@ from gateway.wings.models.messages import (
 from gateway.wings.models.usage import Budget, ModelCost
 from tests.polling import until
 from tests.servers.provider import Answer, chat, chat_whole, delta, failing, providing, sse
-from tests.wings.models.asking import HELLO, PETS, asking, limits, reply_of, streamed
+from tests.wings.models.asking import HELLO, PETS, asking, collect_events, limits, reply_of
 
 pytestmark = pytest.mark.anyio
 
@@ -34,9 +34,9 @@ PRICE = Price(input=1_000_000.0, output=2_000_000.0, cached=100_000.0)  # one fo
 BEGUN = [sse(delta(content="One"))]
 
 
-async def failed(model: Model, *args: Any) -> ModelFailed:
+async def failure_of(model: Model, *args: Any) -> ModelFailed:
     with pytest.raises(ModelFailed) as caught:
-        await streamed(model, *args)
+        await collect_events(model, *args)
     return caught.value
 
 
@@ -45,7 +45,7 @@ async def test_a_busy_provider_is_asked_again(status: int) -> None:
     answers = (failing(status), failing(status, Retry_After="0.01"), chat("Yes."))
     async with providing(*answers) as provider, asking(provider.url) as model:
         with anyio.fail_after(30):
-            events = await streamed(model, HELLO)
+            events = await collect_events(model, HELLO)
     assert events[:2] == [StatusUpdate("retrying", "busy")] * 2
     assert reply_of(events).text == "Yes."
 
@@ -55,7 +55,7 @@ async def test_a_retry_that_would_come_too_late_is_none() -> None:
         providing(failing(429, Retry_After="86400")) as provider,
         asking(provider.url) as model,
     ):
-        error = await failed(model, HELLO)
+        error = await failure_of(model, HELLO)
     assert (error.kind, error.retry_after_s) == ("busy", 86400)
     assert len(provider.requests) == 1
 
@@ -75,7 +75,7 @@ async def test_a_retry_that_would_come_too_late_is_none() -> None:
 async def test_refused_requests_are_not_repeated(status: int, message: str, kind: str) -> None:
     answer = failing(status, message, Location="http://169.254.169.254/")
     async with providing(answer) as provider, asking(provider.url) as model:
-        error = await failed(model, HELLO)
+        error = await failure_of(model, HELLO)
     assert (error.kind, error.detail) == (kind, message)
     assert message not in str(error)
     assert len(provider.requests) == 1
@@ -87,7 +87,7 @@ async def test_the_key_is_sent_but_shown_nowhere(caplog: pytest.LogCaptureFixtur
         providing(answer) as provider,
         asking(provider.url, strategy={"api_key": "sk-secret-1234"}) as model,
     ):
-        error = await failed(model, HELLO)
+        error = await failure_of(model, HELLO)
     assert provider.requests[0].headers["authorization"] == "Bearer sk-secret-1234"
     assert error.detail == "Incorrect API key provided: ***."
     assert "secret" not in f"{error}{caplog.text}{caplog.records[0].__dict__}"
@@ -102,7 +102,7 @@ async def test_a_stored_key_is_used_where_the_settings_have_none() -> None:
                 models.of()
             stored["models"] = {"tested": SchemeSettings(value="stored-key\n")}
             assert models.configured_names == ["tested"]
-            await streamed(models.of(), HELLO)
+            await collect_events(models.of(), HELLO)
     assert provider.requests[0].headers["authorization"] == "Bearer stored-key"
 
 
@@ -129,7 +129,7 @@ async def test_a_silent_provider_is_left(
 ) -> None:
     async with providing(answer) as provider, asking(provider.url, **changed) as model:
         with anyio.fail_after(30):
-            error = await failed(model, HELLO)
+            error = await failure_of(model, HELLO)
             await provider.hung_up[0].wait()
     assert error.kind == "late"
     assert f"models.{said}" in str(error)
@@ -139,13 +139,13 @@ async def test_an_unreachable_provider_is_named_without_its_address() -> None:
     async with providing(chat("Yes.")) as provider:
         url = provider.url
     async with asking(url, retries=1) as model:
-        error = await failed(model, HELLO)
+        error = await failure_of(model, HELLO)
     assert (error.kind, error.retryable) == ("unreachable", True)
     assert "127.0.0.1" not in str(error)
 
 
 async def streaming(model: Model) -> None:
-    await streamed(model, HELLO)
+    await collect_events(model, HELLO)
 
 
 async def whole(model: Model) -> None:
@@ -182,7 +182,7 @@ async def test_an_answer_longer_than_the_limit_is_left() -> None:
         providing(chat("word " * 400)) as provider,
         asking(provider.url, response_limit_bytes=10_000) as model,
     ):
-        error = await failed(model, HELLO)
+        error = await failure_of(model, HELLO)
     assert error.kind == "malformed"
     assert "models.response_limit_bytes" in str(error)
 
@@ -193,11 +193,11 @@ async def test_a_budget_is_reserved_before_the_request_and_settled_afterwards() 
         providing(chat("Yes.")) as provider,
         asking(provider.url, strategy={"price": PRICE, "max_tokens": 5_000}) as model,
     ):
-        reply = reply_of(await streamed(model, HELLO, [], RequestOptions(budget=budget)))
+        reply = reply_of(await collect_events(model, HELLO, [], RequestOptions(budget=budget)))
         assert reply.cost == ModelCost(11 + 2 * 7, "USD")
         assert (budget.tokens, budget.money) == (10_000 - 18, 20_000 - 25)
         options = RequestOptions(budget=budget, max_tokens=9_990)
-        error = await failed(model, HELLO, [], options)
+        error = await failure_of(model, HELLO, [], options)
         assert error.kind == "budget"
         assert "budget has 9,982 tokens left" in str(error)
         assert len(provider.requests) == 1
@@ -206,7 +206,7 @@ async def test_a_budget_is_reserved_before_the_request_and_settled_afterwards() 
 
 async def test_a_budget_of_one_token_sends_nothing() -> None:
     async with providing(chat("Yes.")) as provider, asking(provider.url) as model:
-        error = await failed(model, HELLO, [], RequestOptions(budget=Budget(tokens=1)))
+        error = await failure_of(model, HELLO, [], RequestOptions(budget=Budget(tokens=1)))
     assert (error.kind, provider.requests) == ("budget", [])
 
 
@@ -216,7 +216,7 @@ async def test_a_budget_of_money_needs_a_price_in_its_currency(price: Price | No
         providing(chat("Yes.")) as provider,
         asking(provider.url, strategy={"price": price}) as model,
     ):
-        error = await failed(model, HELLO, [], RequestOptions(budget=Budget(money=1000.0)))
+        error = await failure_of(model, HELLO, [], RequestOptions(budget=Budget(money=1000.0)))
     assert (error.kind, provider.requests) == ("budget", [])
     assert "needs a price" in str(error)
 
@@ -225,9 +225,9 @@ async def test_a_failed_request_costs_its_received_tokens() -> None:
     budget = Budget(tokens=50_000)
     cut = Answer(pieces=[sse(delta(content="abcdefgh"))], end="reset")
     async with providing(failing(400), cut) as provider, asking(provider.url) as model:
-        await failed(model, HELLO, [], RequestOptions(budget=budget))
+        await failure_of(model, HELLO, [], RequestOptions(budget=budget))
         assert budget.tokens == 50_000
-        await failed(model, HELLO, [], RequestOptions(budget=budget))
+        await failure_of(model, HELLO, [], RequestOptions(budget=budget))
     assert budget.tokens is not None
     assert 49_900 < budget.tokens < 50_000 - 2
 
@@ -238,10 +238,10 @@ async def test_equal_requests_are_answered_from_an_enabled_cache() -> None:
         providing(*answers) as provider,
         asking(provider.url, cache_entries=1) as model,
     ):
-        texts = [reply_of(await streamed(model, HELLO)).text for _ in range(2)]
-        again = reply_of(await streamed(model, HELLO))
-        other = reply_of(await streamed(model, [ChatMessage("user", "Else")]))
-        last = reply_of(await streamed(model, HELLO))
+        texts = [reply_of(await collect_events(model, HELLO)).text for _ in range(2)]
+        again = reply_of(await collect_events(model, HELLO))
+        other = reply_of(await collect_events(model, [ChatMessage("user", "Else")]))
+        last = reply_of(await collect_events(model, HELLO))
     assert (texts, other.text, last.text) == (["One.", "One."], "Two.", "Three.")
     assert (again.cached, again.usage.total, again.cost) == (True, 0, None)
 
@@ -253,13 +253,13 @@ async def test_a_recording_of_a_strategy_answers_without_network(tmp_path: Path)
         asking(provider.url) as model,
     ):
         options = RequestOptions(record=exchanges.append)
-        events = await streamed(model, HELLO, [PETS], options)
+        events = await collect_events(model, HELLO, [PETS], options)
         reply = await model.complete(HELLO, (), options)
     path = tmp_path / "recording.jsonl"
     spaced = [json.dumps(json.loads(msgspec.json.encode(one)), indent=None) for one in exchanges]
     path.write_text("\n".join(spaced))
     async with asking("", strategy={"recording": str(path), "model": ""}) as again:
-        assert await streamed(again, HELLO, [PETS]) == events
+        assert await collect_events(again, HELLO, [PETS]) == events
         assert await again.complete(HELLO) == reply
     path.write_text("{}")
     with pytest.raises(ModelFailed, match="recording cannot be read"):
@@ -300,13 +300,13 @@ async def test_a_transcript_gives_the_same_events_without_network() -> None:
         providing(*answers) as provider,
         asking(provider.url, strategy={"api_key": "sk-secret"}) as model,
     ):
-        events = await streamed(model, HELLO, [PETS], options)
+        events = await collect_events(model, HELLO, [PETS], options)
         reply = await model.complete(HELLO, [PETS], options)
     assert [one.status for one in exchanges] == [503, 200, 200]
     assert "secret" not in str([(bytes(one.request), one.answer) for one in exchanges])
     settings = limits("http://none.invalid")
     again = replay_model("tested", settings, exchanges)
-    assert await streamed(again, HELLO, [PETS]) == events
+    assert await collect_events(again, HELLO, [PETS]) == events
     assert await again.complete(HELLO, [PETS]) == reply
     with pytest.raises(ModelFailed, match="not asked this"):
         await again.complete([ChatMessage("user", "Else")])

@@ -12,7 +12,7 @@ import pytest
 from gateway.wings.models.messages import ModelCall
 from tests.servers.provider import chat, chat_whole, claude, claude_whole, providing, responses
 from tests.servers.provider import responses_whole as whole_response
-from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed
+from tests.wings.models.asking import HELLO, PETS, asking, collect_events, reply_of
 from tests.wings.models.test_streams import CASES
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ async def test_openai_reads_our_chat_completions_as_we_do() -> None:
             judged = (await stream.get_final_completion()).choices[0].message
         whole = await client.chat.completions.create(model="m", messages=ASKED)
         provider.requests.clear()
-        ours = reply_of(await streamed(model, HELLO, [PETS]))
+        ours = reply_of(await collect_events(model, HELLO, [PETS]))
     found = (judged.tool_calls or [])[0]
     assert judged.content == ours.text == "Well, well."
     assert ours.calls == (ModelCall(found.id, found.function.name, found.function.arguments),)
@@ -59,7 +59,7 @@ async def test_anthropic_reads_our_messages_as_we_do() -> None:
             judged = await stream.get_final_message()
         whole = await client.messages.create(model="c", max_tokens=9, messages=ASKED)
         provider.requests.clear()
-        ours = reply_of(await streamed(model, HELLO, [PETS]))
+        ours = reply_of(await collect_events(model, HELLO, [PETS]))
     assert [block.type for block in judged.content] == ["thinking", "text", "tool_use"]
     assert judged.content[0].type == "thinking"
     assert judged.content[0].thinking == ours.reasoning
@@ -81,7 +81,7 @@ async def test_openai_reads_our_responses_as_we_do() -> None:
             judged = await stream.get_final_response()
         whole = await client.responses.create(model="r", input="Hello")
         provider.requests.clear()
-        ours = reply_of(await streamed(model, HELLO, [PETS]))
+        ours = reply_of(await collect_events(model, HELLO, [PETS]))
     assert judged.output_text == ours.text == whole.output_text == "Well."
     assert [one.type for one in judged.output] == ["reasoning", "message", "function_call"]
     assert judged.usage is not None

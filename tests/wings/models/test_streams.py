@@ -17,7 +17,7 @@ from gateway.wings.models.messages import (
 from gateway.wings.models.tool_call_assembly import UnusableArguments, call_arguments
 from gateway.wings.models.usage import Budget
 from tests.servers.provider import Answer, chat, claude, delta, fragment, providing, responses, sse
-from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed
+from tests.wings.models.asking import HELLO, PETS, asking, collect_events, reply_of
 
 pytestmark = pytest.mark.anyio
 
@@ -36,12 +36,12 @@ class Case:
     failure: str = ""  # instead of an answer
 
 
-def said(*events: Any, done: bool = True, **answer: Any) -> Answer:
+def stream(*events: Any, done: bool = True, **answer: Any) -> Answer:
     return Answer(pieces=[sse(*events, done=done)], **answer)
 
 
-def called(*fragments: Any, finish: Any = CALLS) -> Answer:
-    return said(*(delta(tool_calls=[one]) for one in fragments), finish)
+def call_answer(*fragments: Any, finish: Any = CALLS) -> Answer:
+    return stream(*(delta(tool_calls=[one]) for one in fragments), finish)
 
 
 def split(answer: Answer, size: int) -> Answer:
@@ -61,78 +61,78 @@ RESPONSES_HALF = responses("One two three.").pieces
 CASES: dict[str, Case] = {
     # -- which fragment belongs to which call --
     "two calls, index 0 and 1": Case(
-        answer=called(
+        answer=call_answer(
             fragment(0, "a", "f"), fragment(0, arguments=X),
             fragment(1, "b", "g"), fragment(1, arguments=Y),
         ),
         calls=TWO, finish="calls",
     ),
     "two calls, one index": Case(
-        answer=called(fragment(0, "a", "f", X), fragment(0, "b", "g", Y)),
+        answer=call_answer(fragment(0, "a", "f", X), fragment(0, "b", "g", Y)),
         calls=TWO, finish="calls",
     ),
     "two calls, no index": Case(
-        answer=called(
+        answer=call_answer(
             fragment(None, "a", "f", X[:3]), fragment(None, arguments=X[3:]),
             fragment(None, "b", "g", Y),
         ),
         calls=TWO, finish="calls",
     ),
     "two calls, no id": Case(
-        answer=called(fragment(0, "", "f", X), fragment(0, "", "g", Y)),
+        answer=call_answer(fragment(0, "", "f", X), fragment(0, "", "g", Y)),
         calls=TWO, finish="calls",
     ),
     "two calls, neither id nor index": Case(
-        answer=called(fragment(None, "", "f", X), fragment(None, "", "g", Y)),
+        answer=call_answer(fragment(None, "", "f", X), fragment(None, "", "g", Y)),
         calls=TWO, finish="calls",
     ),
     "two calls, interleaved": Case(
-        answer=called(
+        answer=call_answer(
             fragment(0, "a", "f", X[:2]), fragment(1, "b", "g", Y[:2]),
             fragment(0, arguments=X[2:]), fragment(1, arguments=Y[2:]),
         ),
         calls=TWO, finish="calls",
     ),
     "the id in every fragment": Case(
-        answer=called(
+        answer=call_answer(
             fragment(0, "a", "f", X[:2]), fragment(0, "a", arguments=X[2:]),
             fragment(0, "b", "g", Y[:2]), fragment(0, "b", arguments=Y[2:]),
         ),
         calls=TWO, finish="calls",
     ),
     "the id comes late": Case(
-        answer=called(
+        answer=call_answer(
             fragment(0, "", "f"), fragment(0, "a", arguments=X), fragment(1, "b", "g", Y)
         ),
         calls=TWO, finish="calls",
     ),
     "one id twice": Case(
-        answer=called(fragment(0, "a", "f", X[:2]), fragment(1, "a", arguments=X[2:])),
+        answer=call_answer(fragment(0, "a", "f", X[:2]), fragment(1, "a", arguments=X[2:])),
         calls=(("f", X),), finish="calls",
     ),
     "the id changes in mid call": Case(
-        answer=called(fragment(0, "a", "f", X[:3]), fragment(0, "b", arguments=X[3:])),
+        answer=call_answer(fragment(0, "a", "f", X[:3]), fragment(0, "b", arguments=X[3:])),
         calls=(("f", X[:3]), ("", X[3:])), finish="calls",  # neither can be executed
     ),
     "arguments are an object": Case(
-        answer=called(
+        answer=call_answer(
             {"index": 0, "id": "a", "function": {"name": "f", "arguments": {"x": 1}}}
         ),
         calls=(("f", X),), finish="calls",
     ),
     # -- arguments --
     "arguments cut": Case(
-        answer=called(fragment(0, "a", "f", X[:4])), calls=(("f", X[:4]),), finish="calls"
+        answer=call_answer(fragment(0, "a", "f", X[:4])), calls=(("f", X[:4]),), finish="calls"
     ),
     "arguments empty": Case(
-        answer=called(fragment(0, "a", "f", "")), calls=(("f", ""),), finish="calls"
+        answer=call_answer(fragment(0, "a", "f", "")), calls=(("f", ""),), finish="calls"
     ),
     "length within arguments": Case(
-        answer=called(fragment(0, "a", "f", X[:4]), finish=delta("length")),
+        answer=call_answer(fragment(0, "a", "f", X[:4]), finish=delta("length")),
         calls=(("f", X[:4]),), finish="length",
     ),
     "1 MB of arguments": Case(
-        answer=split(called(fragment(0, "a", "f", LARGE)), 65536),
+        answer=split(call_answer(fragment(0, "a", "f", LARGE)), 65536),
         calls=(("f", LARGE),), finish="calls",
     ),
     # -- the wire --
@@ -142,16 +142,16 @@ CASES: dict[str, Case] = {
         text="Hi",
     ),
     "one byte per chunk, characters split": Case(
-        answer=split(said(delta(content="Grüße, 世界 🐈"), STOP), 1), text="Grüße, 世界 🐈"
+        answer=split(stream(delta(content="Grüße, 世界 🐈"), STOP), 1), text="Grüße, 世界 🐈"
     ),
     "CRLF": Case(
-        answer=rewritten(said(delta(content="Hi"), STOP), b"\n", b"\r\n"), text="Hi"
+        answer=rewritten(stream(delta(content="Hi"), STOP), b"\n", b"\r\n"), text="Hi"
     ),
     "no space behind data:": Case(
-        answer=rewritten(said(delta(content="Hi"), STOP), b"data: ", b"data:"), text="Hi"
+        answer=rewritten(stream(delta(content="Hi"), STOP), b"data: ", b"data:"), text="Hi"
     ),
     "data on several lines": Case(
-        answer=rewritten(said(delta(content="Hi"), STOP), b', "choices"', b'\ndata: , "choices"'),
+        answer=rewritten(stream(delta(content="Hi"), STOP), b', "choices"', b'\ndata: , "choices"'),
         text="Hi",
     ),
     "a byte order mark": Case(
@@ -161,19 +161,19 @@ CASES: dict[str, Case] = {
     "no empty line at the end": Case(
         answer=Answer(pieces=[sse(delta(content="Hi"), STOP).rstrip()]), text="Hi"
     ),
-    "no [DONE]": Case(answer=said(delta(content="Hi"), STOP, done=False), text="Hi"),
-    "[DONE] without finish_reason": Case(answer=said(delta(content="Hi")), text="Hi"),
+    "no [DONE]": Case(answer=stream(delta(content="Hi"), STOP, done=False), text="Hi"),
+    "[DONE] without finish_reason": Case(answer=stream(delta(content="Hi")), text="Hi"),
     "the connection breaks behind the finish": Case(
-        answer=said(delta(content="Hi"), STOP, done=False, end="cut"), text="Hi"
+        answer=stream(delta(content="Hi"), STOP, done=False, end="cut"), text="Hi"
     ),
     # -- members --
     "choices empty, usage last": Case(
-        answer=said({**delta(), "choices": []}, delta(content="Hi"), STOP,
+        answer=stream({**delta(), "choices": []}, delta(content="Hi"), STOP,
                     {**delta(), "choices": [], "usage": {"prompt_tokens": 3}}),
         text="Hi",
     ),
     "null everywhere": Case(
-        answer=said(
+        answer=stream(
             {"choices": [{"delta": {"content": None, "tool_calls": None,
                                     "reasoning_content": None}, "finish_reason": None}],
              "usage": None, "error": None},
@@ -182,35 +182,35 @@ CASES: dict[str, Case] = {
         text="Hi",
     ),
     "calls that finish with stop": Case(
-        answer=called(fragment(0, "a", "f", X), finish=STOP), calls=(("f", X),), finish="calls"
+        answer=call_answer(fragment(0, "a", "f", X), finish=STOP), calls=(("f", X),), finish="calls"
     ),
     "calls announced, none made": Case(
-        answer=said(delta(content="Hi"), CALLS), text="Hi", finish="stop"
+        answer=stream(delta(content="Hi"), CALLS), text="Hi", finish="stop"
     ),
     "filtered": Case(
-        answer=said(delta(content="Hi"), delta(tool_calls=[fragment(0, "a", "f", X)]),
+        answer=stream(delta(content="Hi"), delta(tool_calls=[fragment(0, "a", "f", X)]),
                     delta("content_filter")),
         text="Hi", finish="filtered",
     ),
     # -- failures --
     "ends without a sign after half a sentence": Case(
-        answer=said(delta(content="Hi"), done=False), failure="cut"
+        answer=stream(delta(content="Hi"), done=False), failure="cut"
     ),
     "ends without a sign after a whole call": Case(
-        answer=said(delta(tool_calls=[fragment(0, "a", "f", X)]), done=False), failure="cut"
+        answer=stream(delta(tool_calls=[fragment(0, "a", "f", X)]), done=False), failure="cut"
     ),
     "the connection breaks": Case(
-        answer=said(delta(content="Hi"), done=False, end="reset"), failure="cut"
+        answer=stream(delta(content="Hi"), done=False, end="reset"), failure="cut"
     ),
     "an error in mid stream": Case(
-        answer=said(delta(content="Hi"),
+        answer=stream(delta(content="Hi"),
                     {"error": {"message": "boom", "type": "server_error"}}),
         failure="busy",
     ),
     "insufficient_system_resource": Case(
-        answer=said(delta(content="Hi"), delta("insufficient_system_resource")), failure="busy"
+        answer=stream(delta(content="Hi"), delta("insufficient_system_resource")), failure="busy"
     ),
-    "no JSON": Case(answer=said(delta(content="Hi"), "{nonsense"), failure="malformed"),
+    "no JSON": Case(answer=stream(delta(content="Hi"), "{nonsense"), failure="malformed"),
     "HTML with status 200": Case(
         answer=Answer(pieces=[b"<html>Hi</html>"], kind="text/html"), failure="malformed"
     ),
@@ -244,11 +244,11 @@ async def test_each_malformed_stream_has_its_outcome(name: str) -> None:
         with anyio.fail_after(60):
             if case.failure:
                 with pytest.raises(ModelFailed) as caught:
-                    await streamed(model, HELLO, [PETS])
+                    await collect_events(model, HELLO, [PETS])
                 assert caught.value.kind == case.failure
                 assert provider.url not in str(caught.value)
                 return
-            reply = reply_of(await streamed(model, HELLO, [PETS]))
+            reply = reply_of(await collect_events(model, HELLO, [PETS]))
     assert (reply.text, reply.finish) == (case.text, case.finish)
     assert tuple((one.name, one.arguments) for one in reply.calls) == case.calls
     ids = [one.id for one in reply.calls]
@@ -278,7 +278,7 @@ async def test_a_refusal_of_the_model_is_reported_as_refusal(dialect: str, answe
         providing(answer) as provider,
         asking(provider.url, strategy={"dialect": dialect}) as model,
     ):
-        events = await streamed(model, HELLO, [PETS])
+        events = await collect_events(model, HELLO, [PETS])
     assert "".join(one.text for one in events if isinstance(one, ContentChunk)) == "I cannot."
     reply = reply_of(events)
     assert (reply.text, reply.finish, reply.calls) == ("I cannot.", "refused", ())
@@ -287,18 +287,18 @@ async def test_a_refusal_of_the_model_is_reported_as_refusal(dialect: str, answe
 @pytest.mark.parametrize("name", ["two calls, no id", "filtered", "CRLF"])
 async def test_ids_that_are_made_are_equal_for_equal_requests(name: str) -> None:
     async with providing(CASES[name].answer) as provider, asking(provider.url) as model:
-        first = reply_of(await streamed(model, HELLO, [PETS]))
-        assert reply_of(await streamed(model, HELLO, [PETS])).calls == first.calls
+        first = reply_of(await collect_events(model, HELLO, [PETS]))
+        assert reply_of(await collect_events(model, HELLO, [PETS])).calls == first.calls
 
 
 @pytest.mark.parametrize(
     ("answer", "retried"),
     [
-        (said(done=False), True),
-        (said(delta(role="assistant", content=""), done=False), True),
-        (said(delta(content="Hi"), done=False), False),
-        (said(delta(reasoning_content="Hm"), done=False), False),
-        (said(delta(tool_calls=[fragment(0, "a", "f", X)]), done=False), False),
+        (stream(done=False), True),
+        (stream(delta(role="assistant", content=""), done=False), True),
+        (stream(delta(content="Hi"), done=False), False),
+        (stream(delta(reasoning_content="Hm"), done=False), False),
+        (stream(delta(tool_calls=[fragment(0, "a", "f", X)]), done=False), False),
     ],
 )
 async def test_a_cut_stream_is_retried_while_nothing_was_shown(
@@ -308,10 +308,10 @@ async def test_a_cut_stream_is_retried_while_nothing_was_shown(
         with anyio.fail_after(30):
             if not retried:
                 with pytest.raises(ModelFailed):
-                    await streamed(model, HELLO)
+                    await collect_events(model, HELLO)
                 assert len(provider.requests) == 1
                 return
-            events = await streamed(model, HELLO)
+            events = await collect_events(model, HELLO)
     assert events[0] == StatusUpdate("retrying", "cut")
     assert reply_of(events).text == "Yes."
 
@@ -328,7 +328,7 @@ async def test_a_cut_stream_is_retried_while_nothing_was_shown(
 async def test_usage_that_is_missing_or_nonsense_is_estimated(usage: Any, total: int) -> None:
     budget = Budget(tokens=100_000)
     async with providing(chat("Yes, yes.", usage=usage)) as provider, asking(provider.url) as model:
-        reply = reply_of(await streamed(model, HELLO, [], RequestOptions(budget=budget)))
+        reply = reply_of(await collect_events(model, HELLO, [], RequestOptions(budget=budget)))
     assert reply.usage.estimated is (total == 0)
     assert reply.usage.total == total or reply.usage.estimated
     assert budget.tokens == 100_000 - reply.usage.total
@@ -337,15 +337,15 @@ async def test_usage_that_is_missing_or_nonsense_is_estimated(usage: Any, total:
 async def test_usage_in_every_chunk_is_not_added() -> None:
     chunks = [{**delta(content="Hi"), "usage": {"prompt_tokens": 5, "completion_tokens": n}}
               for n in (1, 2, 3)]  # fmt: skip
-    async with providing(said(*chunks, STOP)) as provider, asking(provider.url) as model:
-        assert reply_of(await streamed(model, HELLO)).usage.total == 8
+    async with providing(stream(*chunks, STOP)) as provider, asking(provider.url) as model:
+        assert reply_of(await collect_events(model, HELLO)).usage.total == 8
 
 
 async def test_json_although_a_stream_was_asked_is_an_answer() -> None:
     body = json.dumps({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]})
     answer = Answer(pieces=[body.encode()], kind="application/json")
     async with providing(answer) as provider, asking(provider.url) as model:
-        assert reply_of(await streamed(model, HELLO)).text == "Hi"
+        assert reply_of(await collect_events(model, HELLO)).text == "Hi"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.wings.models.messages import ChatMessage, ModelFailed, ReasoningChunk, ToolCallDetected
 from tests.servers.provider import Answer, chat, delta, fragment, providing, sse
-from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed, text_of
+from tests.wings.models.asking import HELLO, PETS, asking, collect_events, reply_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +16,7 @@ TWO = [("find_pets", '{"kind":"cat"}'), ("count_pets", '{"kind":"dog"}')]
 SIGNATURE = {"google": {"thought_signature": "c2ln"}}
 
 
-def said(*events: Any) -> Answer:
+def stream(*events: Any) -> Answer:
     return Answer(pieces=[sse(*events, done=True)])
 
 
@@ -30,7 +30,7 @@ def legacy(**function: str) -> dict[str, Any]:
     return delta(function_call=function)
 
 
-def listed(*ids: str) -> list[dict[str, Any]]:
+def list_calls(*ids: str) -> list[dict[str, Any]]:
     return [
         {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
         for id_, (name, arguments) in zip(ids, TWO, strict=True)
@@ -40,12 +40,12 @@ def listed(*ids: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "answer",
     [
-        said(
+        stream(
             delta(tool_calls=[fragment(0, "x", *TWO[0])]),
             delta(tool_calls=[fragment(1, "x", *TWO[1])]),
             CALLED,
         ),
-        said(
+        stream(
             delta(tool_calls=[fragment(0, "x", TWO[0][0], "")]),
             delta(tool_calls=[fragment(0, "", "", TWO[0][1])]),
             delta(tool_calls=[fragment(0, "y", TWO[1][0], "")]),
@@ -53,9 +53,9 @@ def listed(*ids: str) -> list[dict[str, Any]]:
             delta(tool_calls=[fragment(1, "", "", TWO[1][1][4:])]),
             CALLED,
         ),
-        whole({"tool_calls": listed("x", "x")}, "tool_calls"),
-        whole({"tool_calls": listed("", "")}, "tool_calls"),
-        said(
+        whole({"tool_calls": list_calls("x", "x")}, "tool_calls"),
+        whole({"tool_calls": list_calls("", "")}, "tool_calls"),
+        stream(
             delta(tool_calls=[fragment(0, "x", TWO[0][0], json.dumps(TWO[0][1]))]),
             delta(tool_calls=[fragment(1, "y", TWO[1][0], json.dumps(TWO[1][1])[:6])]),
             delta(tool_calls=[fragment(1, "", "", json.dumps(TWO[1][1])[6:])]),
@@ -67,7 +67,7 @@ def listed(*ids: str) -> list[dict[str, Any]]:
 async def test_two_calls_are_two_calls(answer: Answer) -> None:
     """Two calls with one id, or whose arguments count otherwise, are told apart (mending 32)."""
     async with providing(answer) as provider, asking(provider.url) as model:
-        reply = reply_of(await streamed(model, HELLO, [PETS]))
+        reply = reply_of(await collect_events(model, HELLO, [PETS]))
     assert [(one.name, one.arguments) for one in reply.calls] == TWO
     assert len({one.id for one in reply.calls}) == 2
 
@@ -75,14 +75,14 @@ async def test_two_calls_are_two_calls(answer: Answer) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        said(
+        stream(
             legacy(name="find_pets", arguments=""),
             legacy(arguments='{"kind":'),
             legacy(arguments='"cat"}'),
             delta("function_call"),
         ),
         whole({"function_call": {"name": "find_pets", "arguments": TWO[0][1]}}, "function_call"),
-        said(
+        stream(
             {**delta(tool_calls=[fragment(0, "x", *TWO[0])])},
             legacy(name="find_pets", arguments=TWO[0][1]),
             CALLED,
@@ -93,7 +93,7 @@ async def test_two_calls_are_two_calls(answer: Answer) -> None:
 async def test_a_function_call_is_a_call(answer: Answer) -> None:
     """The member function_call, from before tool_calls, is read (mending 32)."""
     async with providing(answer) as provider, asking(provider.url) as model:
-        events = await streamed(model, HELLO, [PETS])
+        events = await collect_events(model, HELLO, [PETS])
     reply = reply_of(events)
     assert [(one.name, one.arguments) for one in reply.calls] == TWO[:1]
     assert len([one for one in events if isinstance(one, ToolCallDetected)]) == 1
@@ -119,10 +119,10 @@ async def test_thoughts_in_the_content_are_reasoning(
 ) -> None:
     """What stands between <think> tags at the beginning is no text (mending 32)."""
     async with (
-        providing(said(*(delta(content=one) for one in pieces), STOP)) as provider,
+        providing(stream(*(delta(content=one) for one in pieces), STOP)) as provider,
         asking(provider.url) as model,
     ):
-        events = await streamed(model, HELLO)
+        events = await collect_events(model, HELLO)
     reply = reply_of(events)
     assert (reply.reasoning, reply.text, text_of(events)) == (thought, text, text)
     assert "".join(one.text for one in events if isinstance(one, ReasoningChunk)) == thought
@@ -137,9 +137,9 @@ async def test_thoughts_in_the_content_are_reasoning(
 )
 async def test_usage_of_groq_is_counted(ending: Any) -> None:
     """Groq's usage stands in x_groq (mending 32)."""
-    answer = said(delta(content="Hi"), {**STOP, **ending})
+    answer = stream(delta(content="Hi"), {**STOP, **ending})
     async with providing(answer) as provider, asking(provider.url) as model:
-        usage = reply_of(await streamed(model, HELLO)).usage
+        usage = reply_of(await collect_events(model, HELLO)).usage
     assert (usage.input, usage.output, usage.estimated) == (30, 12, False)
 
 
@@ -147,15 +147,15 @@ async def test_usage_of_a_choice_is_counted() -> None:
     ending = delta("stop")
     ending["choices"][0]["usage"] = {"prompt_tokens": 30, "completion_tokens": 12}
     async with (
-        providing(said(delta(content="Hi"), ending)) as provider,
+        providing(stream(delta(content="Hi"), ending)) as provider,
         asking(provider.url) as model,
     ):
-        assert reply_of(await streamed(model, HELLO)).usage.total == 42
+        assert reply_of(await collect_events(model, HELLO)).usage.total == 42
 
 
 def failing(error: Any) -> list[Answer]:
     body = json.dumps({"error": error}).encode()
-    return [said({"error": error}), Answer(pieces=[body], kind="application/json")]
+    return [stream({"error": error}), Answer(pieces=[body], kind="application/json")]
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ async def test_an_error_inside_an_answer_counts_as_its_status(
         asking(provider.url) as model,
     ):
         if kind == "busy":
-            assert reply_of(await streamed(model, HELLO)).text == "Fine."
+            assert reply_of(await collect_events(model, HELLO)).text == "Fine."
             assert len(provider.requests) == 2
         else:
             with pytest.raises(ModelFailed) as caught:
-                await streamed(model, HELLO)
+                await collect_events(model, HELLO)
             assert caught.value.kind == kind
             assert len(provider.requests) == 1
 
@@ -197,8 +197,11 @@ async def test_an_error_inside_an_answer_counts_as_its_status(
     ],
 )
 async def test_errors_of_other_shapes_are_errors(event: Any) -> None:
-    async with providing(said(event), chat("Fine.")) as provider, asking(provider.url) as model:
-        assert reply_of(await streamed(model, HELLO)).text == "Fine."
+    async with (
+        providing(stream(event), chat("Fine.")) as provider,
+        asking(provider.url) as model,
+    ):
+        assert reply_of(await collect_events(model, HELLO)).text == "Fine."
 
 
 async def test_signatures_of_gemini_go_back_with_their_calls() -> None:
@@ -206,17 +209,17 @@ async def test_signatures_of_gemini_go_back_with_their_calls() -> None:
     signed = {**fragment(0, "x", *TWO[0]), "extra_content": SIGNATURE}
     plain = fragment(1, "y", *TWO[1])
     answers = (
-        said(delta(tool_calls=[signed]), delta(tool_calls=[plain]), CALLED),
-        said(delta(content="Tom."), delta(extra_content={"google": {"thought": 1}}), STOP),
+        stream(delta(tool_calls=[signed]), delta(tool_calls=[plain]), CALLED),
+        stream(delta(content="Tom."), delta(extra_content={"google": {"thought": 1}}), STOP),
         chat("Bye."),
     )
     async with providing(*answers) as provider, asking(provider.url) as model:
         messages = list(HELLO)
         for _ in range(2):
-            reply = reply_of(await streamed(model, messages, [PETS]))
+            reply = reply_of(await collect_events(model, messages, [PETS]))
             messages.append(reply.message)
             messages += [ChatMessage("tool", "Tom", call_id=one.id) for one in reply.calls]
-        await streamed(model, messages, [PETS])
+        await collect_events(model, messages, [PETS])
     _, called, _, _, final = provider.requests[2].body["messages"]
     assert [one.get("extra_content") for one in called["tool_calls"]] == [SIGNATURE, None]
     assert final["extra_content"] == {"google": {"thought": 1}}
@@ -229,16 +232,16 @@ async def test_signatures_of_gemini_go_back_with_their_calls() -> None:
         (chat("Tom.", reasoning="cats"), "calls", {}),
         (chat("Tom.", reasoning="cats"), "never", {}),
         (
-            said(delta(reasoning="cats"), delta(content="Tom."), STOP),
+            stream(delta(reasoning="cats"), delta(content="Tom."), STOP),
             "always",
             {"reasoning": "cats"},
         ),
         (
-            said(delta(content="<think>cats</think>Tom."), STOP),
+            stream(delta(content="<think>cats</think>Tom."), STOP),
             "always",
             {"content": "<think>cats</think>Tom."},
         ),
-        (said(delta(content="<think>cats</think>Tom."), STOP), "never", {}),
+        (stream(delta(content="<think>cats</think>Tom."), STOP), "never", {}),
     ],
 )
 async def test_reasoning_of_a_final_answer_is_sent_back_if_required(
@@ -249,9 +252,9 @@ async def test_reasoning_of_a_final_answer_is_sent_back_if_required(
         providing(answer, chat("Bye.")) as provider,
         asking(provider.url, strategy={"returns_reasoning": wanted}) as model,
     ):
-        reply = reply_of(await streamed(model, HELLO))
+        reply = reply_of(await collect_events(model, HELLO))
         assert (reply.text, reply.reasoning) == ("Tom.", "cats")
-        await streamed(model, [*HELLO, reply.message, ChatMessage("user", "Thanks")])
+        await collect_events(model, [*HELLO, reply.message, ChatMessage("user", "Thanks")])
     assert provider.requests[1].body["messages"][1] == {
         "role": "assistant",
         "content": "Tom.",

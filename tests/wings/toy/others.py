@@ -21,10 +21,10 @@ def offering(
     offer: WingContributions,
 ) -> Callable[[WingParts], AbstractAsyncContextManager[WingContributions]]:
     @asynccontextmanager
-    async def opened(_parts: WingParts) -> AsyncIterator[WingContributions]:
+    async def open_offer(_parts: WingParts) -> AsyncIterator[WingContributions]:
         yield offer
 
-    return opened
+    return open_offer
 
 
 LIST = Operation("list", "GET", "/notes", "List.", "", nothing)

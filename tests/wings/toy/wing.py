@@ -48,7 +48,7 @@ class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[WingContributions]:
+async def open_toy(parts: WingParts) -> AsyncIterator[WingContributions]:
     settings: ToySettings = parts.settings
     if settings.fails and "repaired" not in LIFE:
         raise ValueError("the toy is broken")
@@ -92,13 +92,13 @@ async def opened(parts: WingParts) -> AsyncIterator[WingContributions]:
         ],
         tasks=[sweep],
         collectors=[swept],
-        apps={"/toy-app": PlainTextResponse("raw"), "/toy-uploads": uploaded},
+        apps={"/toy-app": PlainTextResponse("raw"), "/toy-uploads": count_upload},
         pages=[PAGE],
     )
     LIFE.append("closed")
 
 
-async def uploaded(scope: Scope, receive: Receive, send: Send) -> None:
+async def count_upload(scope: Scope, receive: Receive, send: Send) -> None:
     """Counts the bytes of a body as they come."""
     size = 0
     async for part in Request(scope, receive).stream():
@@ -122,7 +122,7 @@ LIFE: list[str] = []  # of all toys, in order
 WING = Wing(
     name="toy",
     title="Toy notes",
-    open=opened,
+    open=open_toy,
     migrations=Component("toy", FILES.joinpath("sql")),
     kinds=(KIND,),
     mounts=("/toy-app", "/toy-uploads"),

@@ -25,7 +25,7 @@ from tests.gateway.upstreams.callers import caller, exchange
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.servers.exchange import ExchangeServer
-from tests.servers.mcp_wire import Scripted, Turn, discovered, reply
+from tests.servers.mcp_wire import Scripted, Turn, discovery_result, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ class Server(Scripted):
         await turn.say(405)
 
     async def _discover(self, turn: Turn) -> None:
-        await turn.say(200, reply(turn.id, **discovered()))
+        await turn.say(200, reply(turn.id, **discovery_result()))
 
 
 @dataclass

@@ -26,7 +26,7 @@ from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.gateway.upstreams.mcp.conftest import HELLO, PATIENT, Ears, mcp_source
 from tests.servers.mcp_wire import Scripted, Turn, TwoEndpoints, note, reply
-from tests.servers.rest import arrived, respond
+from tests.servers.rest import read_seen, respond
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ class Balancer:
         self.cookies.append(headers.get(b"cookie", b"").decode())
         begins = b"mcp-session-id" not in headers and b"session_id" not in scope["query_string"]
         if not begins and "node=a" not in self.cookies[-1].split("; "):
-            await arrived(scope, receive)
+            await read_seen(scope, receive)
             await respond(send, 404, b"Session not found")
             return
 
@@ -74,7 +74,7 @@ class Moved:
         if scope["path"] not in self.moves:
             await self.inner(scope, receive, send)
             return
-        await arrived(scope, receive)
+        await read_seen(scope, receive)
         status, target = self.moves[scope["path"]]
         await respond(send, status, b"", [("location", target)])
 

@@ -208,7 +208,7 @@ async def test_a_silent_call_does_not_delay_other_calls(link):
 
     async def play(turn: Turn) -> None:
         if turn.params["name"] == "x":
-            await turn.left()
+            await turn.wait_until_left()
         else:
             await turn.result()
 
@@ -245,7 +245,7 @@ async def test_configured_headers_go_to_trusted_addresses_only(serve):
     await link.request(
         "tools/call", CALL, None, PATIENT, headers={"authorization": "Bearer caller"}
     )
-    await server.heard("GET")
+    await server.wait_for_request("GET")
     await link.close()
     assert [turn.seen.all("authorization") for turn in server.turns] == [["Bearer s"]] * 5
     foreign = Source("id", "things", "mcp", "http://example.com", None, False, options=McpOptions())

@@ -144,7 +144,7 @@ async def test_the_answer_does_not_wait_for_the_end_of_its_stream(serve, session
     async def play(turn: Turn) -> None:
         await turn.begin()
         await turn.piece(event(reply(turn.id, content=[])))
-        await turn.left()
+        await turn.wait_until_left()
 
     link = await session(await serve(Scripted({"tools/call": play})))
     with anyio.fail_after(30):
@@ -202,7 +202,7 @@ async def ask(turn: Turn, server: Scripted, method: str = "sampling/createMessag
     """Ask in the middle of a call; give what came back as its result."""
     await turn.begin()
     await turn.event(question("q-1", method, n=1))
-    answer = await server.heard("answer")
+    answer = await server.wait_for_request("answer")
     await turn.piece(event(reply(turn.id, got=answer.message)))
     await turn.end()
 
@@ -295,7 +295,7 @@ async def test_too_many_questions_within_one_call_are_refused(serve, session):
         await turn.begin()
         for number in range(100):
             await turn.event(question(number, "sampling/createMessage"))
-        await server.heard("answer", 4)
+        await server.wait_for_request("answer", 4)
         await turn.piece(event(reply(turn.id, content=[])))
         await turn.end()
 
@@ -321,7 +321,7 @@ async def test_a_question_needs_no_connection_that_a_call_could_have(serve, sess
         if len(waiting) == 10:  # upstream.connections
             for one in waiting:
                 await one.event(question(one.id, "sampling/createMessage"))
-        answer = await server.heard("answer", len(waiting))
+        answer = await server.wait_for_request("answer", len(waiting))
         assert answer is not None
         await turn.piece(event(reply(turn.id, content=[])))
         await turn.end()
@@ -342,30 +342,30 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_by_its_id(serve, sess
 
     async def play(turn: Turn) -> None:
         await turn.begin()
-        await turn.left()
+        await turn.wait_until_left()
 
     server = Scripted({"tools/call": play})
     link = await session(await serve(server))
     calling = asyncio.create_task(link.request("tools/call", CALL, None, PATIENT))
     with anyio.fail_after(30):
-        call = await server.heard("tools/call")
+        call = await server.wait_for_request("tools/call")
         calling.cancel(Cancellation(reason))
         with pytest.raises(asyncio.CancelledError):
             await calling
-        cancelled = await server.heard("notifications/cancelled")
+        cancelled = await server.wait_for_request("notifications/cancelled")
     assert cancelled.params == {"requestId": call.id, **({"reason": reason} if reason else {})}
     assert link.alive
 
 
 async def test_an_initialize_that_is_given_up_is_not_cancelled(serve, connections):
     async def play(turn: Turn) -> None:
-        await turn.left()
+        await turn.wait_until_left()
 
     server = Scripted({"initialize": play})
     pool = connections.of(mcp_source(await serve(server)))
     opening = asyncio.create_task(HttpLink.open(pool, HELLO, Ears(), PATIENT))
     with anyio.fail_after(30):
-        await server.heard("initialize")
+        await server.wait_for_request("initialize")
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
@@ -376,7 +376,7 @@ async def test_an_initialize_that_is_given_up_is_not_cancelled(serve, connection
 @pytest.mark.parametrize("timeout", [Timeout(0.05, 5), Timeout(5, 0.05)])
 async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(serve, session, timeout):
     async def play(turn: Turn) -> None:
-        await turn.left()
+        await turn.wait_until_left()
 
     server = Scripted({"tools/call": play})
     link = await session(await serve(server))
@@ -384,7 +384,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(serve, sessi
         await link.request("tools/call", CALL, None, timeout)
     assert caught.value.late
     with anyio.fail_after(30):
-        await server.heard("notifications/cancelled")
+        await server.wait_for_request("notifications/cancelled")
 
 
 async def test_signs_of_life_prolong_a_call_and_its_end_is_fixed(serve, session, clock):

@@ -239,7 +239,7 @@ async def test_other_servers_are_not_taken_for_http_sse(open_link, connections, 
 async def test_a_stream_that_names_nothing_is_given_up(connections, serve):
     async def play(turn: Turn) -> None:
         await turn.begin()
-        await turn.left()
+        await turn.wait_until_left()
 
     pool = connections.of(mcp_source(await serve(Scripted({"GET": play}))))
     with pytest.raises(UpstreamFailed, match="did not answer"):

@@ -123,7 +123,7 @@ async def test_unattributed_messages_are_heard_in_the_background(serve, session)
         await turn.begin()
         await turn.event(note(CHANGED))
         await turn.event(question("q", "roots/list"))
-        await turn.left()
+        await turn.wait_until_left()
 
     async def answer(method: str, params: Any) -> Any:
         return {"roots": []}
@@ -132,7 +132,7 @@ async def test_unattributed_messages_are_heard_in_the_background(serve, session)
     ears = Ears(answer=answer)
     await session(await serve(server), ears, listen=True)
     with anyio.fail_after(30):
-        answered = await server.heard("answer")
+        answered = await server.wait_for_request("answer")
     assert ears.heard == [(CHANGED, {})]
     assert answered.message == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
     assert server.all("GET")[0].header("mcp-session-id") == "s-1"
@@ -143,7 +143,7 @@ async def test_a_crash_in_the_background_does_not_end_the_hearing(serve, session
         await turn.begin()
         await turn.event(note("notifications/one"))
         await turn.event(note("notifications/two"))
-        await turn.left()
+        await turn.wait_until_left()
 
     class Clumsy(Ears):
         async def on_notification(self, method: str, params: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ async def test_a_session_that_is_lost_is_listened_to_no_more(serve, session):
 
     async def serve_stream(turn: Turn) -> None:
         await turn.begin()
-        await turn.left()
+        await turn.wait_until_left()
         left.set()
 
     async def answer_gone(turn: Turn) -> None:
@@ -171,7 +171,7 @@ async def test_a_session_that_is_lost_is_listened_to_no_more(serve, session):
     server = Scripted({"GET": serve_stream, "tools/call": answer_gone})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
-        await server.heard("GET")
+        await server.wait_for_request("GET")
         with pytest.raises(SessionLost):
             await link.request("tools/call", CALL, None, PATIENT)
         await left.wait()
@@ -183,10 +183,10 @@ async def test_progress_finds_its_call_on_any_stream(serve, session):
     async def serve_stream(turn: Turn) -> None:
         streams.append(turn)
         await turn.begin()
-        await turn.left()
+        await turn.wait_until_left()
 
     async def play(turn: Turn) -> None:
-        await server.heard("GET")
+        await server.wait_for_request("GET")
         token = turn.params["_meta"]["progressToken"]
         await streams[0].event(note("notifications/progress", progressToken=token, progress=1))
         await ears.until(1)
@@ -211,9 +211,9 @@ async def test_questions_beside_the_calls_count_for_the_calls(serve, session, ca
         for number in range(10):
             await turn.event(question(f"p{number}", "ping"))
             await turn.event(question(number, "sampling/createMessage"))
-            await server.heard("answer", 2 * number + 2)
+            await server.wait_for_request("answer", 2 * number + 2)
         over.set()
-        await turn.left()
+        await turn.wait_until_left()
 
     async def play(turn: Turn) -> None:
         if len(server.all("tools/call")) == calls:
@@ -243,9 +243,9 @@ async def test_beside_no_call_only_so_much_is_asked(serve, session):
         await turn.begin()
         for number in range(10):
             await turn.event(question(number, "roots/list"))
-            await server.heard("answer", number + 1)
+            await server.wait_for_request("answer", number + 1)
         over.set()
-        await turn.left()
+        await turn.wait_until_left()
 
     async def answer(method: str, params: Any) -> Any:
         return {}
@@ -262,12 +262,12 @@ async def test_beside_no_call_only_so_much_is_asked(serve, session):
 async def test_while_we_are_asked_in_the_background_no_call_is_given_up(serve, session, clock):
     async def serve_stream(turn: Turn) -> None:
         await turn.begin()
-        await server.heard("tools/call")
+        await server.wait_for_request("tools/call")
         await turn.event(question("q", "roots/list"))
-        await turn.left()
+        await turn.wait_until_left()
 
     async def play(turn: Turn) -> None:
-        await server.heard("answer")
+        await server.wait_for_request("answer")
         await turn.result(content=[])
 
     async def answer(method: str, params: Any) -> Any:
@@ -300,7 +300,7 @@ async def test_a_refused_get_ends_the_listening_and_not_the_session(serve, sessi
     server = Scripted({"GET": refuse, "tools/call": lambda turn: turn.result(content=[])})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
-        await server.heard("GET")
+        await server.wait_for_request("GET")
         assert link._listening is not None
         await link._listening
         assert await link.request("tools/call", CALL, None, PATIENT) == DONE
@@ -323,7 +323,7 @@ async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serv
     server = Scripted({"GET": serve_stream})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
-        await server.heard("GET", 2)
+        await server.wait_for_request("GET", 2)
         assert link._listening is not None
         await asyncio.gather(link._listening, return_exceptions=True)
     assert not link.alive
@@ -336,12 +336,12 @@ async def test_a_lost_stream_is_resumed_at_its_end(serve, session):
             await turn.piece(b"retry: 1\n\n" + event(note(CHANGED), "7"))
             await turn.end()
         else:
-            await turn.left()
+            await turn.wait_until_left()
 
     server = Scripted({"GET": serve_stream})
     await session(await serve(server), listen=True)
     with anyio.fail_after(30):
-        again = await server.heard("GET", 2)
+        again = await server.wait_for_request("GET", 2)
     assert again.header("last-event-id") == "7"
 
 
@@ -352,7 +352,7 @@ async def test_after_a_gap_every_list_may_have_changed(serve, session):
             await turn.piece(b"retry: 1\n\n")
             await turn.end()
         else:
-            await turn.left()
+            await turn.wait_until_left()
 
     capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
     server = Scripted({"GET": serve_stream}, capabilities=capabilities)

@@ -20,7 +20,7 @@ from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.conftest import PATIENT, mcp_source
 from tests.servers import mcp_stdio
-from tests.servers.mcp_wire import Scripted, Turn, TwoEndpoints, discovered, failure, reply
+from tests.servers.mcp_wire import Scripted, Turn, TwoEndpoints, discovery_result, failure, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ def server(**plays: Any) -> Scripted:
 
 
 async def discover(turn: Turn) -> None:
-    await turn.result(**discovered(instructions="Ask."))
+    await turn.result(**discovery_result(instructions="Ask."))
 
 
 def says(status: int, body: bytes = b"", kind: str = "application/json") -> Any:
@@ -139,7 +139,7 @@ async def test_an_undecided_server_is_not_taken_for_a_handshake_server(serve, wa
 
 async def test_silence_says_nothing_either(serve, ways):
     async def silent(turn: Turn) -> None:
-        await turn.left()
+        await turn.wait_until_left()
 
     asked = server(server_discover=silent)
     with pytest.raises(UpstreamFailed, match="did not answer"):
@@ -240,7 +240,7 @@ async def test_new_settings_retire_links_and_leave_their_calls_alone(serve, cloc
             assert await link.request("tools/call", {}, None, PATIENT) == {}
 
         calls.start_soon(call)
-        await asked.heard("tools/call")
+        await asked.wait_for_request("tools/call")
         connections.configure(limits(), {})
         assert not link.alive
         held.set()

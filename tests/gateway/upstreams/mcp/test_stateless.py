@@ -141,7 +141,7 @@ async def test_giving_a_request_up_closes_its_stream_and_says_nothing(serve, sta
 
     async def play(turn: Turn) -> None:
         await turn.begin()
-        await turn.left()
+        await turn.wait_until_left()
         left.set()
 
     server = Scripted({"tools/call": play})
@@ -149,7 +149,7 @@ async def test_giving_a_request_up_closes_its_stream_and_says_nothing(serve, sta
     timeout = PATIENT if gone == "cancelled" else Timeout(0.05, 5)
     calling = asyncio.create_task(link.request("tools/call", CALL, None, timeout))
     with anyio.fail_after(30):
-        await server.heard("tools/call")
+        await server.wait_for_request("tools/call")
         if gone == "cancelled":
             calling.cancel()
         with pytest.raises((asyncio.CancelledError, UpstreamFailed)):
@@ -196,7 +196,7 @@ def tells(*news: Any, ends: bool = False) -> Scripted:
             await turn.piece(event(reply(turn.id)))
             await turn.end()
         else:
-            await turn.left()
+            await turn.wait_until_left()
 
     return Scripted({"subscriptions/listen": play})
 
@@ -249,7 +249,7 @@ async def test_leaving_closes_the_stream_of_notifications(serve, stateless):
     async def play(turn: Turn) -> None:
         await turn.begin()
         await turn.event(note(ACK))
-        await turn.left()
+        await turn.wait_until_left()
         left.set()
 
     link = stateless(await serve(Scripted({"subscriptions/listen": play})))

@@ -45,7 +45,7 @@ class Telling:
         await turn.begin()
         self._streams.append(turn)
         self._there.set()
-        await turn.left()
+        await turn.wait_until_left()
 
 
 @asynccontextmanager

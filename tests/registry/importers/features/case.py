@@ -66,7 +66,7 @@ class Case:
         three = [one for one in VERSIONS[1:] if self.three and self.since <= one <= self.until]
         return (*(["2.0"] if self.two else []), *three)
 
-    def written(self, version: str, origin: str) -> dict[str, str]:
+    def file_texts(self, version: str, origin: str) -> dict[str, str]:
         """All its files; `origin` stands for ORIGIN in them."""
         head = 'swagger: "2.0"' if version == "2.0" else f"openapi: {_FULL[version]}"
         text = textwrap.dedent(self.two if version == "2.0" else self.three)

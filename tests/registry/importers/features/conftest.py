@@ -49,10 +49,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def described(case: Case, version: str, folder: Path, service: Scripted) -> SourceSettings:
+def describe_source(case: Case, version: str, folder: Path, service: Scripted) -> SourceSettings:
     """The source that `case` is."""
     home = folder / case.name
-    files = case.written(version, service.url)
+    files = case.file_texts(version, service.url)
     if case.layout == "json":
         files = {"openapi.json": json.dumps(yaml.safe_load(files["openapi.yaml"]))}
     for name, text in files.items():
@@ -95,7 +95,7 @@ async def rig(
     async with serving(service) as url:
         service.url = url
         cases = [case for case in CASES if version in case.versions]
-        sources = {case.name: described(case, version, folder, service) for case in cases}
+        sources = {case.name: describe_source(case, version, folder, service) for case in cases}
         with own(cluster, TEMPLATE) as database:
             async with running(_settings(database, sources)) as client:
                 yield Rig(client, service)

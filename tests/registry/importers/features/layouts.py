@@ -109,7 +109,7 @@ MARKED_BESIDE = Case(
 )
 
 
-def served(name: str, row: str, three: str, request: str, two: str = "") -> Case:
+def served_case(name: str, row: str, three: str, request: str, two: str = "") -> Case:
     """A description at a URL of its service, which says where that is."""
     calls = [Call({}, request)]
     said = {"base_url": None}
@@ -118,33 +118,33 @@ def served(name: str, row: str, three: str, request: str, two: str = "") -> Case
 
 GET = "get: {operationId: THIS}"
 SERVERS = [
-    served(
+    served_case(
         "server_of_the_document",
         "servers of document, path and operation",
         f"servers: [{{url: /THIS/v2}}]\npaths: {{/x: {{{GET}}}}}",
         "GET /v2/x",
         f"basePath: /THIS/v2\npaths: {{/x: {{{GET}}}}}",
     ),
-    served(
+    served_case(
         "server_beside_the_document",
         "servers of document, path and operation",
         f"servers: [{{url: ../../THIS/v2}}]\npaths: {{/x: {{{GET}}}}}",
         "GET /v2/x",
     ),
-    served(
+    served_case(
         "server_with_variables",
         "variables of servers",
         "servers: [{url: '{origin}/THIS/{stage}', variables: {origin: {default: ORIGIN}, "
         f"stage: {{default: v1, enum: [v1, v2]}}}}}}]\npaths: {{/x: {{{GET}}}}}",
         "GET /v1/x",
     ),
-    served(
+    served_case(
         "server_of_the_path",
         "servers of document, path and operation",
         f"servers: [{{url: /THIS}}]\npaths: {{/x: {{servers: [{{url: /THIS/p}}], {GET}}}}}",
         "GET /p/x",
     ),
-    served(
+    served_case(
         "server_of_the_operation",
         "servers of document, path and operation",
         "servers: [{url: /THIS}]\npaths: {/x: {servers: [{url: /THIS/p}], "

@@ -26,7 +26,7 @@ BEARER = {"authorization": "Bearer t-1"}
 BASIC = {"authorization": "Basic bWU6cDox"}
 
 
-def guarded(security: str, parameters: str = "[]", everywhere: str = "") -> str:
+def guarded_paths(security: str, parameters: str = "[]", everywhere: str = "") -> str:
     """`paths` with one operation that has this `security`; "" leaves it unsaid."""
     stated = f"      security: {security}\n" if security else ""
     return f"""
@@ -40,11 +40,11 @@ paths:
 
 
 def three(*arguments: str) -> str:
-    return guarded(*arguments) + f"components:\n  securitySchemes:{SCHEMES}"
+    return guarded_paths(*arguments) + f"components:\n  securitySchemes:{SCHEMES}"
 
 
 def two(*arguments: str) -> str:
-    return guarded(*arguments) + f"securityDefinitions:{SCHEMES_2}"
+    return guarded_paths(*arguments) + f"securityDefinitions:{SCHEMES_2}"
 
 
 def scheme(name: str, row: str, entry: SchemeSettings, call: Call, in_2: bool = True) -> Case:

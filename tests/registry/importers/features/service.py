@@ -35,7 +35,7 @@ class Scripted:
             found = self.files.get(scope["path"])
             await respond(send, 404 if found is None else 200, found or b"")
             return
-        self.heard.append(_heard(scope, body))
+        self.heard.append(_record_request(scope, body))
         answer = self.answer
         headers = dict(answer.headers)
         if answer.media_type is not None:
@@ -43,7 +43,7 @@ class Scripted:
         await respond(send, answer.status, answer.body, headers.items())
 
 
-def _heard(scope: Scope, body: bytes) -> Heard:
+def _record_request(scope: Scope, body: bytes) -> Heard:
     headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
     target = scope["raw_path"].decode()
     if query := scope["query_string"].decode():

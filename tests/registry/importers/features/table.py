@@ -123,7 +123,7 @@ def rows(area: str) -> list[Row]:
     return [Row(name, tuple(said.split()), *peers) for name, (said, *peers) in ROWS[area].items()]
 
 
-def covered() -> dict[str, set[str]]:
+def covered_versions() -> dict[str, set[str]]:
     """The versions in which each feature is tested."""
     found = {feature: set(VERSIONS) for feature in OF_SEVERAL_CALLS}
     for case in CASES:

@@ -11,7 +11,7 @@ from tests.registry.importers.features.table import (
     ROWS,
     UNKNOWN,
     YES,
-    covered,
+    covered_versions,
     markdown,
     rows,
 )
@@ -21,12 +21,12 @@ ALL_ROWS = [row for area in ROWS for row in rows(area)]
 
 
 def test_every_feature_that_is_tested_has_a_row_and_the_other_way_round() -> None:
-    assert sorted(row.feature for row in ALL_ROWS) == sorted(covered())
+    assert sorted(row.feature for row in ALL_ROWS) == sorted(covered_versions())
 
 
 @pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.feature)
 def test_a_feature_is_tested_in_every_supporting_version(row) -> None:  # type: ignore[no-untyped-def]
-    assert set(row.versions) == covered()[row.feature]
+    assert set(row.versions) == covered_versions()[row.feature]
     assert {row.fastmcp, row.contextforge} <= {YES, PART, NO, UNKNOWN}
 
 

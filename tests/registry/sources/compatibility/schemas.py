@@ -79,7 +79,7 @@ def whole(draw: Draw) -> Schema:
 
 
 @st.composite
-def changed(draw: Draw, schema: Schema) -> Schema:
+def change_schema(draw: Draw, schema: Schema) -> Schema:
     """`schema` with a few places replaced, taken away or put into an alternative."""
     after = copy.deepcopy(schema)
     for _ in range(draw(st.integers(0, 3))):

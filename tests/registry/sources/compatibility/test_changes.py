@@ -30,7 +30,7 @@ def many(schema: Any) -> dict[str, Any]:
     return {"type": "array", "items": schema}
 
 
-def told(before: Any, after: Any) -> set[tuple[str, str, bool]]:
+def change_facts(before: Any, after: Any) -> set[tuple[str, str, bool]]:
     return {(one.kind, one.where, one.breaking) for one in input_changes(before, after)}
 
 
@@ -65,17 +65,17 @@ def told(before: Any, after: Any) -> set[tuple[str, str, bool]]:
 def test_a_change_of_an_argument_is_told(
     before: Any, after: Any, expected: tuple[str, str, bool]
 ) -> None:
-    assert expected in told(before, after)
-    assert any(breaking for _, _, breaking in told(before, after)) == expected[2]
+    assert expected in change_facts(before, after)
+    assert any(breaking for _, _, breaking in change_facts(before, after)) == expected[2]
 
 
 def test_a_new_property_of_a_closed_object_breaks_nothing() -> None:
     before = takes({"type": "object", "properties": {"a": TEXT}})
     after = takes({"type": "object", "properties": {"a": TEXT, "b": NUMBER}})
-    assert told(before, after) == {("argument", "x.b", False)}
-    assert told(after, before) == {("argument", "x.b", True)}
+    assert change_facts(before, after) == {("argument", "x.b", False)}
+    assert change_facts(after, before) == {("argument", "x.b", True)}
     free = takes({"type": "object"})  # here callers chose the names
-    assert ("type", "x.b", True) in told(free, after)
+    assert ("type", "x.b", True) in change_facts(free, after)
 
 
 def test_changes_inside_recursive_schemas_are_reported_once() -> None:
@@ -84,20 +84,20 @@ def test_changes_inside_recursive_schemas_are_reported_once() -> None:
         node = {"type": "object", "properties": {"value": value, "children": children}}
         return takes({"$ref": "#/$defs/Tree"}) | {"$defs": {"Tree": node}}
 
-    assert told(tree(TEXT), tree(TEXT)) == set()
-    assert told(tree(TEXT), tree(NUMBER)) == {("type", "x.value", True)}
+    assert change_facts(tree(TEXT), tree(TEXT)) == set()
+    assert change_facts(tree(TEXT), tree(NUMBER)) == {("type", "x.value", True)}
 
 
 def test_a_definition_that_moves_changes_nothing_for_callers() -> None:
     before = takes({"$ref": "#/$defs/A"}) | {"$defs": {"A": CAT}}
     after = takes({"$ref": "#/$defs/B"}) | {"$defs": {"B": CAT}}
-    assert not any(breaking for *_, breaking in told(before, after))
-    assert not any(breaking for *_, breaking in told(before, takes(CAT)))
+    assert not any(breaking for *_, breaking in change_facts(before, after))
+    assert not any(breaking for *_, breaking in change_facts(before, takes(CAT)))
 
 
 def test_alternatives_that_change_their_order_break_nothing() -> None:
     before, after = takes({"oneOf": [CAT, DOG]}), takes({"oneOf": [DOG, CAT]})
-    assert not any(breaking for *_, breaking in told(before, after))
+    assert not any(breaking for *_, breaking in change_facts(before, after))
 
 
 def test_schemas_that_are_too_large_to_compare_count_as_breaking() -> None:
@@ -107,7 +107,7 @@ def test_schemas_that_are_too_large_to_compare_count_as_breaking() -> None:
             one = {"type": "object", "properties": {f"p{depth}": one}}
         return takes(one)
 
-    assert {(kind, breaking) for kind, _, breaking in told(wide(TEXT), wide(NUMBER))} == {
+    assert {(kind, breaking) for kind, _, breaking in change_facts(wide(TEXT), wide(NUMBER))} == {
         ("schema", True)
     }
 
@@ -145,7 +145,7 @@ def unions(levels: int, last: Any) -> dict[str, Any]:
     return {**takes({"$ref": "#/$defs/L0"}), "$defs": {**inner, f"L{levels}": last}}
 
 
-def shared(levels: int, last: Any) -> dict[str, Any]:
+def shared_levels(levels: int, last: Any) -> dict[str, Any]:
     """Each level has two properties, both of which are the next level."""
     inner = {
         f"L{n}": {
@@ -157,7 +157,7 @@ def shared(levels: int, last: Any) -> dict[str, Any]:
     return {**takes({"$ref": "#/$defs/L0"}), "$defs": {**inner, f"L{levels}": last}}
 
 
-@pytest.mark.parametrize("made", [unions, shared])
+@pytest.mark.parametrize("made", [unions, shared_levels])
 def test_schemas_that_multiply_level_by_level_come_to_an_end(made: Any) -> None:
     before, after = made(40, TEXT), made(40, NUMBER)
     assert any(change.breaking for change in input_changes(before, after))
@@ -182,7 +182,7 @@ def test_references_of_any_spelling_are_compared() -> None:
         }
 
     for reference in ("#/$defs/a%20b", "#/$defs/c%25d", "#/$defs/list/prefixItems/1"):
-        changes = told(holder(reference, ONE), holder(reference, TWO))
+        changes = change_facts(holder(reference, ONE), holder(reference, TWO))
         assert ("constraint", "x", True) in changes
         assert not any(kind == "schema" for kind, _, _ in changes)
 
@@ -190,4 +190,4 @@ def test_references_of_any_spelling_are_compared() -> None:
 def test_an_array_index_of_thousands_of_digits_is_a_reference_to_nothing() -> None:
     """It was a ValueError, which stopped the refresh of the whole source."""
     schema = {**takes(TEXT), "allOf": [{}, {"$ref": f"#/allOf/{'9' * 5000}"}]}
-    assert ("schema", "", True) in told(schema, {**schema, "required": ["y"]})
+    assert ("schema", "", True) in change_facts(schema, {**schema, "required": ["y"]})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from registry.sources.compatibility import input_changes
 from tests.properties import examples
-from tests.registry.sources.compatibility.schemas import changed, value, whole
+from tests.registry.sources.compatibility.schemas import change_schema, value, whole
 
 WIDE = settings(
     max_examples=examples(150),
@@ -28,7 +28,7 @@ def test_arguments_that_were_right_stay_right_where_no_change_is_breaking(
     data: st.DataObject,
 ) -> None:
     before = data.draw(whole())
-    after = data.draw(changed(before))
+    after = data.draw(change_schema(before))
     found = input_changes(before, after)
     event("breaking" if any(one.breaking for one in found) else f"{bool(found)} harmless")
     assume(not any(one.breaking for one in found))
@@ -49,6 +49,6 @@ def test_a_schema_breaks_nothing_beside_its_own_copy(schema: dict[str, object]) 
 @given(st.data())
 def test_changes_are_found_in_both_directions(data: st.DataObject) -> None:
     before = data.draw(whole())
-    after = data.draw(changed(before))
+    after = data.draw(change_schema(before))
     forth, back = input_changes(before, after), input_changes(after, before)
     assert bool(forth) == bool(back)
