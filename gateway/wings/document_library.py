@@ -15,7 +15,7 @@ Role = Literal["define", "call", "import", "inherit", "link", "mention"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Lines of the live version of a document, as its text has them."""
+    """Lines of the live version of a document, as its text has them. A search scores them."""
 
     collection: str
     path: str
@@ -26,12 +26,22 @@ class Passage:
     kind: str = "text"
     header: str = ""  # headings or scopes that it stands in
     symbol: str = ""  # that it defines
-    score: float = 0.0
-    ordinal: int = 0  # in its document; of listed chunks, as what follows
-    visibility: str = ""  # of its symbol
+    ordinal: int = 0  # in its document; of chunks, as the next members
+    document: str = ""  # its id
+    page: int | None = None
+    visibility: str = ""  # of its symbol; of listed chunks, as what follows
     signature: str = ""
-    embedding: Sequence[float] = ()  # of listed chunks, where it was asked for and is there
+    embedding: Sequence[float] = ()  # where it was asked for and is there
     model: str = ""  # of the embedding
+    score: float = 0.0
+    words: float = 0.0  # a part of the score
+    meaning: float | None = None  # the other part
+    reference: int = 0  # its number in an answer
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """Parts of the score."""
+        return {"words": round(self.words, 4), "meaning": round(self.meaning or 0.0, 4)}
 
 
 class PassageView(Struct, frozen=True, omit_defaults=True):
@@ -59,7 +69,7 @@ class PassageQuery:
 class PassageHits:
     """Passages, best first. `note`: why some may be missing, or may not fit."""
 
-    passages: Sequence["Passage"]
+    passages: Sequence[Passage] = ()
     note: str | None = None
 
 

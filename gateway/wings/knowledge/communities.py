@@ -19,11 +19,12 @@ from anyio import CapacityLimiter, to_thread
 from psycopg import sql
 
 from gateway.state.fair_limiter import FairLimiter
+from gateway.wings.document_library import Passage
 from gateway.wings.documents.chunking.pieces import sentences
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
-from gateway.wings.knowledge.search import EDGES, PERMITTED, ScoredChunk, chunks_query
+from gateway.wings.knowledge.search import EDGES, PERMITTED, chunks_query, passages_by_chunk
 from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction
@@ -87,7 +88,7 @@ class Communities:
                 if ids
                 else []
             )
-        passages = {row[0]: ScoredChunk(*row) for row in told}
+        passages = passages_by_chunk(told)
         summed = await self._compute(
             reader, lambda: [central(community, passages) for community in found[:limit]]
         )
@@ -101,7 +102,7 @@ class Communities:
             return await to_thread.run_sync(function, limiter=self._threads)
 
 
-def central(community: Community, passages: Mapping[str, ScoredChunk]) -> Sequence[CitedSentence]:
+def central(community: Community, passages: Mapping[str, Passage]) -> Sequence[CitedSentence]:
     """The sentences nearest to all that the passages say, by the cosine of tf-idf, with their
     places. What several say counts once."""
     texts = [passages[id_] for id_ in community.chunks[:PASSAGES] if id_ in passages]
@@ -122,13 +123,13 @@ def central(community: Community, passages: Mapping[str, ScoredChunk]) -> Sequen
     return [said[key] for key in best[:CENTRAL]]
 
 
-def _sentences(passage: ScoredChunk) -> Iterator[CitedSentence]:
+def _sentences(passage: Passage) -> Iterator[CitedSentence]:
     text, at = passage.text, 0
     for end in (*sentences(text, 0, len(text)), len(text)):
         told = " ".join(text[at:end].split())[:SENTENCE]
         begin = end - len(text[at:end].lstrip())
         if told:
-            line = passage.start_line + text.count("\n", 0, begin)
+            line = passage.lines[0] + text.count("\n", 0, begin)
             yield CitedSentence(told, passage.document, passage.path, line)
         at = end
 

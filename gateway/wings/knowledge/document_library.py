@@ -6,10 +6,8 @@ meant: `confidence` says how many. What an index of code has resolved needs no s
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import psycopg
 from psycopg import sql
 
@@ -44,7 +42,7 @@ from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.scip_store import ResolvedCode
-from gateway.wings.knowledge.search import KIND, ChunkQuery, Searcher
+from gateway.wings.knowledge.search import KIND, ChunkQuery, Searcher, convert_rows
 from gateway.wings.knowledge.text_search import (
     LinePattern,
     RecordPattern,
@@ -59,7 +57,6 @@ from registry.search.transaction import LOOKUPS, Transaction, transaction
 GLOB = 256  # characters
 LINE = 500  # characters of a line that is quoted
 GREP_BATCH = 2**21  # bytes of texts that are held at a time
-T = TypeVar("T")
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
 LINKS = 20_000  # rows of the graph of files
@@ -92,13 +89,13 @@ class CollectionLibrary:
         values = self._values(context, None)
         values["writers"] = self._reader(context).values("write")["accesses"]
         rows = await self._rows(_COLLECTIONS, values)
-        return _convert_rows(ReadableCollection, rows)
+        return convert_rows(ReadableCollection, rows)
 
     async def status(
         self, context: Context, collections: Sequence[str] | None
     ) -> Sequence[CollectionStatus]:
         rows = await self._rows(_STATUS, self._values(context, collections))
-        return _convert_rows(CollectionStatus, rows)
+        return convert_rows(CollectionStatus, rows)
 
     async def prepare(
         self, context: Context, collection: str, place: SourcePlace
@@ -151,9 +148,7 @@ class CollectionLibrary:
             filter=ChunkFilter(paths=paths),
             limit=query.limit,
         )
-        result = await self._searcher.search(wanted)
-        passages = msgspec.convert(result.chunks, list[Passage], from_attributes=True)
-        return PassageHits(passages, result.note)
+        return await self._searcher.search(wanted)
 
     async def files(
         self,
@@ -168,7 +163,7 @@ class CollectionLibrary:
         name, _, rest = after.partition("/")
         values |= {"after": name, "after_path": rest, "limit": min(limit, FILES)}
         rows = await self._rows(_compose(_FILES, path=where), values)
-        return _convert_rows(LibraryFile, rows)
+        return convert_rows(LibraryFile, rows)
 
     async def chunks(
         self,
@@ -184,7 +179,7 @@ class CollectionLibrary:
         values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
         values["embeddings"] = embeddings
         rows = await self._rows(_compose(_CHUNKS, path=where), values)
-        return _convert_rows(Passage, rows)
+        return convert_rows(Passage, rows)
 
     async def read(
         self, context: Context, collection: str, path: str, lines: Lines | None = None
@@ -283,7 +278,7 @@ class CollectionLibrary:
             "limit": min(query.limit, FOUND),
         }
         statement = _symbols(path, named=bool(symbol), heirs=bool(heir))
-        return _convert_rows(SymbolPlace, await self._rows(statement, values))
+        return convert_rows(SymbolPlace, await self._rows(statement, values))
 
     async def references(
         self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
@@ -304,7 +299,7 @@ class CollectionLibrary:
     ) -> Sequence[FileLink]:
         where, values = self._path_condition(context, collections, path)
         rows = await self._rows(_compose(_LINKED, path=where), values)
-        return _convert_rows(FileLink, rows)
+        return convert_rows(FileLink, rows)
 
     async def neighbors(
         self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
@@ -348,12 +343,6 @@ def _glob(path: str) -> str:
     if len(path) > GLOB:
         raise invalid(f"path: expected a pattern of at most {GLOB} characters")
     return path
-
-
-def _convert_rows(kind: type[T], rows: Sequence[Sequence[Any]]) -> list[T]:
-    """Values of rows, whose columns are in the order of its first fields."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # of a dataclass
-    return msgspec.convert([dict(zip(names, row, strict=False)) for row in rows], list[kind])  # type: ignore[valid-type]
 
 
 def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
@@ -445,7 +434,8 @@ _CHUNKS = sql.SQL("""
     WITH {shelves}
     SELECT shelf.name, document.path, document.live, ARRAY[chunk.start_line, chunk.end_line],
         knowledge_text(blob.content, chunk.start_byte, chunk.end_byte), chunk.chunk_id::text,
-        chunk.kind, chunk.header, chunk.symbol, 0::float8, chunk.ordinal,
+        chunk.kind, chunk.header, chunk.symbol, chunk.ordinal,
+        document.document_id::text, chunk.page,
         coalesce(defined.visibility, ''), coalesce(defined.signature, ''),
         coalesce(vector.embedding::real[], '{{}}'), coalesce(vector.model, '')
     {served} JOIN knowledge_chunk_t AS chunk

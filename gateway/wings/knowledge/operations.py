@@ -221,7 +221,7 @@ class KnowledgeOperations:
                 mode=body.mode,
             )
         )
-        whole = pack_chunks(result.chunks, body.tokens or self._settings.context_tokens)
+        whole = pack_chunks(result.passages, body.tokens or self._settings.context_tokens)
         value = KnowledgeFound(
             tuple(
                 evidence(passage, number, explain=body.explain) for number, passage in whole.chunks
@@ -230,7 +230,7 @@ class KnowledgeOperations:
                 SourceReference(number, reference.collection, reference.path)
                 for number, reference in whole.references
             ),
-            len(result.chunks) - len(whole.chunks),
+            len(result.passages) - len(whole.chunks),
             " ".join(filter(None, (UNANSWERED if body.answer else "", result.note))) or None,
             *await self._names(self.reader(asked), whole, body.names),
         )
@@ -242,7 +242,7 @@ class KnowledgeOperations:
     ) -> tuple[tuple[NameView, ...], tuple[RelationView, ...]]:
         if not limit:
             return (), ()
-        chunks = [passage.id for _, passage in found.chunks]
+        chunks = [passage.chunk for _, passage in found.chunks]
         names = await self._entities.of_chunks(reader, chunks, limit)
         relations = await self._entities.relations(reader, limit=limit, chunks=chunks)
         return (

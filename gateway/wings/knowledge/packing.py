@@ -4,7 +4,7 @@ Pure."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.wings.knowledge.search import ScoredChunk
+from gateway.wings.document_library import Passage
 
 TOKEN = 4  # characters
 
@@ -12,15 +12,15 @@ TOKEN = 4  # characters
 @dataclass(frozen=True, slots=True)
 class PackedPassages:
     text: str  # "": no chunks
-    chunks: Sequence[tuple[int, ScoredChunk]]  # those that fit, with the number of their reference
-    references: Sequence[tuple[int, ScoredChunk]]  # the first chunk of each document
+    chunks: Sequence[tuple[int, Passage]]  # those that fit, with the number of their reference
+    references: Sequence[tuple[int, Passage]]  # the first chunk of each document
 
 
-def pack_chunks(chunks: Sequence[ScoredChunk], tokens: int) -> PackedPassages:
+def pack_chunks(chunks: Sequence[Passage], tokens: int) -> PackedPassages:
     """The best chunks that fit into so many tokens, at least one, grouped by document in the order
     of the best of each."""
     left = tokens * TOKEN
-    kept: list[ScoredChunk] = []
+    kept: list[Passage] = []
     for chunk in chunks:
         left -= len(chunk.text) + len(_head(1, chunk)) + 2
         if left < 0 and kept:
@@ -38,15 +38,15 @@ def pack_chunks(chunks: Sequence[ScoredChunk], tokens: int) -> PackedPassages:
     return PackedPassages(text, ranked, references)
 
 
-def _firsts(chunks: Sequence[ScoredChunk]) -> list[ScoredChunk]:
+def _firsts(chunks: Sequence[Passage]) -> list[Passage]:
     """The best chunk of each document."""
-    by_document: dict[str, ScoredChunk] = {}
+    by_document: dict[str, Passage] = {}
     for chunk in chunks:
         by_document.setdefault(chunk.document, chunk)
     return list(by_document.values())
 
 
-def _head(number: int, one: ScoredChunk) -> str:
-    lines = f"{one.start_line}-{one.end_line}"
+def _head(number: int, one: Passage) -> str:
+    lines = "{}-{}".format(*one.lines)
     header = f" {one.header}" if one.header else ""
     return f"[{number}] {one.path}:{lines}{header}"

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, convert, structs
 from config.knowledge import CollectionName
 from config.value_types import END, HostId
 from gateway.operations.pages import Cursor
-from gateway.wings.document_library import PassageView
+from gateway.wings.document_library import Passage, PassageView
 from gateway.wings.knowledge.caller_access import Access
 from gateway.wings.knowledge.chunkers import StoredChunker
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
@@ -18,7 +18,7 @@ from gateway.wings.knowledge.documents import DocumentState
 from gateway.wings.knowledge.entities import NamedRelation
 from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.ingestion import SourceType
-from gateway.wings.knowledge.search import Mode, ScoredChunk
+from gateway.wings.knowledge.search import Mode
 
 Collections = Annotated[
     tuple[CollectionName, ...], Meta(max_length=100, description="empty: all that you may read")
@@ -586,7 +586,7 @@ def _check_path(path: str) -> None:
         raise ValueError(f"path: expected at most {PATH_BYTES} bytes in UTF-8")
 
 
-def evidence(chunk: ScoredChunk, reference: int, *, explain: bool) -> Evidence:
+def evidence(chunk: Passage, reference: int, *, explain: bool) -> Evidence:
     view = convert(replace(chunk, reference=reference), Evidence, from_attributes=True)
     return view if explain else structs.replace(view, parts=None)
 

@@ -8,14 +8,16 @@ of others.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from math import isqrt
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from msgspec import convert
 from psycopg import IsolationLevel, sql
 
 from config.knowledge import KnowledgeSettings
+from gateway.wings.document_library import Passage, PassageHits
 from gateway.wings.documents.chunking.mentions import normal
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
@@ -63,6 +65,7 @@ NAME = 6  # words of such a name at most
 SHORTEST = 4  # characters of one that was not merged with another
 EDGES = 5000  # rows of the graph that are read for a query
 _NO_NAME = re.compile(r"[^\w'&-]+")
+T = TypeVar("T")
 Mode = Literal["naive", "local", "global", "hybrid", "mix"]
 
 
@@ -79,61 +82,17 @@ class ChunkQuery:
     share: float | None = None  # of meaning; None: that of the settings
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredChunk:
-    """A chunk with its place and its text."""
-
-    id: str
-    collection: str
-    document: str
-    path: str
-    version: int
-    ordinal: int
-    kind: str
-    start_line: int
-    end_line: int
-    page: int | None
-    header: str
-    symbol: str
-    text: str
-    score: float = 0.0
-    words: float = 0.0
-    meaning: float | None = None
-    reference: int = 0  # its number in an answer
-
-    @property
-    def chunk(self) -> str:
-        return self.id
-
-    @property
-    def parts(self) -> Mapping[str, float]:
-        """Parts of the score."""
-        return {"words": round(self.words, 4), "meaning": round(self.meaning or 0.0, 4)}
-
-    @property
-    def lines(self) -> tuple[int, int]:
-        return self.start_line, self.end_line
-
-
-@dataclass(frozen=True, slots=True)
-class ChunksFound:
-    """Chunks, best first. `note`: why some may be missing."""
-
-    chunks: Sequence[ScoredChunk] = ()
-    note: str | None = None
-
-
 class Searcher:
     def __init__(self, pool: Pool, encoding: QueryEncoder, settings: KnowledgeSettings) -> None:
         self._pool = pool
         self._encoding = encoding
         self._settings = settings
 
-    async def search(self, query: ChunkQuery) -> ChunksFound:
+    async def search(self, query: ChunkQuery) -> PassageHits:
         text = readable(query.text, QUERY).strip()
         query = replace(query, text=text)
         if not text:
-            return ChunksFound()
+            return PassageHits()
         share = self._settings.semantic_share if query.share is None else query.share
         encoded = await self._encoding.of(KIND.purpose, text) if share else EncodedQuery()
         # All statements see the same version of each document.
@@ -167,7 +126,7 @@ class Searcher:
             note = words_note(text, encoded.model, bm25=bm25, docs=docs)
         if not docs and query.collections is not None:
             note = NOTHING.format(", ".join(query.collections))
-        return ChunksFound(chunks, note)
+        return PassageHits(chunks, note)
 
     async def _candidates(
         self, opened: Transaction, query: ChunkQuery, text: str, encoded: EncodedQuery
@@ -257,13 +216,13 @@ class Searcher:
 
     async def _load_chunks(
         self, opened: Transaction, query: ChunkQuery, ids: Sequence[str]
-    ) -> dict[str, ScoredChunk]:
+    ) -> dict[str, Passage]:
         """Chunks by their ids, if they may be shown still."""
         if not ids:
             return {}
         narrowed, values = self._values(query)
         rows = await opened.rows(LOOKUPS, chunks_query(narrowed), {**values, "ids": list(ids)})
-        return {row[0]: ScoredChunk(*row) for row in rows}
+        return passages_by_chunk(rows)
 
     def _values(self, query: ChunkQuery) -> tuple[Fragment | None, dict[str, Any]]:
         narrowed, values = narrowing(query.filter)
@@ -279,7 +238,7 @@ def _grams(words: Sequence[str]) -> Iterator[str]:
             yield " ".join(words[begin:end])
 
 
-def _with_scores(chunk: ScoredChunk, score: float, found: Candidate | None) -> ScoredChunk:
+def _with_scores(chunk: Passage, score: float, found: Candidate | None) -> Passage:
     """`found`: None where the graph alone proposed it."""
     words, meaning = (0.0, None) if found is None else (found.bm25, found.cosine)
     return replace(chunk, score=round(score, DIGITS), words=words, meaning=meaning)
@@ -556,6 +515,17 @@ def _count_query(narrowed: Fragment) -> bytes:
     )
 
 
+def convert_rows(kind: type[T], rows: Sequence[Sequence[Any]]) -> list[T]:
+    """Values of rows, whose columns are in the order of its first fields."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # of a dataclass
+    return convert([dict(zip(names, row, strict=False)) for row in rows], list[kind])  # type: ignore[valid-type]
+
+
+def passages_by_chunk(rows: Sequence[Sequence[Any]]) -> dict[str, Passage]:
+    """Rows of `chunks_query` by the ids of their chunks."""
+    return {passage.chunk: passage for passage in convert_rows(Passage, rows)}
+
+
 @lru_cache(maxsize=256)
 def chunks_query(narrowed: Fragment | None) -> bytes:
     """The chunks of %(ids)s that may be shown."""
@@ -565,9 +535,10 @@ def chunks_query(narrowed: Fragment | None) -> bytes:
     return compose(
         """
         WITH {permitted}
-        SELECT chunk.chunk_id::text, permitted.name, document.document_id::text, document.path,
-            document.live, chunk.ordinal, chunk.kind, chunk.start_line, chunk.end_line, chunk.page,
-            chunk.header, chunk.symbol, knowledge_text(content, start_byte, end_byte)
+        SELECT permitted.name, document.path, document.live,
+            ARRAY[chunk.start_line, chunk.end_line], knowledge_text(content, start_byte, end_byte),
+            chunk.chunk_id::text, chunk.kind, chunk.header, chunk.symbol, chunk.ordinal,
+            document.document_id::text, chunk.page
         FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
             AND chunk.collection_id = permitted.collection_id
         {document}

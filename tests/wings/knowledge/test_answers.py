@@ -15,11 +15,10 @@ from config.access import Guardrail
 from config.load import load
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings
-from gateway.wings.document_library import PassageView
+from gateway.wings.document_library import Passage, PassageView
 from gateway.wings.knowledge import lightrag
 from gateway.wings.knowledge.answers import _cited_sentences
 from gateway.wings.knowledge.requests_and_views import Evidence, evidence
-from gateway.wings.knowledge.search import ScoredChunk
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
@@ -312,7 +311,20 @@ def test_a_line_has_few_quotes() -> None:
 
 def test_evidence_is_the_passage_of_a_chunk_with_its_number() -> None:
     """One view serves the knowledge and the librarian; only explained searches show parts."""
-    chunk = ScoredChunk("i", "notes", "d", "a.md", 3, 0, "text", 4, 9, 2, "h", "s", "t", 0.5, 0.25)
+    chunk = Passage(
+        collection="notes",
+        path="a.md",
+        version=3,
+        lines=(4, 9),
+        text="t",
+        chunk="i",
+        header="h",
+        symbol="s",
+        document="d",
+        page=2,
+        score=0.5,
+        words=0.25,
+    )
     explained = evidence(chunk, 7, explain=True)
     assert isinstance(explained, PassageView)
     assert (explained.reference, explained.chunk, explained.lines) == (7, "i", (4, 9))

@@ -3,11 +3,11 @@
 import pytest
 
 from gateway.operations.problems import ProblemDetails
+from gateway.wings.document_library import Passage
 from gateway.wings.knowledge import graph
 from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import Edge, page_ranked, prefer_named, raise_linked
-from gateway.wings.knowledge.search import ScoredChunk
 from tests.wings.knowledge.rig import KnowledgeRig
 
 pytestmark = pytest.mark.anyio
@@ -296,8 +296,16 @@ def test_a_community_has_distinctive_names_and_a_central_summary() -> None:
     assert central(first, {}) == []
 
 
-def chunk_of(id_: str, text: str) -> ScoredChunk:
-    return ScoredChunk(id_, "notes", id_, f"{id_}.md", 1, 0, "text", 1, 1, None, "", "", text)
+def chunk_of(id_: str, text: str) -> Passage:
+    return Passage(
+        collection="notes",
+        path=f"{id_}.md",
+        version=1,
+        lines=(1, 1),
+        text=text,
+        chunk=id_,
+        document=id_,
+    )
 
 
 async def test_homonyms_are_separated_by_their_qualifiers(rig: KnowledgeRig) -> None:

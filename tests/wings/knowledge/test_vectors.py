@@ -92,15 +92,15 @@ async def test_vector_search_agrees_with_and_without_an_index(
         assert len(built) == (2 if exact_limit == 4 else 0)
         query = ChunkQuery(reader=READER, text="crimson", limit=3, mode="naive")
         found = await rig.parts.searcher.search(query)
-        assert {one.path for one in found.chunks} == {"red/0.md", "red/4.md", "red/8.md"}
-        assert {one.collection for one in found.chunks} == {"of-ann"}
+        assert {one.path for one in found.passages} == {"red/0.md", "red/4.md", "red/8.md"}
+        assert {one.collection for one in found.passages} == {"of-ann"}
         for narrow in ({"paths": ["green/*", "blue/**"]}, {"paths": ["*/1.md", "*/2.md"]}):
             chosen = replace(query, filter=ChunkFilter(**{k: tuple(v) for k, v in narrow.items()}))
             found = await rig.parts.searcher.search(chosen)
-            assert {one.path.partition("/")[0] for one in found.chunks} <= {"green", "blue"}
-            assert found.chunks
+            assert {one.path.partition("/")[0] for one in found.passages} <= {"green", "blue"}
+            assert found.passages
         nobody = replace(query, reader=KnowledgeReader(HOST, "eve", ("*",)))
-        assert not (await rig.parts.searcher.search(nobody)).chunks
+        assert not (await rig.parts.searcher.search(nobody)).passages
 
 
 class Newer(Colours):
@@ -119,7 +119,7 @@ async def test_old_vectors_serve_until_a_new_model_has_embedded_every_text(
             models = (await models_by_purpose(connection))[KIND.purpose]
         serving[0] = str(models.serving)
         query = ChunkQuery(reader=READER, text="crimson", limit=2, mode="naive")
-        return {one.path for one in (await rig.parts.searcher.search(query)).chunks}
+        return {one.path for one in (await rig.parts.searcher.search(query)).passages}
 
     settings = knowledge_settings(semantic_share=1.0)
     async with open_rig(database, settings, lambda _: by_label[serving[0]]) as rig:
@@ -330,9 +330,9 @@ async def test_a_query_that_shares_nothing_is_told_and_scores_low(database: Data
         asked = ChunkQuery(reader=READER, text="wqrt xqzv")
         for mode in ("naive", "local", "mix", "global", "hybrid"):
             found = await rig.parts.searcher.search(replace(asked, mode=mode))
-            assert (found.note, max(one.score for one in found.chunks) < 0.7) == (NO_WORDS, True)
+            assert (found.note, max(one.score for one in found.passages) < 0.7) == (NO_WORDS, True)
             known = await rig.parts.searcher.search(replace(asked, mode=mode, text="It is red"))
-            assert (known.note, known.chunks[0].path.partition("/")[0]) == (None, "red")
+            assert (known.note, known.passages[0].path.partition("/")[0]) == (None, "red")
 
 
 def collect_plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -397,7 +397,7 @@ async def test_filters_are_planned_for_their_values(
     async with open_rig(database, knowledge_settings(), lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 4)
         query = ChunkQuery(reader=READER, text="red", filter=ChunkFilter(paths=("**/*.md",)))
-        assert (await rig.parts.searcher.search(query)).chunks
+        assert (await rig.parts.searcher.search(query)).passages
     assert planners == ["force_custom_plan"]
 
 
@@ -413,7 +413,7 @@ async def test_filters_beside_the_index_are_a_list(
         await ensure_indexes(database, 4)
         query = ChunkQuery(reader=READER, text="green", filter=ChunkFilter(paths=("green/*",)))
         found = await rig.parts.searcher.search(replace(query, mode="naive"))
-    assert len(found.chunks) == 7
+    assert len(found.passages) == 7
     [plan] = plans
     assert joins_of_subplans(plan) == 0
 
@@ -432,7 +432,7 @@ async def test_chunks_far_from_the_query_are_found_where_the_index_ends_early(
         await ensure_indexes(database, 4)
         narrow = ChunkFilter(paths=("green/*",))
         query = ChunkQuery(reader=READER, text="crimson", filter=narrow, limit=2, mode="naive")
-        assert len((await rig.parts.searcher.search(query)).chunks) == 2
+        assert len((await rig.parts.searcher.search(query)).passages) == 2
 
 
 async def test_a_text_of_one_owner_does_not_wait_for_the_burst_of_another(

@@ -78,7 +78,7 @@ async def assert_same(rig: KnowledgeRig, texts: Mapping[str, str], chance: rando
             limit=200,
             filter=ChunkFilter(paths=(glob,) if glob else ()),
         )
-        chunks = (await rig.parts.searcher.search(asked)).chunks
+        chunks = (await rig.parts.searcher.search(asked)).passages
         expected = bm25(texts, query, rig.settings.postings_limit, glob.partition("*")[0])
         assert {chunk.path: chunk.words for chunk in chunks} == pytest.approx(expected, abs=1e-9)
         words = [chunk.words for chunk in chunks]
