@@ -36,10 +36,10 @@ async def test_an_operator_ends_a_connection_at_a_gateway_that_runs(
             assert (await operations.call("listConnections", {})).value["items"] == []
         calls = len(made.notes.seen)
 
-        async def refused() -> bool:
+        async def is_refused() -> bool:
             return bool((await made.call(token))["result"].get("isError"))
 
-        await until(refused)
+        await until(is_refused)
         link_of(await made.call(token))
         assert all(seen["x-key"] == KEY for seen in made.notes.seen[calls:])
 

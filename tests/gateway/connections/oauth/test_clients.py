@@ -49,7 +49,7 @@ def documents(key: AssertionKey | None = KEY, public: str = PUBLIC) -> ClientDoc
 
 
 @asynccontextmanager
-async def stored(settings: DatabaseSettings) -> AsyncIterator[RegisteredClients]:
+async def open_clients(settings: DatabaseSettings) -> AsyncIterator[RegisteredClients]:
     async with Database.open(settings, wait=False, components=(CONNECTIONS,)) as database:
         yield RegisteredClients(database.pool, HOST, Vault(Keys(bytes(32)), HOST))
 
@@ -159,7 +159,7 @@ async def test_the_method_is_negotiated(
         registration_endpoint=f"{url}/register",
         token_endpoint_auth_methods_supported=tuple(supported or ()),
     )
-    async with stored(database_settings) as rows:
+    async with open_clients(database_settings) as rows:
         client = await find(server, OAuthClients(documents()), rows=rows)
         again = await find(server, OAuthClients(documents()), rows=rows)
     assert (client.id, client.method, client.kind) == ("c", used, "registered")
@@ -189,7 +189,7 @@ async def test_registrations_of_no_use_are_not_stored(
 ) -> None:
     url = await serve(DocumentServer({"/register": answered}))
     server = replace(SERVER, registration_endpoint=f"{url}/register")
-    async with stored(database_settings) as rows:
+    async with open_clients(database_settings) as rows:
         with pytest.raises(ClientMissing):
             await find(server, OAuthClients(documents()), rows=rows)
         assert await rows.find(SERVER.issuer, CALLBACK) is None
@@ -204,7 +204,7 @@ async def test_all_nodes_register_once(serve: Serve, database_settings: Database
     async def take(node: OAuthClients) -> None:
         clients.append(await find(server, node, rows=rows))
 
-    async with stored(database_settings) as rows:
+    async with open_clients(database_settings) as rows:
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
                 for node in nodes * 8:
@@ -220,7 +220,7 @@ async def test_another_issuer_or_callback_is_another_registration(
     registry = DocumentServer({"/register": {"client_id": "c"}})
     server = replace(SERVER, registration_endpoint=f"{await serve(registry)}/register")
     clients = OAuthClients(documents())
-    async with stored(database_settings) as rows:
+    async with open_clients(database_settings) as rows:
         await find(server, clients, rows=rows)
         await find(replace(server, issuer="https://other.example"), clients, rows=rows)
         await clients.find(server, f"{PUBLIC}/connect/birds/callback", REACH, rows)
@@ -235,7 +235,7 @@ async def test_an_ended_secret_is_replaced(
     )
     server = replace(SERVER, registration_endpoint=f"{await serve(registry)}/register")
     clients = OAuthClients(documents())
-    async with stored(database_settings) as rows:
+    async with open_clients(database_settings) as rows:
         await find(server, clients, rows=rows)
         registry.documents["/register"] = {"client_id": "new", "client_secret": "s"}
         assert (await find(server, clients, rows=rows)).id == "new"
@@ -290,7 +290,7 @@ async def test_a_registration_endpoint_inside_is_not_asked(
 ) -> None:
     registry = DocumentServer({"/register": {"client_id": "c"}})
     server = replace(SERVER, registration_endpoint=f"{await serve(registry)}/register")
-    async with stored(database_settings) as rows:
+    async with open_clients(database_settings) as rows:
         with pytest.raises(RequestFailed, match="expected an https"):
             await OAuthClients(documents()).find(server, CALLBACK, Reach(Limits()), rows)
     assert registry.asked == []
