@@ -86,6 +86,7 @@ class LoginSettings(Struct, frozen=True, forbid_unknown_fields=True):
     registration: Literal["open", "cimd", "closed"]
     redirects: tuple[Text, ...]  # patterns of redirect URIs of registered clients; none: any
     users: bool
+    users_totp: Literal["optional", "required"]
     password: PasswordSettings
     scopes: Mapping[str, tuple[ScopeName, ...]]  # by role, or EVERYBODY
     access_s: Seconds

@@ -152,6 +152,9 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "disable": CommandRow(operation="disableUser", says="Disabled {name}."),
             "enable": CommandRow(operation="enableUser", says="Enabled {name}."),
+            "reset-totp": CommandRow(
+                operation="resetUserTotp", says="Took the one-time codes of {name}."
+            ),
             "remove": CommandRow(operation="deleteUser", says="Removed {user}."),
         },
     ),

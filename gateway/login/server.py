@@ -30,6 +30,8 @@ from gateway.login.users import UserLogins
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from gateway.state.rates import LocalRates, network_of
+from registry.access.secrets import Keys
+from registry.access.vault import Vault
 from registry.database.postgres import AWAY, Pool
 from registry.login.logins import Logins
 from registry.login.users import Users
@@ -99,7 +101,8 @@ class LoginServer:
         if not settings.login.users:
             return None
         host_id = settings.tenant.host_id
-        return UserLogins(settings.login.password, lambda: Users(self._pool(), host_id))
+        vault = Vault(Keys.of(settings.secrets), host_id)
+        return UserLogins(settings.login, lambda: Users(self._pool(), host_id), vault=vault)
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -124,6 +127,7 @@ class LoginServer:
         return [
             self.page_route("/login/invitation", browser.invitation, "GET", "POST"),
             self.page_route("/login/password", browser.password, "GET", "POST"),
+            self.page_route("/login/totp", browser.totp, "GET", "POST"),
         ]
 
     async def metadata(self) -> bytes:

@@ -1,14 +1,15 @@
 """Pages of the gateway's own users: an invitation, and a new password."""
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from config.access import USERS_PROVIDER
 from gateway.console.sessions import csrf_token
-from gateway.login import texts
+from gateway.login import texts, totp
 from gateway.login.accounts import Visit, is_same_origin
 from gateway.login.browser import NO_STORE, BrowserLogin, address_of, password_form
-from gateway.login.users import PasswordRefused, UserLogins
+from gateway.login.users import PasswordForm, PasswordRefused, UserLogins
 
 
 class UserPages(BrowserLogin):
@@ -58,6 +59,48 @@ class UserPages(BrowserLogin):
         await self._accounts.begin(response, user.person, "", user)
         await self._revoke_at_once()
         return response
+
+    async def totp(self, request: Request) -> Response:
+        """`/login/totp`: set one-time codes up, with the password. It needs no login, since a user
+        who is to have codes cannot log in without."""
+        visit = await self._accounts.visit(request)
+        if request.method == "GET":
+            account = visit.account
+            is_user = account is not None and account.person.provider == USERS_PROVIDER
+            name = account.person.name if account is not None and is_user else ""
+            return self._totp_page(request, visit, PasswordForm(name, secret=totp.new_secret()))
+        sent = await self._form(request)
+        form = password_form(sent)
+        if not totp.is_secret(form.secret):
+            form = replace(form, secret=totp.new_secret())
+        if not self._is_ours(request, visit, sent):
+            return self._problem(request, 403, texts.FOREIGN_FORM, "")
+        try:
+            user, codes = await self.users.set_up_codes(form, address_of(request))
+        except PasswordRefused as refused:
+            return self._totp_page(request, visit, form, refused)
+        self._note(request, user.person, "totp", "set up")
+        await self._revoke_at_once()
+        return self._page(request, visit, "recovery.html", codes=codes, token=csrf_token)
+
+    def _totp_page(
+        self,
+        request: Request,
+        visit: Visit,
+        form: PasswordForm,
+        refused: PasswordRefused | None = None,
+    ) -> Response:
+        return self._page(
+            request,
+            visit,
+            "totp.html",
+            name=form.name,
+            secret=form.secret,
+            uri=totp.provisioning_uri(form.secret, form.name or "user", self._issuer),
+            refused=refused,
+            status=200 if refused is None else refused.status,
+            token=csrf_token,
+        )
 
     def _new_password(
         self,

@@ -19,6 +19,7 @@ class SealedColumn(Enum):
 
     SIGNING_KEY = ("login_key_t", "sealed", ("key_id",))
     PROVIDER_REFRESH_TOKEN = ("login_t", "upstream", ("login_id",))
+    TOTP_SECRET = ("login_user_t", "totp", ("name",))
     CONNECTION = (
         "connection_t",
         "sealed",

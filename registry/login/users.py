@@ -25,7 +25,8 @@ _is_name = re.compile(NAME.rstrip("$")).fullmatch
 
 
 class User(Struct, frozen=True):
-    """`invited`: when the invitation ends that has not been used."""
+    """`invited`: when the invitation ends that has not been used; `totp`: the encrypted secret of
+    one-time codes, if they are set up."""
 
     name: str
     tenant: str
@@ -34,6 +35,7 @@ class User(Struct, frozen=True):
     invited: datetime | None
     created: datetime
     disabled: datetime | None
+    totp: bytes | None = None
 
     @property
     def person(self) -> Person:
@@ -43,7 +45,7 @@ class User(Struct, frozen=True):
 
 _USER = SQL(
     "name, tenant_id::text AS tenant, roles, password, invited_ts AS invited,"
-    " created_ts AS created, disabled_ts AS disabled"
+    " created_ts AS created, disabled_ts AS disabled, totp"
 )
 
 
@@ -122,6 +124,46 @@ class Users:
         """Replace a password that is still what it was when it was checked."""
         where = SQL("name = %s AND password = %s AND disabled_ts IS NULL")
         return await self._set_password(where, user.name, user.password, password=password)
+
+    async def set_totp(
+        self, user: User, sealed: bytes, step: int, recovery: Sequence[bytes]
+    ) -> bool:
+        """Set one-time codes up for a user who has none, whose password is still what was checked;
+        all that the user has by logins ends. `step`: of the code that was shown; `recovery`:
+        digests."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            done = await connection.execute(
+                "UPDATE login_user_t SET totp = %s, totp_step = %s, recovery = %s"
+                " WHERE host_id = %s AND name = %s AND password = %s AND totp IS NULL"
+                " AND disabled_ts IS NULL",
+                [sealed, step, [*recovery], self._host_id, user.name, user.password],
+            )
+            if done.rowcount:
+                await self._end(connection, user.tenant, user.name)
+        return done.rowcount == 1
+
+    async def use_step(self, user: User, step: int) -> bool:
+        """Whether a one-time code of that step is used for the first time, at all nodes, and after
+        all codes before."""
+        return await self._use(user, SQL("totp_step = %s WHERE totp_step < %s"), step, step)
+
+    async def use_recovery(self, user: User, digest: bytes) -> bool:
+        """Whether it is a recovery code of the user, which is good no longer."""
+        changes = SQL("recovery = array_remove(recovery, %s) WHERE %s = ANY(recovery)")
+        return await self._use(user, changes, digest, digest)
+
+    async def reset_totp(self, tenant: str, name: str) -> bool:
+        """Take one-time codes from a user, who can set others up, and end their logins."""
+        changes = SQL("totp = NULL, totp_step = NULL, recovery = NULL")
+        return await self._change(tenant, name, changes)
+
+    async def _use(self, user: User, changes: SQL, *values: Any) -> bool:
+        text = SQL("UPDATE login_user_t SET {} AND host_id = %s AND name = %s AND totp = %s")
+        async with borrow(self._pool) as connection:
+            done = await connection.execute(
+                text.format(changes), [*values, self._host_id, user.name, user.totp]
+            )
+        return done.rowcount == 1
 
     async def count_attempt(self, name: str, network: str, most: int, longest_s: float) -> float:
         """Count an attempt before its password is looked at, so that none at the same time goes

@@ -57,6 +57,7 @@ class UserView(Struct, frozen=True):
     principal: str
     roles: tuple[str, ...]
     has_password: bool
+    has_totp: bool
     invited: datetime | None
     created: datetime
     disabled: datetime | None
@@ -121,6 +122,11 @@ class LoginUserOperations:
                 UserView, types=types,
             ),
             Operation(
+                "resetUserTotp", "DELETE", f"{item}/totp",
+                "Take one-time codes from a user, who can set up others; their logins end.", ALL,
+                self.reset_totp, UserView, types=types,
+            ),
+            Operation(
                 "deleteUser", "DELETE", item, "Remove a user, whose logins end.", WRITE,
                 self.delete, status=204, types=types,
             ),
@@ -168,6 +174,12 @@ class LoginUserOperations:
     async def enable(self, asked: OperationInput) -> UserView:
         return await self._after(asked, self._users.set_disabled(asked.tenant, _name(asked), False))
 
+    async def reset_totp(self, asked: OperationInput) -> UserView:
+        user = await self._find(asked)
+        # the password alone is then enough to be this user
+        check_given(asked.principal, (), user.roles, self._ground.operator_role, of="user")
+        return await self._after(asked, self._users.reset_totp(asked.tenant, user.name))
+
     async def delete(self, asked: OperationInput) -> None:
         if not await self._users.remove(asked.tenant, _name(asked)):
             raise not_found("user", _name(asked))
@@ -210,6 +222,7 @@ def _view(user: User) -> UserView:
         principal=principal_of(user.name),
         roles=tuple(user.roles),
         has_password=user.password is not None,
+        has_totp=user.totp is not None,
         invited=user.invited,
         created=user.created,
         disabled=user.disabled,

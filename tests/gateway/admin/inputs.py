@@ -181,6 +181,7 @@ CASES: Mapping[str, Case] = {
     ),
     "disableUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
     "enableUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
+    "resetUserTotp": Case({"user": "NAME"}, {"user": "none"}, [USER]),
     "deleteUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
     "listPeople": Case({}, MISSING),
     "getPerson": Case({"person": "ID"}, {"person": "none"}, prepare="person"),
