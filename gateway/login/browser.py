@@ -243,10 +243,7 @@ class BrowserLogin:
         try:
             user = await self._users.log_in(password_form(form), address_of(request))
         except PasswordRefused as refused:
-            who = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
-            self._record(
-                LoginAct("login", USERS_PROVIDER, "deny", "", who, address=address_of(request))
-            )
+            self._note_refusal(request, "login", refused)
             raise
         return await self._log_in(request, user.person, "", asked=asked, below=below, user=user)
 
@@ -343,6 +340,11 @@ class BrowserLogin:
     ) -> None:
         decision: Decision = "allow" if allowed else "deny"
         self._record(LoginAct.of(person, act, subject, decision, address=address_of(request)))
+
+    def _note_refusal(self, request: Request, act: str, refused: PasswordRefused) -> None:
+        """Record a wrong password or code, wherever it was sent to."""
+        who = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
+        self._record(LoginAct(act, USERS_PROVIDER, "deny", "", who, address=address_of(request)))
 
     def _consent(
         self,

@@ -53,6 +53,7 @@ class UserPages(BrowserLogin):
         try:
             user = await self.users.change(name, password_form(form), address_of(request))
         except PasswordRefused as refused:
+            self._note_refusal(request, "password", refused)
             return self._new_password(request, visit, name, refused, asks_old=True)
         self._note(request, user.person, "password", "changed")
         response = RedirectResponse(f"{self._prefix}/login/sessions", 303, NO_STORE)
@@ -78,6 +79,7 @@ class UserPages(BrowserLogin):
         try:
             user, codes = await self.users.set_up_codes(form, address_of(request))
         except PasswordRefused as refused:
+            self._note_refusal(request, "totp", refused)
             return self._totp_page(request, visit, form, refused)
         self._note(request, user.person, "totp", "set up")
         await self._revoke_at_once()

@@ -70,7 +70,7 @@ class UserLogins:
         user = await self._check_password(form, address)
         if user.totp is None:
             if self._needs_code:
-                raise PasswordRefused(texts.NEEDS_CODE)
+                raise PasswordRefused(texts.NEEDS_CODE, name=user.name)
             return user
         # whoever gets here has the password: guesses are counted whatever address they come from
         counted, users, settings = f"code {user.name}", self._users(), self._settings
@@ -86,15 +86,15 @@ class UserLogins:
         """Set one-time codes up for a user who has none; returns their recovery codes."""
         user = await self._check_password(form, address)
         if user.totp is not None:
-            raise PasswordRefused(texts.HAS_CODES)
+            raise PasswordRefused(texts.HAS_CODES, name=user.name)
         step = totp.step_of(form.secret, form.code, time.time())
         if step is None:
-            raise PasswordRefused(texts.WRONG_CODE)
+            raise PasswordRefused(texts.WRONG_CODE, name=user.name)
         codes = totp.new_recovery_codes()
         digests = [digest_of(totp.plain_recovery_code(code)) for code in codes]
         sealed = self._vault.seal(form.secret.encode(), SealedColumn.TOTP_SECRET, user.name)
         if not await self._users().set_totp(user, sealed, step, digests):
-            raise PasswordRefused(texts.HAS_CODES)
+            raise PasswordRefused(texts.HAS_CODES, name=user.name)
         return user, codes
 
     async def _uses_code(self, user: User, sealed: bytes, code: str) -> bool:

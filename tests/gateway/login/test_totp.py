@@ -11,6 +11,7 @@ from config.settings import DatabaseSettings
 from gateway.login import totp, users
 from tests.gateway.admin.test_logins import asking
 from tests.gateway.login.company import Answer, Browser, browsing, fields
+from tests.gateway.login.test_attacks import sql
 from tests.gateway.login.test_users import PASSWORD, Town, in_table, log_in, set_password, town
 
 pytestmark = pytest.mark.anyio
@@ -161,6 +162,11 @@ async def test_a_stolen_password_replaces_no_codes(
         form = {"name": "ann", "password": PASSWORD, "secret": RFC_6238, "code": "287082"}
         forged = await thief.post(f"{made.url}/login/totp", form, {"Origin": "https://x.example"})
         assert forged.status == 403
+    rows = await sql(
+        database_settings,
+        "SELECT principal FROM audit_t WHERE method = 'totp' AND decision = 'deny'",
+    )
+    assert ("user:ann",) in rows
 
 
 async def test_guesses_of_codes_wait_whatever_their_address(
