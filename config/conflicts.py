@@ -669,6 +669,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_half_a_certificate(settings, where),
         *_console_conflicts(settings, where),
         *_login_conflicts(settings, where),
+        *_connection_conflicts(settings, where),
         *_agent_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
@@ -710,6 +711,14 @@ def _login_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         conflicts += [(("login", "clients", name, *path), text) for path, text in problems]
     for key, text in conflicts:
         yield Problem(where(key, needed), dotted_path(key), text)
+
+
+def _connection_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Requests that outlast the time after which another gateway repeats them."""
+    limits, key = settings.connections, ("connections", "request_s")
+    if limits.request_s >= limits.renew_timeout_s:
+        text = f"expected less than connections.renew_timeout_s, which is {limits.renew_timeout_s}"
+        yield Problem(where(key), dotted_path(key), text)
 
 
 def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

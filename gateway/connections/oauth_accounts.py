@@ -26,7 +26,7 @@ from gateway.connections.oauth.grants import (
     Tokens,
     choose_scopes,
 )
-from gateway.connections.oauth.reach import Limits, Reach, RequestFailed
+from gateway.connections.oauth.reach import Reach, RequestFailed
 from gateway.connections.oauth.servers import AuthorizationServer, named_server
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
 from registry.access.secrets import Keys, SecretRefused
@@ -73,7 +73,7 @@ class OAuthAccounts:
         self._host_id = now.tenant.host_id
         self._public_url = now.server.public_url.rstrip("/")
         self._vault = Vault(Keys.of(now.secrets), self._host_id)
-        self._limits = _limits(now)
+        self._limits = now.connections
         self._discovery = Discovery(self._limits)
         self._clients = OAuthClients(self._documents)
 
@@ -296,16 +296,4 @@ def _configured_client(connect: Connect, server: AuthorizationServer) -> OAuthCl
 def _secret(tokens: Tokens, client: OAuthClient) -> Secret:
     return Secret(
         SchemeSettings(token=tokens.access), tokens.refresh or "", msgspec.to_builtins(client)
-    )
-
-
-def _limits(settings: Settings) -> Limits:
-    given = settings.connections
-    return Limits(
-        discovery_s=given.discovery_s,
-        request_s=given.request_s,
-        document_bytes=given.document_bytes,
-        cache_s=given.cache_s,
-        refused_s=given.refused_s,
-        private_networks=given.private_networks,
     )

@@ -21,7 +21,7 @@ whatever arrives came from the gateway.
     json-schema-ref-no-deref            fetch no $ref
     json-schema-2020-12-preservation    lose no keyword of a schema
 
-Left out: all of auth/*, in which a person logs in by a browser.
+Left out: all of auth/*, in which a person logs in by a browser: see `connections`.
 """
 
 import asyncio

@@ -19,6 +19,7 @@ from tests.servers.everything_wire import Era
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 CLIENT = f"{sys.executable} -m tests.conformance.client"
+CONNECTION = f"{sys.executable} -m tests.conformance.connections"
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,13 @@ async def login(node: Node, folder: Path) -> AsyncIterator[Outcome]:
     )
 
 
+async def connections(node: Node, folder: Path) -> AsyncIterator[Outcome]:
+    """The gateway as a client of authorization servers of services."""
+    for revision in (*suite.LEGACY, HANDSHAKE, STATELESS):
+        scenarios = await suite.run_logins(node, CONNECTION, revision, folder / revision)
+        yield Outcome("connections", f"{revision}, connections, as an OAuth client", scenarios)
+
+
 LEGS: dict[str, Run] = {
     "direct": direct,
     "gateway": through,
@@ -144,4 +152,5 @@ LEGS: dict[str, Run] = {
     "client": client,
     "typescript": typescript,
     "login": login,
+    "connections": connections,
 }

@@ -17,6 +17,12 @@ Role = Literal["server", "client"]
 TIMEOUT_S = 600
 SCENARIO_TIMEOUT_MS = 60_000  # of the suite; a loaded machine is slow, not wrong
 INTERACTIVE = "auth/"  # scenarios of a person who logs in by a browser
+LEGACY = {  # scenarios of a revision without a requirement set
+    "2025-03-26": (
+        "auth/2025-03-26-oauth-metadata-backcompat",
+        "auth/2025-03-26-oauth-endpoint-fallback",
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,39 @@ async def run_client(
     node: Node, command: str, revision: str, folder: Path, environment: Mapping[str, str]
 ) -> list[Scenario]:
     """Run every scenario that needs no login: `command` is started with the URL of a server."""
+    names = scenarios(revision, "client")
+    plain = {name: names[name] for name in names if not name.startswith(INTERACTIVE)}
+    return await _run_client(node, command, revision, folder, scenarios=plain, env=environment)
+
+
+async def run_logins(node: Node, command: str, revision: str, folder: Path) -> list[Scenario]:
+    """Run every scored scenario of a login: `command` is started with the URL of a server."""
+    if revision in LEGACY:
+        names = LEGACY[revision]
+    else:
+        names = tuple(
+            name
+            for name, scored in scenarios(revision, "client").items()
+            if scored and name.startswith(INTERACTIVE)
+        )
+    every = dict.fromkeys(names, True)
+    return await _run_client(node, command, revision, folder, scenarios=every, env={})
+
+
+async def _run_client(
+    node: Node,
+    command: str,
+    revision: str,
+    folder: Path,
+    *,
+    scenarios: Mapping[str, bool],
+    env: Mapping[str, str],
+) -> list[Scenario]:
     done = []
-    for name, scored in scenarios(revision, "client").items():
-        if name.startswith(INTERACTIVE):
-            continue
+    for name, scored in scenarios.items():
         arguments = ("client", "--command", command, "--scenario", name, "-o", str(folder))
         version = ("--spec-version", revision, "--timeout", str(SCENARIO_TIMEOUT_MS))
-        said = await _run(node.suite(*arguments, *version), folder, name, environment)
+        said = await _run(node.suite(*arguments, *version), folder, name, env)
         done.append(Scenario(name, scored, (*records(folder, name), *_check_client_end(said))))
     return done
 

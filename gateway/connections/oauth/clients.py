@@ -195,10 +195,10 @@ def given_client(
 def choose_method(
     server: AuthorizationServer, preferred: Sequence[AuthMethod]
 ) -> AuthMethod | None:
-    """The first method of `preferred` that a server knows; without a list that is Basic (RFC 8414,
-    section 2)."""
+    """The first of a server's methods that is among `preferred`; without a list that is Basic (RFC
+    8414, section 2). Servers of MCP's SDK list, and stand, `client_secret_post` better."""
     known = server.token_endpoint_auth_methods_supported or (WIRE_NAMES["basic"],)
-    return next((method for method in preferred if WIRE_NAMES[method] in known), None)
+    return next((METHODS[name] for name in known if METHODS.get(name) in preferred), None)
 
 
 async def _register(
@@ -206,8 +206,11 @@ async def _register(
 ) -> Registration:
     """Register at a server. Raises ClientMissing and RequestFailed."""
     url = server.registration_endpoint or ""
-    signed: tuple[AuthMethod, ...] = ("private_key_jwt",) if key else ()
-    method = choose_method(server, ("basic", "post", *signed, "none"))
+    method = (
+        choose_method(server, ("basic", "post"))
+        or (choose_method(server, ("private_key_jwt",)) if key else None)
+        or choose_method(server, ("none",))
+    )
     if method is None:
         listed = ", ".join(server.token_endpoint_auth_methods_supported)[:300]
         raise ClientMissing(f"{url}: none of its authentication methods is known here: {listed}")

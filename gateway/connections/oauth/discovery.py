@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.connections.oauth.reach import Answer, Limits, Reach, RequestFailed, origin_of
+from config.connections import ConnectionsSettings
+from gateway.connections.oauth.reach import Answer, Reach, RequestFailed, origin_of
 from gateway.connections.oauth.servers import ENTRA_HOSTS, AuthorizationServer, read_server
 from schemas.challenges import Challenge, read_challenge
 from schemas.errors import ToolgateError
@@ -68,7 +69,9 @@ class McpServer(Struct, frozen=True, kw_only=True):
 class Discovery:
     """Discovered servers, cached."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: ConnectionsSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limits = limits
         self._clock = clock
         self._cached: OrderedDict[Hashable, _Cached] = OrderedDict()

@@ -160,8 +160,8 @@ class Grants:
         try:
             self._reach.check(url)
             async with self._reach.session(url) as http:
-                status, _ = await self._endpoint(url).post(http, self._sign(form))
-        except (TokenFailed, ValueError):
+                status, _ = await self._endpoint(url).post(http, self._identify(form))
+        except (TokenFailed, GrantFailed, ValueError):
             return False
         return 200 <= status < 300
 
@@ -174,7 +174,7 @@ class Grants:
     ) -> Tokens:
         url = self._server.token_endpoint
         endpoint = self._endpoint(url)
-        form = self._sign({**self._token, **form, **self._resource})
+        form = self._identify({**self._token, **form, **self._resource})
         try:
             self._reach.check(url)
             async with self._reach.session(url) as http:
@@ -203,10 +203,12 @@ class Grants:
         timeout_s = self._reach.limits.request_s
         return TokenEndpoint(credentials, PURPOSE, timeout_s, tls=True, guard=GUARD)
 
-    def _sign(self, form: Mapping[str, str]) -> dict[str, str]:
-        """`form` with the client's signed authentication, where it has one."""
+    def _identify(self, form: Mapping[str, str]) -> dict[str, str]:
+        """`form` with the id of the client, which servers of the official SDK want beside Basic,
+        and its signed authentication, where it has one. Raises GrantFailed."""
+        form = {**form, "client_id": self._client.id}
         if self._client.method != "private_key_jwt":
-            return dict(form)
+            return form
         if self._key is None:
             text = "the key that signs the gateway's authentication is missing"
             raise GrantFailed(f"has no token for {PURPOSE}: {text}", "later")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import ThreadedResolver
-from msgspec import Struct
 
+from config.connections import ConnectionsSettings
 from registry.documents.fetch import read_at_most
 from registry.documents.ssrf_protection import (
     PublicResolver,
@@ -24,17 +24,6 @@ from schemas.errors import ToolgateError
 
 GUARD = "connections.private_networks"  # the setting that lets documents lead anywhere
 URL_LIMIT = 2000  # characters
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """Limits of the requests of an OAuth client."""
-
-    discovery_s: float = 5.0  # of a whole discovery
-    request_s: float = 10.0  # of one request for tokens, a registration or a revocation
-    document_bytes: int = 262_144
-    cache_s: float = 300.0  # of what was discovered
-    refused_s: float = 30.0  # after a discovery that failed
-    private_networks: bool = False
 
 
 class RequestFailed(ToolgateError):
@@ -51,7 +40,7 @@ class Answer:
 class Reach:
     """The addresses that the OAuth client of one source may ask, and requests to them."""
 
-    def __init__(self, limits: Limits, named: Iterable[str] = ()) -> None:
+    def __init__(self, limits: ConnectionsSettings, named: Iterable[str] = ()) -> None:
         """`named`: URLs in the settings, whose origins are trusted. Raises ValueError."""
         self.limits = limits
         self.named = frozenset(origin_of(url) for url in named if url)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.admin.resources.logins import handle_of
 from gateway.cli.local import open_operations
 from registry.access.secrets import Keys
 from registry.connections.accounts import Connections, Owner
 from registry.database.postgres import Pool, borrow
+from registry.login.people import handle_of
 from tests.fixtures_database import HOST
 from tests.gateway.connections.services import (
     Office,

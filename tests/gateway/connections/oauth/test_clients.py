@@ -20,14 +20,16 @@ from gateway.connections.oauth.clients import (
     OAuthClients,
     given_client,
 )
-from gateway.connections.oauth.reach import Limits, Reach, RequestFailed
+from gateway.connections.oauth.reach import Reach, RequestFailed
 from gateway.connections.oauth.servers import AuthorizationServer
 from registry.access.secrets import Keys
 from registry.access.vault import Vault
 from registry.connections import CONNECTIONS
 from registry.connections.registered_clients import RegisteredClients
 from registry.database.postgres import Database
+from registry.login import LOGIN
 from tests.fixtures_servers import Serve
+from tests.gateway.connections.oauth.limits import limits
 from tests.servers.documents import DocumentServer
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +38,7 @@ HOST = "01964b05-0000-7000-8000-000000000003"
 PUBLIC = "https://gateway.example"
 CALLBACK = f"{PUBLIC}/connect/pets/callback"
 KEY = AssertionKey("k1", generate_private_key(SECP256R1()), f"{PUBLIC}/oauth/jwks.json")
-REACH = Reach(Limits(private_networks=True))
+REACH = Reach(limits(private_networks=True))
 SERVER = AuthorizationServer(
     issuer="https://auth.example",
     authorization_endpoint="https://auth.example/authorize",
@@ -50,7 +52,7 @@ def documents(key: AssertionKey | None = KEY, public: str = PUBLIC) -> ClientDoc
 
 @asynccontextmanager
 async def open_clients(settings: DatabaseSettings) -> AsyncIterator[RegisteredClients]:
-    async with Database.open(settings, wait=False, components=(CONNECTIONS,)) as database:
+    async with Database.open(settings, wait=False, components=(LOGIN, CONNECTIONS)) as database:
         yield RegisteredClients(database.pool, HOST, Vault(Keys(bytes(32)), HOST))
 
 
@@ -249,7 +251,9 @@ async def test_an_unknown_client_is_registered_anew_once(
     registry = DocumentServer({"/register": {"client_id": "first"}})
     server = replace(SERVER, registration_endpoint=f"{await serve(registry)}/register")
     clients = OAuthClients(documents())
-    async with Database.open(database_settings, wait=False, components=(CONNECTIONS,)) as database:
+    async with Database.open(
+        database_settings, wait=False, components=(LOGIN, CONNECTIONS)
+    ) as database:
         rows = RegisteredClients(database.pool, HOST, Vault(Keys(bytes(32)), HOST))
         dead = await find(server, clients, rows=rows)
         registry.documents["/register"] = {"client_id": "second"}
@@ -272,7 +276,9 @@ async def test_a_registration_is_sealed_to_its_row(
 ) -> None:
     registry = DocumentServer({"/register": {"client_id": "c", "client_secret": "s3cr3t-planted"}})
     server = replace(SERVER, registration_endpoint=f"{await serve(registry)}/register")
-    async with Database.open(database_settings, wait=False, components=(CONNECTIONS,)) as database:
+    async with Database.open(
+        database_settings, wait=False, components=(LOGIN, CONNECTIONS)
+    ) as database:
         rows = RegisteredClients(database.pool, HOST, Vault(Keys(bytes(32)), HOST))
         await find(server, OAuthClients(documents()), rows=rows)
         async with database.pool.connection() as connection:
@@ -292,7 +298,7 @@ async def test_a_registration_endpoint_inside_is_not_asked(
     server = replace(SERVER, registration_endpoint=f"{await serve(registry)}/register")
     async with open_clients(database_settings) as rows:
         with pytest.raises(RequestFailed, match="expected an https"):
-            await OAuthClients(documents()).find(server, CALLBACK, Reach(Limits()), rows)
+            await OAuthClients(documents()).find(server, CALLBACK, Reach(limits()), rows)
     assert registry.asked == []
 
 

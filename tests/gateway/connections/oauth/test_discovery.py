@@ -14,10 +14,11 @@ from gateway.connections.oauth.discovery import (
     DiscoveryFailed,
     McpServer,
 )
-from gateway.connections.oauth.reach import Limits, Reach
+from gateway.connections.oauth.reach import Reach
 from gateway.connections.oauth.servers import AuthorizationServer, named_server
 from schemas.challenges import Challenge
 from tests.fixtures_servers import Serve
+from tests.gateway.connections.oauth.limits import limits
 from tests.servers.documents import DocumentServer
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +27,7 @@ PRM = "/.well-known/oauth-protected-resource"
 RFC8414 = "/.well-known/oauth-authorization-server"
 OPENID = "/.well-known/openid-configuration"
 INSIDE = "http://169.254.169.254/latest"
-LIMITS = Limits(private_networks=True)
+LIMITS = limits(private_networks=True)
 
 
 def metadata(issuer: str, **changes: Any) -> dict[str, Any]:
@@ -45,10 +46,8 @@ def resource(url: str, issuer: str, **changes: Any) -> dict[str, Any]:
     return {"resource": f"{url}/mcp", "authorization_servers": [issuer], **changes}
 
 
-async def discover(
-    url: str, *, reach: Reach | None = None, limits: Limits = LIMITS, **more: Any
-) -> Discovered:
-    reach = reach or Reach(limits)
+async def discover(url: str, *, reach: Reach | None = None, **more: Any) -> Discovered:
+    reach = reach or Reach(LIMITS)
     server = McpServer(**{"url": f"{url}/mcp", "challenge": Challenge(), **more})
     with anyio.fail_after(10):
         return await Discovery(reach.limits).of_mcp_server(server, reach)
@@ -210,7 +209,7 @@ async def test_metadata_lead_into_no_private_network(
     """CT2: the source may be inside, since an operator named it; what it names may not."""
     url = await serve(server)
     server.documents = {PRM: resource(url, issuer)}
-    failure = await refusal(url, reach=Reach(Limits(), [url]))
+    failure = await refusal(url, reach=Reach(limits(), [url]))
     assert failure.steps[-1].name == "server metadata"
     assert "https://" in str(failure) or "connections.private_networks" in str(failure)
 
@@ -222,7 +221,7 @@ async def test_an_issuer_that_an_operator_named_may_be_inside(
     issuer = await serve(inside)
     server.documents = {PRM: resource(url, issuer)}
     inside.documents = {RFC8414: metadata(issuer)}
-    reach = Reach(Limits(), [url, issuer])
+    reach = Reach(limits(), [url, issuer])
     assert (await discover(url, reach=reach, issuer=issuer)).server.issuer == issuer
 
 
@@ -243,7 +242,7 @@ async def test_hostile_endpoints_are_refused(
     """CT2: a browser and the gateway go to public https addresses only."""
     url = await serve(server)
     server.documents = {PRM: resource(url, url), RFC8414: metadata(url, **{name: endpoint})}
-    failure = await refusal(url, reach=Reach(Limits(), [url]))
+    failure = await refusal(url, reach=Reach(limits(), [url]))
     assert name in str(failure)
 
 
@@ -397,8 +396,8 @@ async def test_however_many_discover_one_request_is_made(
 async def test_a_silent_server_ends_a_discovery(serve: Serve, server: DocumentServer) -> None:
     url = await serve(server)
     server.silent = True
-    limits = Limits(private_networks=True, discovery_s=0.2)
-    assert "0.2 s in all" in str(await refusal(url, limits=limits))
+    hurry = limits(private_networks=True, discovery_s=0.2)
+    assert "0.2 s in all" in str(await refusal(url, reach=Reach(hurry)))
 
 
 async def test_an_openid_document_is_read_without_a_list_of_pkce(
@@ -415,7 +414,7 @@ async def test_an_openid_document_is_read_without_a_list_of_pkce(
 
 
 def test_urls_of_a_description_are_checked() -> None:
-    reach = Reach(Limits(), ["http://10.0.0.1:8080/api"])
+    reach = Reach(limits(), ["http://10.0.0.1:8080/api"])
     server = named_server("https://auth.example/a", "http://10.0.0.1:8080/token", reach)
     assert server.issuer == ""
     with pytest.raises(ValueError, match="tokenUrl: expected an https:// URL"):

@@ -27,10 +27,11 @@ from gateway.connections.oauth.grants import (
     Tokens,
     choose_scopes,
 )
-from gateway.connections.oauth.reach import Limits, Reach
+from gateway.connections.oauth.reach import Reach
 from gateway.connections.oauth.servers import AuthorizationServer
 from schemas.pkce import challenge_of
 from tests.fixtures_servers import serving
+from tests.gateway.connections.oauth.limits import limits
 from tests.servers.authorization import Late
 from tests.servers.habits import Habits
 
@@ -85,7 +86,7 @@ async def service(**habits: Any) -> AsyncIterator[Service]:
                    ("authorization_code", "refresh_token"))
         )  # fmt: skip
         late.app = made = Habits(build_app(accounts), **habits)
-        reach = Reach(Limits(private_networks=True))
+        reach = Reach(limits(private_networks=True))
         found = await Discovery(reach.limits).of_issuer(url, reach)
         server = replace(found.server, resource=f"{SERVICE}/api")
         made.asked.clear()
@@ -303,7 +304,7 @@ def test_the_url_keeps_the_query_of_the_endpoint() -> None:
         authorization_endpoint="https://auth.example/a?p=sign-in",
         token_endpoint="https://auth.example/t",
     )
-    url, attempt = Grants(server, OAuthClient(id="c"), Reach(Limits())).begin(CALLBACK, "s", ())
+    url, attempt = Grants(server, OAuthClient(id="c"), Reach(limits())).begin(CALLBACK, "s", ())
     query = dict(parse_qsl(urlsplit(url).query))
     assert query["p"] == "sign-in"
     assert not {"scope", "resource"} & query.keys()
@@ -327,16 +328,17 @@ async def test_signed_authentication_reaches_the_server() -> None:
         assert "authorization" not in place.habits.asked[-1][2]
         with pytest.raises(GrantFailed, match="key"):
             await place.grants(client=client).renew("r", SCOPES)
+        assert not await place.grants(client=client).revoke("r", "refresh_token")
 
 
 async def test_tokens_go_to_no_address_inside() -> None:
     """CT5: a pinned server whose address is no longer allowed is not asked."""
     async with service() as place:
-        grants = place.grants(reach=Reach(Limits()))
+        grants = place.grants(reach=Reach(limits()))
         for host in (place.url, "https://localhost"):
             server = replace(place.server, token_endpoint=f"{host}/token",
                              revocation_endpoint=f"{host}/revoke")  # fmt: skip
-            grants = place.grants(server=server, reach=Reach(Limits()))
+            grants = place.grants(server=server, reach=Reach(limits()))
             with pytest.raises(GrantFailed) as failed:
                 await grants.renew("planted", SCOPES)
             assert failed.value.reason == "later"
