@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 import aiohttp
 import pytest
@@ -18,9 +19,9 @@ from config.settings import DatabaseSettings, Settings
 from gateway.cli.common.checks import Check
 from gateway.cli.doctor.login_clients import CLIENTS
 from gateway.cli.doctor.login_walk import Walk, visible_text
-from schemas.errors import ImportRejected
 from tests.fixtures_redis import free_ports
 from tests.gateway.login.company import Company, browsing, company
+from tests.gateway.login.test_clients import Published
 from tests.gateway.login.test_command import Terminal
 from tests.servers.identity import SECRET, Identity
 
@@ -42,7 +43,7 @@ class Provider(Identity):
 
     async def _token(self, request: Request) -> Response:
         pair = aiohttp.BasicAuth.decode(request.headers["authorization"])
-        if pair.password != SECRET.replace(" ", "+"):
+        if unquote_plus(pair.password) != SECRET:
             said = {"error": "invalid_client", "error_description": "AADSTS7000215: wrong secret"}
             return JSONResponse(said, 401)
         return await super()._token(request)
@@ -61,11 +62,10 @@ async def walk_as(
 def documents(monkeypatch: pytest.MonkeyPatch) -> None:
     """The documents of clients, at addresses that no test can reach."""
 
-    async def document(_self: Any, url: str) -> dict[str, Any]:
-        [known] = [client for client in CLIENTS.values() if client.document == url]
-        return {"client_id": url, **known.registration}
-
-    monkeypatch.setattr("gateway.login.clients.LoginClients._fetch_document", document)
+    published = Published()
+    for client in CLIENTS.values():
+        published.documents[client.document] = {"client_id": client.document, **client.registration}
+    monkeypatch.setattr("gateway.login.clients.fetch", published.fetch)
 
 
 @pytest.mark.usefixtures("documents")
@@ -216,10 +216,7 @@ async def test_a_client_that_the_gateway_does_not_take_is_told_why(
     step: str,
     words: str,
 ) -> None:
-    async def unreachable(_self: Any, url: str) -> dict[str, Any]:
-        raise ImportRejected(f"{url} cannot be reached.")
-
-    monkeypatch.setattr("gateway.login.clients.LoginClients._fetch_document", unreachable)
+    monkeypatch.setattr("gateway.login.clients.fetch", Published().fetch)
     async with company(database_settings, registration=registration) as made:
         *_, last = await walk_as(client, made)
     assert (last.name, last.status) == (step, "failed")

@@ -181,3 +181,20 @@ async def test_assertions_are_for_clients_that_have_a_secret_and_the_grant(
         form = {"client_secret": SECRET, "scope": "tools:write"}
         status, answer = await ask(made, "machine", form=form)
         assert (status, answer["scope"]) == (200, "")
+
+
+async def test_consent_to_a_client_that_lost_its_secret_is_asked_for_again(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-7: whoever is on the person's computer could be a public client on loopback."""
+    known, public = (
+        LoginClient(secret=secret, redirect_uris=(REDIRECT,)) for secret in (SECRET, "")
+    )
+    async with company(database_settings, clients={"app": known}) as made, browsing() as browser:
+        await browser.log_in(made.authorize("app"))
+        assert (await browser.get(made.authorize("app"))).status == 303
+        server = made.gateway.login._server  # type: ignore[union-attr]
+        assert server is not None
+        clients = server._clients
+        clients._login = replace(clients._login, clients={"app": public})
+        assert (await browser.get(made.authorize("app"))).status == 200
