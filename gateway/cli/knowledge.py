@@ -15,21 +15,17 @@ import click
 from msgspec import Struct
 
 from config.settings import Settings
+from gateway.app.questions import Question, Scores, rank_scores, read_questions
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import progress_bar, track
 from gateway.cli.common.questions import (
-    Question,
-    Scores,
     print_figures,
-    rank_scores,
-    read_questions,
     score_questions,
 )
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.wings.table import wing_kinds
-from registry.embedding.embedder import EmbeddingFailed
 from schemas.jsonrpc import encode
 
 if TYPE_CHECKING:
@@ -295,11 +291,7 @@ def reembed(settings: Settings, *, address: str) -> None:
     embed backfill` does the same without.
     """
     _require_ray()
-    try:
-        report = run(_reembed_all(settings, address))
-    except EmbeddingFailed as error:
-        fail(str(error), USAGE)
-    print_json(asdict(report))
+    print_json(asdict(run(_reembed_all(settings, address))))
 
 
 def _require_ray() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 from msgspec.structs import fields
@@ -46,6 +46,9 @@ from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
 from schemas.similar_names import did_you_mean
+
+if TYPE_CHECKING:
+    from registry.sources.source_reader import ImportSpec
 
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
 AT_GATEWAY = "Those about a gateway that runs need --url or --key-file."
@@ -178,18 +181,30 @@ class LocalOperations(OperationClient):
             pool=pool,
             at_machine=True,
             sources=lambda: settings.sources,
-            lister=partial(
-                import_later("gateway.cli.common.lister:list_server"), settings, registry
-            ),
+            lister=partial(_list_server, settings, registry),
             catalogs=self._catalogs,
             engine=lambda _tenant: self._engine,
-            find=partial(import_later("gateway.cli.search.serving:find_tools"), settings, registry),
+            find=partial(
+                import_later("gateway.app.local_search:find_tools"),
+                settings,
+                lambda: registry.database.pool if registry else None,
+            ),
             functions=partial(
                 import_later("gateway.hybrid.functions:load_functions"), settings.functions
             ),
             scripts=lambda: settings.scripts,
             disconnect=partial(import_later("gateway.app.connections:disconnect"), settings, pool),
         )
+
+
+async def _list_server(settings: Settings, registry: Registry | None, spec: "ImportSpec") -> bytes:
+    """The lists of a server, with the credentials of the registry. Raises ImportRejected."""
+    stored = {}
+    if registry is not None:
+        stored = await load("gateway.app.stored_access:stored_in")(settings, registry.database.pool)
+    async with load("gateway.cli.common.lister:open_lister")(settings, stored) as lister:
+        document: bytes = await lister(spec)
+        return document
 
 
 def _arguments(

@@ -10,16 +10,13 @@ import click
 from msgspec import Struct
 
 from config.settings import Settings
+from gateway.app.questions import Question, Scores, rank_scores, read_questions
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import track
 from gateway.cli.common.questions import (
-    Question,
-    Scores,
     print_figures,
-    rank_scores,
-    read_questions,
     score_questions,
 )
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway

@@ -9,12 +9,12 @@ import click
 
 from config.models import Strategy
 from config.settings import Settings
+from gateway.app.stored_access import stored_in
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, remark, stream
-from gateway.cli.common.stored import stored_in
 from gateway.cli.common.text import harmless
 from gateway.wings.models.configured_models import ConfiguredModels
 from gateway.wings.models.messages import (
@@ -122,7 +122,7 @@ async def open_models(settings: Settings) -> AsyncIterator[ConfiguredModels]:
             yield models
         return
     async with open_registry(settings) as registry:
-        stored = await stored_in(settings, registry)
+        stored = await stored_in(settings, registry.database.pool)
     async with ConfiguredModels(settings.models, lambda: stored) as models:
         yield models
 

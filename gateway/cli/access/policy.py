@@ -10,12 +10,12 @@ from config.access import Rule
 from config.conflicts import rule_problems
 from config.settings import Settings
 from gateway.app.access import Identities
+from gateway.app.stored_access import rules_in
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.patterns import Idle, idle_rules, known_tools
-from gateway.cli.common.stored import rules_in
 from gateway.cli.common.tables import print_entries
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting
@@ -175,5 +175,8 @@ def _problems(rule: Rule, settings: Settings) -> Sequence[tuple[str, str]]:
 async def _check_rules(settings: Settings) -> tuple[Mapping[str, Rule], Sequence[Idle]]:
     """The stored rules, and all rules without a match."""
     async with open_registry(settings) as registry:
-        rules = {rule.name: rule.rule for rule in await rules_in(registry)}
+        rules = {
+            rule.name: rule.rule
+            for rule in await rules_in(registry.database.pool, registry.host_id)
+        }
         return rules, list(idle_rules(settings, rules, await known_tools(registry, settings)))

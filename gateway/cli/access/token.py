@@ -17,6 +17,7 @@ from jwt.exceptions import PyJWTError
 from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
 from gateway.app.access import bound_audiences
+from gateway.app.stored_access import Revocations, revocations_in
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
@@ -25,12 +26,11 @@ from gateway.cli.common.output import out, print_json, remark, say
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import gateway_options
 from gateway.context import Principal
+from gateway.guards.authentication import is_key
 from gateway.guards.claims import claim
 from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.tokens import KeysMissing, Tokens
 from gateway.guards.verification_keys import KeyRing, LocalKeys, RemoteKeys
-from registry.access.keys import PREFIX
-from registry.access.revocations import RevocationCache, load_revocations
 
 
 @click.command()
@@ -136,7 +136,7 @@ def show(
 
 
 async def _judge(
-    settings: Settings, token: str, path: str, fetch: bool, gone: RevocationCache | None
+    settings: Settings, token: str, path: str, fetch: bool, gone: Revocations | None
 ) -> TokenVerdict:
     """The verdict; `gone`: revoked tokens; None where that was not looked up."""
     auth = settings.auth
@@ -165,10 +165,10 @@ async def _judge(
     return TokenVerdict(True, principal=read.principal, looked_up=gone is not None)
 
 
-async def _load_revocations(settings: Settings) -> RevocationCache:
+async def _load_revocations(settings: Settings) -> Revocations:
     """The revoked tokens. Showing them is safe: this user may read the registry."""
     async with open_registry(settings) as registry:
-        return await load_revocations(registry.database.pool)
+        return await revocations_in(registry.database.pool)
 
 
 def _as_it_is(issuer: Issuer) -> Issuer:
@@ -336,7 +336,7 @@ def read_token(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         decoded = jwt.decode_complete(text, options={"verify_signature": False})
     except (jwt.InvalidTokenError, ValueError, RecursionError):
-        if text.startswith(PREFIX):
+        if is_key(text.encode()):
             fail("this is an API key, not a token: see toolgate keys list", USAGE)
         fail("this is not a JWT: expected three base64url parts separated by dots", USAGE)
     return decoded["header"], decoded["payload"]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from config.settings import Settings
+from gateway.app.stored_access import Stored
 from gateway.cli.common.checks import Check
-from gateway.cli.common.stored import Stored
 from gateway.upstreams.auth.requirements import hint, standing
 from gateway.upstreams.http.connections import NO_ENTRIES
 from schemas.binding import Binding

@@ -8,9 +8,8 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.database import Registry
+from gateway.app.stored_access import NONE, Stored
 from gateway.cli.common.output import err
-from gateway.cli.common.stored import NONE, Stored, stored_in
 from gateway.cli.common.text import harmless
 from gateway.methods.results_by_revision import SERVER
 from gateway.upstreams.http.connections import Connections
@@ -18,7 +17,6 @@ from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
 from gateway.upstreams.remote_documents import RemoteDocuments
-from registry.sources.source_reader import ImportSpec
 
 
 class _NoAudience:
@@ -71,10 +69,3 @@ async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterato
         finally:
             await servers.close()
             await connections.close()
-
-
-async def list_server(settings: Settings, registry: Registry | None, spec: ImportSpec) -> bytes:
-    """The lists of a server, with the credentials of the registry. Raises ImportRejected."""
-    stored = NONE if registry is None else await stored_in(settings, registry)
-    async with open_lister(settings, stored) as lister:
-        return await lister(spec)

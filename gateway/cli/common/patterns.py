@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from config.access import Rule
 from config.settings import Settings
+from gateway.app.stored_access import rules_in
 from gateway.cli.common.checks import Check
 from gateway.cli.common.database import Registry, has_database, open_present_registry
-from gateway.cli.common.stored import rules_in
 from gateway.policy.engine import CompiledRule, Subject
 from schemas.errors import ToolgateError
 from schemas.globs import ToolGlobs
@@ -85,7 +85,9 @@ async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator
 
 
 async def _idle(settings: Settings, registry: Registry) -> list[Idle]:
-    rules = {rule.name: rule.rule for rule in await rules_in(registry)}
+    rules = {
+        rule.name: rule.rule for rule in await rules_in(registry.database.pool, registry.host_id)
+    }
     return list(idle(settings, rules, await known_tools(registry, settings)))
 
 
@@ -93,7 +95,7 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
     """For `toolgate doctor`: stored rules whose `when` is invalid or too slow. Those that deny or
     require approval deny, and those that allow allow no call."""
     steps = settings.policy.expression_steps
-    for rule_ in await rules_in(registry):
+    for rule_ in await rules_in(registry.database.pool, registry.host_id):
         rule = CompiledRule(rule_.name, rule_.rule, steps, stored=True)
         if rule.broken is not None:
             effect = (

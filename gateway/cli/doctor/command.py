@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import click
-import psycopg
 from rich.table import Table
 from rich.text import Text
 
@@ -13,27 +12,25 @@ from config.load import load, settings_file
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from config.yaml_document import SettingsError
-from gateway.app.components import components_of, has_jobs
+from gateway.app.components import has_jobs
+from gateway.app.stored_access import stored_in
 from gateway.cli.common.checks import MARKS, STYLES, Check, collect
 from gateway.cli.common.credentials import credentials
-from gateway.cli.common.database import named_file, open_registry, run
+from gateway.cli.common.database import named_file, open_present_registry, run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
 from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
-from gateway.cli.common.stored import stored_in
 from gateway.cli.common.text import harmless
-from gateway.cli.doctor.environment import import_checks, replica, rights, wings, world
+from gateway.cli.doctor.environment import database, import_checks, wings, world
 from gateway.cli.doctor.local_checks import (
     files,
     functions,
     identity,
     port,
     python,
-    python_services,
-    reachable,
     scripts,
     sealing,
     shadows,
@@ -45,21 +42,15 @@ from gateway.cli.doctor.registry import (
     embeddings,
     held_back,
     jobs,
-    mcp_server,
+    python_services,
     schedules,
     serving,
+    source_checks,
     toolsets,
 )
 from gateway.cli.doctor.route import steps_of
-from gateway.wings.table import wing_components
-from registry.database.migrate import status
-from registry.database.postgres import Database, failure
-from registry.documents.ssrf_protection import has_private_host
-from registry.sources.pins import Pins
-from registry.sources.source_reader import Lister
 from schemas.errors import ToolgateError
 from schemas.mcp.revisions import V2025_11_25
-from schemas.source import Source
 
 COMMANDS = {
     "login": ("gateway.cli.doctor.login:login", "Walk the way of a login as a client does."),
@@ -144,17 +135,17 @@ def _checks(config_file: str | None) -> Iterator[Check]:
 async def _registry(settings: Settings) -> list[Check]:
     checks: list[Check] = []
     try:
-        async with open_registry(settings, migrate=False) as registry:
-            checks += [check async for check in _database(registry.database, settings)]
+        async with open_present_registry(settings) as registry:
+            checks += [check async for check in database(registry.database, settings)]
             if any(check.status != "ok" for check in checks):
                 return [*checks, *[check async for check in _of_settings(settings)]]
             checks += [check async for check in wings(settings, registry.database.pool)]
             sources = await registry.store.sources(registry.host_id)
             checks += import_checks(settings, sources)
-            stored = await stored_in(settings, registry)
+            stored = await stored_in(settings, registry.database.pool)
             async with open_lister(settings, stored) as lister:
                 for source in sources:
-                    checks += [check async for check in _source(source, settings, lister)]
+                    checks += [check async for check in source_checks(source, settings, lister)]
             tools = await registry.store.tools(registry.host_id)
             checks += credentials(settings, tools, stored)
             checks += unused_scripts(settings.scripts, tools)
@@ -164,16 +155,13 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in rules_not_evaluated(settings, registry)]
             checks += [check async for check in idle_patterns(settings, registry)]
             checks += [check async for check in embeddings(settings, registry)]
-            pins = Pins(registry.database.pool)
-            checks += [check async for check in held_back(pins, registry.host_id)]
+            checks += [check async for check in held_back(registry)]
             if has_jobs(settings):
                 checks.append(await jobs(registry.database, settings.jobs))
                 pool = registry.database.pool
                 checks += [check async for check in schedules(pool, registry.host_id)]
     except ToolgateError as error:
         checks.append(Check("database", "failed", str(error)))
-    except psycopg.Error as error:
-        checks.append(Check("database", "failed", failure(error)))
     return checks
 
 
@@ -183,41 +171,6 @@ async def _of_settings(settings: Settings) -> AsyncIterator[Check]:
         yield check
     for place in idle_in_settings(settings):
         yield Check("patterns", "warning", str(place))
-
-
-async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
-    if source.facts.server:
-        async for check in mcp_server(source, settings, lister):
-            yield check
-    elif not source.facts.loaded:  # those have no address; that they load was checked above
-        adjusted = settings.sources.get(source.name)
-        confirmed = adjusted.base_url if adjusted else None
-        url = confirmed or source.base_url
-        if url and not confirmed and not source.base_url_trusted and has_private_host(url):
-            refused = f"calls are refused: {url} is a private address of the description"
-            hint = f"to allow it, set sources.{source.name}.base_url"
-            yield Check("source", "warning", f"{source.name}: {refused}; {hint}")
-        else:
-            yield reachable(source.name, source.tool_count, url)
-
-
-async def _database(database: Database, settings: Settings) -> AsyncIterator[Check]:
-    async with database.connect() as connection:
-        version = connection.info.parameter_status("server_version")
-        where = "embedded" if settings.database.url == "embedded" else "database.url"
-        yield Check("database", "ok", f"PostgreSQL {version} ({where})")
-        states = await status(connection, (*components_of(settings), *wing_components(settings)))
-        if any(state.applied is None for state in states):
-            async for check in rights(connection):
-                yield check
-        if settings.database.read_url:
-            yield await replica(settings.database, connection)
-    pending = [f"{state.component}/{state.name}" for state in states if state.applied is None]
-    if pending:
-        hint = "`toolgate serve` applies them, or `toolgate migrate` now"
-        yield Check("migrations", "warning", f"{', '.join(pending)} pending; {hint}")
-    else:
-        yield Check("migrations", "ok", f"{len(states)} applied")
 
 
 def _print(checks: list[Check]) -> None:

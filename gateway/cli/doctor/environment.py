@@ -14,14 +14,16 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, ListenerTls, Settings, StateSettings
 from config.sources import SourceSettings
+from gateway.app.components import components_of
 from gateway.cli.common.checks import Check
 from gateway.cli.common.database import open_registry
 from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reaches
 from gateway.state.redis import connect
-from gateway.wings.table import enabled_wings, load_wing, section, wing_mistakes
+from gateway.wings.table import enabled_wings, load_wing, section, wing_components, wing_mistakes
 from registry.database.embedded import DatabaseError, has_cluster
-from registry.database.postgres import AWAY, Pool, borrow, make_pool
+from registry.database.migrate import status
+from registry.database.postgres import AWAY, Database, Pool, borrow, make_pool
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
 from registry.sources.import_specs import configured_import, removed_from_settings
@@ -278,3 +280,23 @@ async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[C
             continue
         async for check in wing.checks(section(settings, name), settings.tenant.host_id, pool):
             yield Check("wing", check.status, f"{name}: {check.detail}")
+
+
+async def database(opened: Database, settings: Settings) -> AsyncIterator[Check]:
+    """The server, and the migrations that were applied."""
+    async with opened.connect() as connection:
+        version = connection.info.parameter_status("server_version")
+        where = "embedded" if settings.database.url == "embedded" else "database.url"
+        yield Check("database", "ok", f"PostgreSQL {version} ({where})")
+        states = await status(connection, (*components_of(settings), *wing_components(settings)))
+        if any(state.applied is None for state in states):
+            async for check in rights(connection):
+                yield check
+        if settings.database.read_url:
+            yield await replica(settings.database, connection)
+    pending = [f"{state.component}/{state.name}" for state in states if state.applied is None]
+    if pending:
+        hint = "`toolgate serve` applies them, or `toolgate migrate` now"
+        yield Check("migrations", "warning", f"{', '.join(pending)} pending; {hint}")
+    else:
+        yield Check("migrations", "ok", f"{len(states)} applied")

@@ -15,15 +15,12 @@ from urllib.parse import urlsplit
 import gateway
 from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
-from config.sources import SourceSettings
-from gateway import hybrid
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.runner import Sandbox
-from registry.importers.hybrid import describe_actions, select
 from schemas.binding import Language
 from schemas.errors import ToolgateError
 from schemas.tool import Tool
@@ -118,24 +115,6 @@ def _is_ours(server: ServerSettings) -> bool:
         return False
     finally:
         connection.close()
-
-
-def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
-    """Whether each Python service can be loaded, and its actions imported."""
-    for name, source in sources.items():
-        if source.python is None:
-            continue
-        try:
-            actions = describe_actions(hybrid.load(source.python).actions)
-            selected = select(
-                actions, "python", source.side, source.include, exclude=source.exclude
-            )
-        except ToolgateError as error:
-            yield Check("source", "failed", f"{name}: {error}")
-            continue
-        for note in selected.notes:
-            yield Check("source", "warning", f"{name}: {note}")
-        yield Check("source", "ok", f"{name}: {len(selected.drafts)} actions in Python")
 
 
 def reachable(name: str, tools: int, url: str | None) -> Check:

@@ -4,32 +4,36 @@ gateway.
 
 import http.client
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
+from config.sources import SourceSettings
+from gateway import hybrid
 from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
-from gateway.cli.doctor.local_checks import TIMEOUT_S
+from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
 from gateway.operations.jobs import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
 from registry.database.postgres import Database, Pool
 from registry.display.tool_shaper import ToolShaper
+from registry.documents.ssrf_protection import has_private_host
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.embedder_factory import embedder_for, make_embedder
 from registry.embedding.models import Models
 from registry.embedding.sentence_transformers import NOT_INSTALLED
 from registry.embedding.status import EmbeddingStatus, status
+from registry.importers.hybrid import describe_actions, select
 from registry.jobs.store import JobRow, JobStore, health
 from registry.sources.import_specs import configured_import, spec_of
 from registry.sources.imports import preview
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
-from schemas.errors import ImportRejected
+from schemas.errors import ImportRejected, ToolgateError
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -160,9 +164,44 @@ async def toolsets(
         yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
 
 
-async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
+def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
+    """Whether each Python service can be loaded, and its actions imported."""
+    for name, source in sources.items():
+        if source.python is None:
+            continue
+        try:
+            actions = describe_actions(hybrid.load(source.python).actions)
+            selected = select(
+                actions, "python", source.side, source.include, exclude=source.exclude
+            )
+        except ToolgateError as error:
+            yield Check("source", "failed", f"{name}: {error}")
+            continue
+        for note in selected.notes:
+            yield Check("source", "warning", f"{name}: {note}")
+        yield Check("source", "ok", f"{name}: {len(selected.drafts)} actions in Python")
+
+
+async def source_checks(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
+    """Whether a source can be called."""
+    if source.facts.server:
+        async for check in mcp_server(source, settings, lister):
+            yield check
+    elif not source.facts.loaded:  # those have no address; that they load was checked above
+        adjusted = settings.sources.get(source.name)
+        confirmed = adjusted.base_url if adjusted else None
+        url = confirmed or source.base_url
+        if url and not confirmed and not source.base_url_trusted and has_private_host(url):
+            refused = f"calls are refused: {url} is a private address of the description"
+            hint = f"to allow it, set sources.{source.name}.base_url"
+            yield Check("source", "warning", f"{source.name}: {refused}; {hint}")
+        else:
+            yield reachable(source.name, source.tool_count, url)
+
+
+async def held_back(registry: Registry) -> AsyncIterator[Check]:
     """Tools that wait to be accepted."""
-    held = await pins.list_held(host_id)
+    held = await Pins(registry.database.pool).list_held(registry.host_id)
     if held:
         names = ", ".join(tool.name for tool in held[:SHOWN])
         more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""

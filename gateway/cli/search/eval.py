@@ -12,13 +12,13 @@ import click
 from msgspec.structs import replace
 
 from config.settings import EmbeddingProvider, Settings
+from gateway.app.local_search import open_serving
 from gateway.cli.commands import RESOURCES
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import err, out, print_json, print_rows, say
 from gateway.cli.common.progress import progress_bar
 from gateway.cli.operations import Connect, client_option, open_client
-from gateway.cli.search.serving import open_serving
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
 from registry.evaluation.corpus import Progress as Heard
@@ -290,7 +290,9 @@ async def _corpus(
     if one.catalog is not None:
         return await stack.enter_async_context(of_catalog(one.catalog, settings, heard))
     registry = await stack.enter_async_context(open_registry(settings))
-    serving = await stack.enter_async_context(open_serving(settings, registry))
+    serving = await stack.enter_async_context(
+        open_serving(settings, lambda: registry.database.pool)
+    )
     corpus = await of_registry(registry.database, settings, serving)
     if not corpus.tools:
         fail("the registry has no tools: import some, or add --catalog TOOLS")

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from config.logging import configure
 from config.settings import Settings
 from gateway.app.components import has_jobs
+from gateway.app.stored_access import stored_in
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.output import out
-from gateway.cli.common.stored import stored_in
 from gateway.wings.table import wing_kinds, with_tasks
 from registry.database.postgres import Database
 from registry.embedding.embedder import Embedder, EmbeddingFailed
@@ -101,7 +101,7 @@ async def _jobs(
 ) -> "Jobs":
     from gateway.app.worker import jobs_of_worker
 
-    stored = await stored_in(settings, registry)
+    stored = await stored_in(settings, registry.database.pool)
     lister = await stack.enter_async_context(open_lister(settings, stored))
     return await stack.enter_async_context(
         jobs_of_worker(settings, registry.database, lister, embedders)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
+from gateway import cli
 from gateway.cli import operations
 from gateway.cli.commands import GROUPS, CommandRow
 from gateway.cli.common import options
@@ -227,3 +229,14 @@ def test_spans_lead_to_the_future_or_the_past(kind: click.ParamType[Any], sign: 
     """`--expires 2d` is in two days, `--since 2d` was two days ago (mending g)."""
     moment = datetime.fromisoformat(kind.convert("2d", None, None))
     assert (moment - datetime.now(UTC)) * sign > timedelta(days=1)
+
+
+def test_few_files_of_the_command_line_know_the_registry() -> None:
+    """Commands call operations; the rest is what a person sees, and processes that serve."""
+    folder = Path(cli.__file__).parent
+    importing = [
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.py")
+        if re.search(r"^\s*(from|import) registry\b", file.read_text(), re.MULTILINE)
+    ]
+    assert len(importing) <= 10, importing

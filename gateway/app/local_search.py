@@ -1,26 +1,30 @@
-"""Search with a gateway's settings, for `toolgate search` and `tools search`."""
+"""Search in the process of a command, with a gateway's settings."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from config.settings import Settings
-from gateway.cli.common.database import Registry
+from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.embedder_factory import ServingEmbedder, make_embedder
 from registry.embedding.search_kinds import TOOLS
 from registry.search import Search, SearchQuery, SearchResult
 
+OpenedPool = Callable[[], Pool | None]
 
-async def find_tools(settings: Settings, registry: Registry, query: SearchQuery) -> SearchResult:
+
+async def find_tools(
+    settings: Settings, pool: Callable[[], Pool | None], query: SearchQuery
+) -> SearchResult:
     """The search result, whose note has the failure of the model. Raises Unreachable if required
     embeddings are unavailable."""
-    async with open_serving(settings, registry) as serving:
+    async with open_serving(settings, pool) as serving:
         failure = None
         if query.mode != "lexical" and serving.embedder is not None:
             failure = await _warmed_up(serving.embedder)
         search = Search(
-            lambda: registry.database.pool,
+            pool,
             lambda _: serving.embedder,
             settings.search,
             when_down=settings.disclosure.when_down,
@@ -42,7 +46,9 @@ async def _warmed_up(embedder: Embedder) -> str | None:
 
 
 @asynccontextmanager
-async def open_serving(settings: Settings, registry: Registry) -> AsyncIterator[ServingEmbedder]:
+async def open_serving(
+    settings: Settings, pool: Callable[[], Pool | None]
+) -> AsyncIterator[ServingEmbedder]:
     """The embedder of queries for tools."""
     embedding = settings.embedding.of(TOOLS)
     target, refused = None, None
@@ -50,7 +56,7 @@ async def open_serving(settings: Settings, registry: Registry) -> AsyncIterator[
         target = make_embedder(embedding)
     except EmbeddingFailed as error:
         refused = str(error)
-    serving = ServingEmbedder(lambda: registry.database.pool, embedding, target)
+    serving = ServingEmbedder(pool, embedding, target)
     if refused:
         serving.note = refused
     else:
