@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Literal
@@ -69,6 +69,8 @@ class _Held:
     renew_at: float  # monotonic time; of the first token that ends
     generation: int
     key: str
+    settings: Settings
+    accounts: dict[Security, Account] = field(default_factory=dict)  # that were made of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,28 @@ class PersonalConnector:
         return Tickets(self._pool(), self._host_id)
 
     async def account(self, source: Source, security: Security, context: Context) -> Account | None:
-        connect = self.connect_of(source.place)
+        identity = context.identity
+        if identity.verified and not context.absent:
+            principal = identity.principal
+            owner = Owner(principal.tenant, principal.id, source.place)
+            held = self._held.get(owner)
+            if (
+                held is not None
+                and held.generation == self._generation
+                and held.settings is self._settings()
+                and held.renew_at > time.monotonic()
+                and trial_of(owner) is None
+            ):
+                account = held.accounts.get(security)
+                if account is not None:
+                    return account
+        return await self._find_account(source, security, context)
+
+    async def _find_account(
+        self, source: Source, security: Security, context: Context
+    ) -> Account | None:
+        """`account`, for the first call with what was read. Raises as that."""
+        connect, asked = self.connect_of(source.place), security
         declared = source.facts.schemes
         if declared and not security:
             return None
@@ -152,7 +175,7 @@ class PersonalConnector:
         if not declared:
             name = connect.header
             headers = {name: header_value(connect, held.entries[name])}
-        return Account(
+        account = Account(
             owner,
             held.key,
             wanted.needed,
@@ -160,9 +183,14 @@ class PersonalConnector:
             frozenset(connect.schemes) or None,
             headers,
         )
+        if trial is None:
+            held.accounts[asked] = account
+        return account
 
     async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
         owner, needed = account.owner, account.needed
+        if trial_of(owner) is not None:
+            return None
         if status == 403:
             asked = read_challenge([challenge])
             if asked is None or asked.error != "insufficient_scope":
@@ -336,6 +364,7 @@ class PersonalConnector:
             time.monotonic() + waits_s,
             generation,
             hashlib.sha256(f"account:{named}".encode()).hexdigest(),
+            self._settings(),
         )
 
     def _is_idle(self, row: StoredConnection) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from config.sources import SchemeSettings
 from gateway.context import Context
@@ -24,16 +24,15 @@ class Account:
     entries: Mapping[str, SchemeSettings] = field(repr=False)  # by scheme, the person's own
     personal: frozenset[str] | None = None  # the schemes that people satisfy; None: all
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a source without any
+    # what an upstream has made of it for one of its tools, as it likes
+    prepared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def select(self, security: Security) -> Security:
         """The alternatives in which something is the person's: no other may stand in for them."""
         if self.personal is None:
             return security
-        return tuple(
-            alternative
-            for alternative in security
-            if not alternative or any(each.scheme in self.personal for each in alternative)
-        )
+        personal = self.personal
+        return tuple(each for each in security if not each or is_personal(each, personal))
 
     def with_entries(self, own: Mapping[str, SchemeSettings]) -> dict[str, SchemeSettings]:
         """The entries of the person, and those of the operator for all other schemes."""
@@ -41,6 +40,11 @@ class Account:
             return dict(self.entries)
         kept = {name: entry for name, entry in own.items() if name not in self.personal}
         return {**kept, **self.entries}
+
+
+def is_personal(alternative: tuple[Credential, ...], personal: frozenset[str]) -> bool:
+    """Whether something of the alternative is for people to satisfy."""
+    return any(credential.scheme in personal for credential in alternative)
 
 
 class Connector(Protocol):

@@ -22,7 +22,7 @@ from gateway.http_client.token_endpoint import (
     TokenFailed,
     basic,
 )
-from gateway.upstreams.auth.accounts import Account
+from gateway.upstreams.auth.accounts import Account, is_personal
 from gateway.upstreams.auth.delegation import delegate
 from gateway.upstreams.auth.tokens import client_token
 from gateway.upstreams.http.client import HttpRequest, HttpResponse
@@ -35,6 +35,8 @@ from schemas.source import Source
 
 ANY = SchemeSettings(value="any")  # matches every kind of scheme that a secret can satisfy
 SCHEMES_SHOWN = 8  # schemes
+
+_PROOFS = {"cookie": "Cookie"}  # headers with a credential, by its location
 
 ALTERNATIVES_SHOWN = 4  # alternatives named in one text
 _GRANT = "client_id, client_secret and token_url"
@@ -259,10 +261,13 @@ class Credentials:
         pool = self._connections.of(source)
         if pool.connector is not None:
             account = await pool.connector.account(source, security, context)
-            return (
-                request if account is None else await _add_account(pool, security, request, account)
-            )
-        if pool.by_caller:
+            if account is not None:
+                return await _add_account(pool, security, request, account)
+            stated, security = security, _impersonal(pool, security)
+            if stated and not security and pool.require_credentials:
+                text = f"{source.name} was not called: nobody can connect what it requires"
+                raise UpstreamFailed(text)
+        elif pool.by_caller:
             return _by_caller(pool, security, request, context)
         if not security:
             return request
@@ -331,22 +336,52 @@ def _by_caller(
     return replace(request, caller=delegate(pool, context), scopes=scopes)
 
 
+def account_headers(
+    pool: SourcePool, security: tuple[Alternative, ...], account: Account
+) -> Mapping[str, str] | None:
+    """The headers by which an account is proved in requests of a tool; None where more is needed
+    than headers, or a token is fetched. A source that declares no security has one in its
+    settings."""
+    if not security:
+        return account.headers
+    pairs = _chosen_entries(pool, security, account)
+    if not pool.trusted or any(
+        each.location != "header" or _is_fetched(entry, each) for each, entry in pairs
+    ):
+        return None
+    return {each.name: _stored_value(each, entry) for each, entry in pairs}
+
+
 async def _add_account(
     pool: SourcePool, security: tuple[Alternative, ...], request: HttpRequest, account: Account
 ) -> HttpRequest:
-    """The request with what a person has connected. A source that declares no security gets it in
-    the header of its settings."""
+    """The request with what a person has connected."""
+    added = account_headers(pool, security, account)
+    if added is not None:
+        headers = {**request.headers, **added}
+        return replace(request, headers=headers, proofs=tuple(added), account=account)
+    pairs = _chosen_entries(pool, security, account)
+    for credential, entry in pairs:
+        request = await _with(pool, credential, entry, request)
+    proofs = tuple(_PROOFS.get(each.location, each.name) for each, _ in pairs)
+    return replace(request, proofs=proofs, account=account)
+
+
+def _chosen_entries(
+    pool: SourcePool, security: tuple[Alternative, ...], account: Account
+) -> list[tuple[Credential, SchemeSettings]]:
+    """The schemes of the first alternative that an account satisfies, and their entries."""
     entries = account.with_entries(pool.credentials)
-    if not security and account.headers:
-        headers = {**request.headers, **account.headers}
-        return replace(request, headers=headers, proofs=tuple(account.headers), account=account)
-    alternative = satisfiable(account.select(security), entries, ())
-    proofs: list[str] = []
-    for credential in alternative or ():
-        if entry := entry_for(entries, credential):
-            request = await _with(pool, credential, entry, request)
-            proofs += [credential.name] if credential.location == "header" else []
-    return replace(request, proofs=tuple(proofs), account=account)
+    alternative = satisfiable(account.select(security), entries, ()) or ()
+    return [(each, entry) for each in alternative if (entry := entry_for(entries, each))]
+
+
+def _impersonal(pool: SourcePool, security: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
+    """The alternatives that the operator's credentials may satisfy."""
+    personal = pool.personal
+    return tuple(
+        each for each in security if not each or (personal and not is_personal(each, personal))
+    )
 
 
 def _refusal(source: str, security: tuple[Alternative, ...]) -> str:

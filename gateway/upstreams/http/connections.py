@@ -162,6 +162,7 @@ class SourcePool:
         self.by_caller = (
             self.forward_token or self.exchange is not None or self.connector is not None
         )
+        self.personal = frozenset(adjusted.connect.schemes)  # schemes; none: all
         own_header = (adjusted.connect.header,) if self.connector is not None else ()
         self._proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
         self.limits = limits
@@ -220,7 +221,10 @@ class SourcePool:
             raise UpstreamFailed(self.untrusted_text("configured headers"))
         headers = self.headers
         if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
-            proved = {name.lower() for name in (*self._proofs, *proofs) if name in asked}
+            names = (*self._proofs, *proofs)
+            proved = {name.lower() for name in names if name in asked}
+            if proved and self.connector is not None:  # nothing of the operator's beside them
+                proved = {name.lower() for name in names}
             headers = {name: value for name, value in headers.items() if name.lower() not in proved}
         configured = {name.lower() for name in headers}
         kept = {name: value for name, value in asked.items() if name.lower() not in configured}

@@ -19,7 +19,8 @@ from gateway.http_client.http1 import FixedHeaders
 from gateway.interfaces import Execute, ToolCall
 from gateway.state.stored_answers import uri_of
 from gateway.telemetry.traces import TRACEPARENT, parse
-from gateway.upstreams.auth.credentials import Credentials, fixed_credentials
+from gateway.upstreams.auth.accounts import Account
+from gateway.upstreams.auth.credentials import Credentials, account_headers, fixed_credentials
 from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import (
     REFUSED,
@@ -160,6 +161,28 @@ class RequestTemplate:
             FixedHeaders({**headers, "Content-Type": JSON}),
             ends=credentials.ends,
         )
+
+    def headers_for(
+        self, account: Account, pool: SourcePool, request: HttpRequest
+    ) -> FixedHeaders | None:
+        """All headers of a request for a person; None where arguments may change them."""
+        kind = request.headers.get("Content-Type")
+        if not self._plain_headers or (request.body is not None and kind != JSON):
+            return None
+        made = account.prepared.get(self)
+        if made is None:
+            made = account.prepared[self] = self._make_headers(account, pool)
+        return made[request.body is not None]
+
+    def _make_headers(
+        self, account: Account, pool: SourcePool
+    ) -> tuple[FixedHeaders | None, FixedHeaders | None]:
+        """Headers of requests without a body, and of those with one of JSON."""
+        added = account_headers(pool, self.binding.security, account)
+        if added is None or not {name.lower() for name in added}.isdisjoint(_BY_REQUEST):
+            return None, None
+        headers = pool.with_configured({**self._headers, **added}, tuple(added))
+        return FixedHeaders(headers), FixedHeaders({**headers, "Content-Type": JSON})
 
     def request(self, arguments: Mapping[str, Any]) -> HttpRequest:
         """The request for `arguments`. Raises InvalidParams for values that cannot be sent."""
@@ -327,7 +350,9 @@ class OpenAPIUpstream:
             pool, added = prepared.pool, prepared.added
             proves = bool(binding.security) or pool.by_caller
             if request.upload is not None or (added is None and proves):
-                response = await self._send(_Calling(source, reader, context), binding, request)
+                calling = _Calling(source, reader, context)
+                send = self._send if carried else self._send_prepared
+                response = await send(calling, template, request)
             else:
                 headers: Mapping[str, str] | None = prepared.headers
                 if added is not None and (carried or request.body is not None):
@@ -338,10 +363,10 @@ class OpenAPIUpstream:
                 )
                 if response.status == 401 and self._is_invalidated(binding, source, headers):
                     calling = _Calling(source, reader, context)
-                    response = await self._send(calling, binding, request)
+                    response = await self._send(calling, template, request)
             if response.status in REDIRECTS:
                 calling = _Calling(source, reader, context)
-                response = await self._follow(calling, binding, request, response)
+                response = await self._follow(calling, template, request, response)
                 if binding.redirects and response.status in REDIRECTS:
                     return _redirection(response, binding)
         except UpstreamFailed as error:
@@ -355,7 +380,7 @@ class OpenAPIUpstream:
     async def _follow(
         self,
         calling: "_Calling",
-        binding: OpenAPIBinding,
+        template: RequestTemplate,
         request: HttpRequest,
         response: HttpResponse,
     ) -> HttpResponse:
@@ -368,7 +393,7 @@ class OpenAPIUpstream:
             if step is None:
                 break
             request = step
-            response = await self._send(calling, binding, request)
+            response = await self._send(calling, template, request)
         return response
 
     def _is_invalidated(
@@ -380,11 +405,12 @@ class OpenAPIUpstream:
         return self._credentials.invalidate(source, binding.security, sent)
 
     async def _send(
-        self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
+        self, calling: "_Calling", template: RequestTemplate, request: HttpRequest
     ) -> HttpResponse:
         """Send the request with credentials; after a refusal of a fetched token, retry once with a
         new one."""
-        source, security, context = calling.source, binding.security, calling.context
+        source, security = calling.source, template.binding.security
+        context = calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
         refused = response.status in REFUSED
@@ -392,6 +418,27 @@ class OpenAPIUpstream:
             proved = await self._credentials.apply(source, security, request, context)
             response = await self._deliver(calling, proved)
         return response
+
+    async def _send_prepared(
+        self, calling: "_Calling", template: RequestTemplate, request: HttpRequest
+    ) -> HttpResponse:
+        """`_send`, with headers of a person that are encoded once, where there are such."""
+        pool, security = self._client.connections.of(calling.source), template.binding.security
+        connector, account, headers = pool.connector, None, None
+        if connector is not None and request.upload is None:
+            account = await connector.account(calling.source, security, calling.context)
+        if account is not None:
+            headers = template.headers_for(account, pool, request)
+        if connector is None or account is None or headers is None:
+            return await self._send(calling, template, request)
+        response = await self._client.forward(
+            pool, request, calling.reader, headers=headers, inline_bytes=self._inline_bytes
+        )
+        if response.status not in REFUSED:
+            return response
+        challenge = response.headers.get("WWW-Authenticate", "")
+        renewed = await connector.renew(account, status=response.status, challenge=challenge)
+        return response if renewed is None else await self._send(calling, template, request)
 
     async def _deliver(self, calling: "_Calling", request: HttpRequest) -> HttpResponse:
         """Send one attempt: remote files are opened for each, as a stream is read once."""
