@@ -15,7 +15,7 @@ from schemas.mcp.revisions import Revision
 
 Json = dict[str, Any]
 
-ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
+ELICIT, SAMPLE = "elicitation/create", "sampling/createMessage"
 
 
 @dataclass(frozen=True, slots=True)

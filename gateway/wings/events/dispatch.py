@@ -318,7 +318,7 @@ class Dispatch:
                     self._looked = -math.inf
                     self._wake.set()
                     self._say(ENDED)
-                while await self._upkeep.move(MOVE_S):
+                while await self._upkeep.move_ended(MOVE_S):
                     pass
                 if anyio.current_time() - retained >= RETAIN_S:
                     await self._upkeep.retain(self.settings.retention_s)

@@ -206,7 +206,7 @@ class Upkeep:
             await connection.execute(_UNBLOCK_ALL, values)
         return SweepCounts(waiting, failed, expired, unsent.rowcount)
 
-    async def move(self, after_s: float) -> int:
+    async def move_ended(self, after_s: float) -> int:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""
         values, moved = {"limit": BATCH, "after": after_s}, 0
         async with borrow(self._pool) as connection:

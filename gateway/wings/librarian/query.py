@@ -180,7 +180,7 @@ class _Reading:
         self._progress(3, 4, f"answering from {len(findings)} findings")
         claims, incomplete = await self._combine(findings)
         if not incomplete and self._failed is not None:
-            incomplete = _why(self._failed)
+            incomplete = _name_failure(self._failed)
         return replace(answer_of(self._question.text, claims, chosen, incomplete), written=True)
 
     async def _choose(self, hits: Sequence[Passage]) -> Sequence[Passage]:
@@ -231,7 +231,7 @@ class _Reading:
         try:
             combined = await self._ask_model(_Combined, _COMBINE, "\n".join(lines))
         except (LimitReached, ModelFailed) as error:
-            return each, _why(error)
+            return each, _name_failure(error)
         claims = []
         for sentence in combined.sentences[:MOST]:
             numbers = dict.fromkeys(n for n in sentence.findings if 1 <= n <= len(findings))
@@ -271,5 +271,5 @@ def parse_answer(text: str, type_: type[T]) -> T:
         return type_()
 
 
-def _why(error: LimitReached | ModelFailed) -> str:
+def _name_failure(error: LimitReached | ModelFailed) -> str:
     return error.limit if isinstance(error, LimitReached) else f"model_{error.kind}"

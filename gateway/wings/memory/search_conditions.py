@@ -43,10 +43,6 @@ class Times(Struct, frozen=True):
     as_of: datetime | None = None
     valid_at: datetime | None = None
 
-    @property
-    def past(self) -> bool:
-        return self.as_of is not None or self.valid_at is not None
-
 
 NOW = Times()
 EVERY: Condition = (sql.SQL("true"), {})

@@ -43,7 +43,6 @@ from gateway.wings.models.dialect import (
 from gateway.wings.models.messages import (
     NO_OPTIONS,
     ChatMessage,
-    ChatModel,
     ContentChunk,
     FinalResponse,
     IterationComplete,
@@ -190,14 +189,6 @@ def _missing(name: str, strategy: Strategy) -> str:
         f"The strategy {name} has no key: set models.strategies.{name}.api_key, or store it with "
         f"`toolgate secrets set {SECRETS} {name} --value -`"
     )
-
-
-def replay_model(
-    strategy: str, settings: ModelsSettings, exchanges: Sequence[ModelExchange]
-) -> ChatModel:
-    """A model that answers from a transcript, without network."""
-    strategy_settings = settings.strategies[strategy]
-    return Model(strategy, strategy_settings, settings, Replay(exchanges))
 
 
 class ReplyCache:

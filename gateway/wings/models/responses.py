@@ -40,7 +40,6 @@ class _Event(Struct):
     type: str = ""
     output_index: Any = None
     item: dict[str, Any] | None = None
-    item_id: Any = None
     delta: Any = None
     arguments: Any = None
     response: dict[str, Any] | None = None

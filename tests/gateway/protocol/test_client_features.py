@@ -6,7 +6,6 @@ import pytest
 
 from gateway.protocol.client_features import (
     ELICIT,
-    ROOTS,
     SAMPLE,
     RefusalReason,
     for_client,
@@ -193,7 +192,7 @@ def test_sampling_with_tools_requires_client_support(revision, more):
 
 
 @by_revision
-@pytest.mark.parametrize("method", [SAMPLE, ROOTS])
+@pytest.mark.parametrize("method", [SAMPLE, "roots/list"])
 def test_undeclared_client_features_are_not_requested(revision, method):
     name = "sampling" if method == SAMPLE else "roots"
     refused = for_client(method, {"messages": []}, revision, {"elicitation": {}, name: None})

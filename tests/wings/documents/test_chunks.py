@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, gaps
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.chunking.pieces import size
 from gateway.wings.documents.chunking.prose import markdown_headings
 from tests.properties import examples
+from tests.wings.documents.gaps import gaps
 
 GUIDE = """\
 # Guide

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.wings.memory.dates import NamedDate, in_words, is_of_another_time, named_dates
-from gateway.wings.memory.text_similarity import BUNDLED, is_known, main_script
+from gateway.wings.memory.text_similarity import is_known, main_script
 
 MAY_8 = datetime(2023, 5, 8, 13, tzinfo=UTC)
 
@@ -94,5 +94,5 @@ def test_a_date_in_words_is_readable_in_queries() -> None:
 )
 def test_the_main_script_decides_on_the_use_of_a_model(text: str, script: str, known: bool) -> None:
     assert main_script(text) == script
-    assert is_known(text, BUNDLED) is known
+    assert is_known(text, frozenset({"LATIN"})) is known
     assert is_known(text, frozenset())

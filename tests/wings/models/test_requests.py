@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from config.models import Price, Strategy
 from config.sources import SchemeSettings
 from gateway.http_client.pool import Pool
-from gateway.wings.models.configured_models import ConfiguredModels, Model, replay_model
+from gateway.wings.models.configured_models import ConfiguredModels, Model
 from gateway.wings.models.messages import (
     ChatMessage,
     ContentChunk,
@@ -23,6 +23,7 @@ from gateway.wings.models.messages import (
     RequestOptions,
     StatusUpdate,
 )
+from gateway.wings.models.provider_http import Replay
 from gateway.wings.models.usage import Budget, ModelCost
 from tests.polling import until
 from tests.servers.provider import Answer, chat, chat_whole, delta, failing, providing, sse
@@ -305,7 +306,7 @@ async def test_a_transcript_gives_the_same_events_without_network() -> None:
     assert [one.status for one in exchanges] == [503, 200, 200]
     assert "secret" not in str([(bytes(one.request), one.answer) for one in exchanges])
     settings = limits("http://none.invalid")
-    again = replay_model("tested", settings, exchanges)
+    again = Model("tested", settings.strategies["tested"], settings, Replay(exchanges))
     assert await collect_events(again, HELLO, [PETS]) == events
     assert await again.complete(HELLO, [PETS]) == reply
     with pytest.raises(ModelFailed, match="not asked this"):

@@ -8,7 +8,7 @@ are the text, byte for byte. Chunks of running text may begin with the end of th
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy
 from msgspec import Struct
@@ -120,13 +120,3 @@ def _span(offsets: Offsets, of: Chunk | CodeSymbol) -> dict[str, int]:
 
 def _mention(offsets: Offsets, one: Mention) -> Mention:
     return replace(one, start=offsets.byte(one.start), end=offsets.byte(one.end))
-
-
-def gaps(chunks: Sequence[Chunk], size: int) -> list[tuple[int, int]]:
-    """Byte ranges of a document of `size` bytes that are in none of its chunks."""
-    ranges, at = [], 0
-    for chunk in chunks:
-        if chunk.start > at:
-            ranges.append((at, chunk.start))
-        at = max(at, chunk.end)
-    return [*ranges, (at, size)] if at < size else ranges
