@@ -24,6 +24,7 @@ from schemas.untrusted_json import mapping
 _REVERSED = frozenset(
     ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
 )
+_REDIRECTS = frozenset({"301", "302", "303", "307", "308", "3XX", "3xx"})
 
 
 def widen(schema: Any, dropped: Collection[str]) -> Any:
@@ -208,6 +209,10 @@ def json_schemas(good: list[dict[str, Any]], document: OpenApiDocument) -> list[
 def is_json_type(media_type: str) -> bool:
     essence = _essence(media_type)
     return essence in ("application/json", "text/json") or essence.endswith("+json")
+
+
+def describes_redirects(operation: DocumentOperation) -> bool:
+    return not _REDIRECTS.isdisjoint(map(str, _responses(operation)))
 
 
 def _responses(operation: DocumentOperation) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation, 
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, root_path
 from registry.importers.openapi.request_bodies import Bodies, RequestPayload
-from registry.importers.openapi.responses import Responses
+from registry.importers.openapi.responses import Responses, describes_redirects
 from registry.importers.openapi.schemas import ConvertedSchema, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import FillingCredentials, Security, add_filled
 from registry.importers.openapi.trials import Trials
@@ -30,7 +30,7 @@ from schemas.binding import Body, Location, OpenAPIBinding, Parameter, Part
 from schemas.jsonrpc import encode
 from schemas.source import CredentialName
 from schemas.tool import Annotations, ToolDraft
-from schemas.untrusted_json import mapping, sequence, text
+from schemas.untrusted_json import sequence, text
 
 # Anthropic's API refuses a tool whose top-level properties are not ^[a-zA-Z0-9_.-]{1,64}$
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -70,7 +70,6 @@ def legal_argument(name: str) -> str:
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
 _UNMARKED = ArgumentMarks()
 EXAMPLES_LIMIT = 5
-_REDIRECTS = frozenset({"301", "302", "303", "307", "308", "3XX", "3xx"})
 
 
 class Inputs:
@@ -384,9 +383,7 @@ class OpenApiDrafts:
         binding = replace(
             self._request(operation, inputs, notes),
             accept=answered.accept,
-            redirects=any(
-                str(code) in _REDIRECTS for code in mapping(operation.node.get("responses"))
-            ),
+            redirects=describes_redirects(operation),
         )
         schema = inputs.schema(self._budget)
         notes.extend(self._trials.refusals(schema, inputs.examples, inputs.required_members))
