@@ -168,3 +168,27 @@ async def test_a_page_elsewhere_cannot_post_the_consent(
         )
         await expect(page.locator(".notice.bad")).to_be_visible()
         assert len(app.asked) == count
+
+
+@pytest.mark.parametrize("language", ["en", "zh-CN"])
+async def test_pages_of_one_time_codes_are_accessible(
+    database_settings: DatabaseSettings, browser: Browser, language: str
+) -> None:
+    """The long address for an app makes no page wider, and each text has a translation."""
+    async with (
+        company(database_settings, users=True) as made,
+        visitor(browser, made, locale=language, viewport=NARROW) as site,
+    ):
+        page = site.page
+        await page.goto(f"{made.url}/login")
+        await look(site, f"chooser-of-users-{language}")
+        await page.locator("a[href='/login/totp']").click()
+        await look(site, f"totp-{language}")
+        if language != "en":
+            assert "authenticator" not in await page.inner_text("main")
+        await page.fill("#name", "ann")
+        await page.fill("#password", "no user has this password")
+        await page.fill("#code", "123456")
+        await page.locator("button").click()
+        await expect(page.locator(".notice.bad")).to_be_visible()
+        await look(site, f"totp-refused-{language}")
