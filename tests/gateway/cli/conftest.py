@@ -84,21 +84,23 @@ def with_pets(toolgate: Toolgate, description: Path) -> Toolgate:
 
 @contextmanager
 def answering(
-    files: Mapping[str, bytes], otherwise: HTTPStatus = HTTPStatus.NOT_FOUND
+    files: Mapping[str, bytes | Callable[[Any], Any]],
+    otherwise: HTTPStatus = HTTPStatus.NOT_FOUND,
 ) -> Iterator[int]:
-    """The port of a server that has these files, by path, and answers all else with a status."""
+    """The port of a server that has these files, by path, and answers all else with a status.
+    A file may be made of the JSON that is sent."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = files.get(self.path, b"")
+        def do_GET(self, sent: bytes = b"null") -> None:
+            file = files.get(self.path, b"")
+            content = json.dumps(file(json.loads(sent))).encode() if callable(file) else file
             self.send_response(200 if self.path in files else otherwise)
-            self.send_header("Content-Length", str(len(found)))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(found)
+            self.wfile.write(content)
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.do_GET()
+            self.do_GET(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
         def log_message(self, *_: object) -> None:
             pass

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -148,8 +149,10 @@ OF_A_SERVICE = {
 
 
 def test_vectors_that_the_settings_cannot_search_are_told(with_pets: Toolgate) -> None:
-    made = json.dumps({"embeddings": [[1.0] + [0.0] * 383] * 5}).encode()
-    with answering({"/embed": made}) as port:
+    def embed(sent: Any) -> Any:
+        return {"embeddings": [[1.0] + [0.0] * 383] * len(sent["inputs"])}
+
+    with answering({"/embed": embed}) as port:
         theirs = {**OF_A_SERVICE, "TOOLGATE_EMBEDDING__URL": f"http://127.0.0.1:{port}/embed"}
         assert with_pets("embed", "backfill", **theirs).code == 0
         assert of_embeddings(with_pets, **theirs) == (
