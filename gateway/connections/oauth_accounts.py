@@ -99,7 +99,7 @@ class OAuthAccounts:
         redeemed with. `former`: the person's connections to the source. Raises OAuthRefused."""
         connect, place = self._connect(source.place), source.place
         try:
-            reach = self._reach(connect, source)
+            reach = self._reach(connect, source.place, source)
             server = await self._server(source, connect, reach)
             client = await self._clients.find(
                 server,
@@ -125,7 +125,7 @@ class OAuthAccounts:
         """The connections that an answer to a browser gives. Raises OAuthRefused."""
         connect = self._connect(source.place)
         try:
-            reach = self._reach(connect, source)
+            reach = self._reach(connect, source.place, source)
             grants = self._grants(pending.server, pending.client, reach, connect)
             tokens = await grants.redeem(pending.attempt, answer)
         except AuthorizationRefused as error:
@@ -154,7 +154,7 @@ class OAuthAccounts:
         server = msgspec.convert(row.server, AuthorizationServer)
         client = self._current_client(connect, server, secret)
         try:
-            reach = self._reach(connect, None)
+            reach = self._reach(connect, owner.source)
             grants = self._grants(server, client, reach, connect)
             try:
                 tokens = await grants.renew(secret.refresh, tuple(row.scopes))
@@ -184,7 +184,7 @@ class OAuthAccounts:
             server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
         client = self._current_client(connect, server, secret)
         try:
-            grants = self._grants(server, client, self._reach(connect, None), connect)
+            grants = self._grants(server, client, self._reach(connect, owner.source), connect)
         except ValueError as error:
             raise RenewalFailed(str(error)) from error
         if secret.refresh:
@@ -242,9 +242,16 @@ class OAuthAccounts:
         adjusted = self._settings().sources.get(place)
         return Connect() if adjusted is None else adjusted.connect
 
-    def _reach(self, connect: Connect, source: Source | None) -> Reach:
-        """The addresses that may be asked for a source. Raises ValueError."""
-        own = connect.issuer, connect.authorization_url, connect.token_url, connect.revocation_url
+    def _reach(self, connect: Connect, place: str, source: Source | None = None) -> Reach:
+        """The addresses that may be asked for a source, which is known where a person connects.
+        Raises ValueError."""
+        own = [
+            *(connect.issuer, connect.authorization_url),
+            *(connect.token_url, connect.revocation_url),
+        ]
+        adjusted = self._settings().sources.get(place)
+        if adjusted is not None:
+            own += [adjusted.mcp, adjusted.base_url]
         named = [url for url in own if url]
         if source is not None and (source.base_url_trusted or source.origin == "settings"):
             named.append(source.base_url or source.location)
