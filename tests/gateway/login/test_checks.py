@@ -198,3 +198,22 @@ async def test_consent_to_a_client_that_lost_its_secret_is_asked_for_again(
         clients = server._clients
         clients._login = replace(clients._login, clients={"app": public})
         assert (await browser.get(made.authorize("app"))).status == 200
+
+
+async def test_requests_grant_no_more_than_the_rules_allow(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-6, LOG-9: a state without bound, scopes that nobody has, and a verifier to be guessed."""
+    async with company(database_settings) as made, browsing() as browser:
+        client = (await made.register())["client_id"]
+        answer = await browser.get(made.authorize(client, state="s" * 4001))
+        assert answer.query["error"] == "invalid_request"
+        assert "state" not in answer.query
+        asked = {"scope": "tools:read tools:write admin", "code_challenge": challenge("short")}
+        back = await browser.log_in(made.authorize(client, **asked))
+        code = back.query["code"]
+        status, refused = await made.take_code(client, code, code_verifier="short")
+        assert status == 400, refused
+        async with browsing() as second:
+            _, tokens = await made.granted(second, scope="tools:read tools:write admin")
+        assert tokens["scope"] == "tools:read"
