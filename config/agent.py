@@ -55,6 +55,7 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     open_runs: Count
     lease_s: Seconds
     renew_s: Seconds
+    connection_s: Seconds
     poll_s: Seconds
     keep_alive_s: Seconds
     wait_s: Seconds

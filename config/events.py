@@ -107,6 +107,7 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     sweep_s: Seconds
     poll_s: Seconds
     approval_poll_s: Seconds
+    connection_retry_s: Seconds
     drain_s: Seconds
     wait_s: Seconds
     max_hops: Count

@@ -155,6 +155,8 @@ class PersonalConnector:
         if not context.identity.verified:
             text = f"{source.name} was not called: its callers connect accounts of their own, and "
             raise Forbidden(text + "this caller is not known. Log in, or send an API key.")
+        if context.absent and connect.absent != "allow":
+            raise _absence(source, f"sources.{source.place}.connect.absent does not allow that")
         owner = Owner(context.principal.tenant, context.principal.id, source.place)
         held = await self._read(owner)
         if (trial := trial_of(owner)) is not None:
@@ -310,18 +312,8 @@ class PersonalConnector:
         self, context: Context, source: Source, held: _Held, needed: Sequence[Credential]
     ) -> None:
         """Refuse work without its person, unless they have allowed that. Raises Forbidden."""
-        if not context.absent:
-            return
-        if self.connect_of(source.place).absent != "allow":
-            why = f"sources.{source.place}.connect.absent does not allow that"
-        elif all(held.rows[each.scheme].away for each in needed):
-            return
-        else:
-            why = f"they have not allowed that ({self._public_url}/connect)"
-        raise Forbidden(
-            f"{source.name} was not called: it takes the caller's own account, who is absent, and "
-            f"{why}"
-        )
+        if context.absent and not all(held.rows[each.scheme].away for each in needed):
+            raise _absence(source, f"they have not allowed that ({self._public_url}/connect)")
 
     async def _read(self, owner: Owner) -> _Held:
         """Everything that a person has connected there. Raises Unavailable."""
@@ -446,6 +438,11 @@ class PersonalConnector:
         await connections.store_renewal(
             owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes
         )
+
+
+def _absence(source: Source, why: str) -> Forbidden:
+    text = "was not called: it takes the caller's own account, who is absent, and"
+    return Forbidden(f"{source.name} {text} {why}")
 
 
 def _reason(held: _Held, missing: Sequence[Credential]) -> Reason:

@@ -49,8 +49,10 @@ def ask_to_connect(
     fault: ConnectionRequired, context: Context, asked: int
 ) -> CallToolResult | Members:
     """The answer to a call that needs an account. Raises RelayedFault where it is an
-    error, and `fault` to clients that are none of MCP."""
+    error, and `fault` to clients that are none of MCP, and to parts of the gateway."""
     revision = context.revision
+    if not revision.asks_people:
+        raise fault
     wanted = {"mode": "url", "url": fault.url, "message": fault.message}
     params = for_client(ELICIT, wanted, revision, dict(context.capabilities))
     if not isinstance(params, RefusalReason):

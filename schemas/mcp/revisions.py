@@ -26,6 +26,7 @@ class Revision:
     elicits: bool = True  # `elicitation/create` may be sent to the client
     elicits_urls: bool = False  # also URL mode, multi-select and titled enums
     not_found: int = -32002  # code for a resource that does not exist
+    asks_people: bool = True  # False: the caller is a part of the gateway, which handles faults
     argument_results: bool = False  # invalid arguments give a tool result (SEP-1303), else an error
     unknown_method_status: int = 200
     scope_challenges: bool = False  # a missing scope is a 403 that names it
@@ -89,7 +90,8 @@ HYBRID = Revision(  # the legacy payload {host, service, action, version, data}
     services_are_methods=True,
     text_results=True,
 )
-IN_PROCESS = replace(V2025_11_25, checks_errors=False)  # calls by wings and the console
+# calls by wings and the console
+IN_PROCESS = replace(V2025_11_25, checks_errors=False, asks_people=False)
 
 HANDSHAKE = {r.name: r for r in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)}
 STATELESS = {r.name: r for r in (V2026_07_28,)}

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse_writer
-from gateway.wings.agent.events import WAITS, RunEvent, interrupt_number
+from gateway.wings.agent.events import WAITS, WAITS_FOR_CONNECTION, RunEvent, interrupt_number
 from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
 from gateway.wings.agent.runner import Runner
@@ -232,6 +232,11 @@ class Encoder:
                     "type": "TOOL_CALL_RESULT", "messageId": f"result-{data['tool_call_id']}",
                     "toolCallId": data["tool_call_id"], "content": data["text"], "role": "tool",
                 }  # fmt: skip
+            case "StatusUpdate" if data["status"] == WAITS_FOR_CONNECTION:
+                yield from self._close()
+                names = ("tool_call_id", "message", "url", "source", "reason", "ends")
+                value = {name: data[name] for name in names if name in data}
+                yield {"type": "CUSTOM", "name": "toolgate/connect", "value": value}
             case "Completed":
                 yield from self._finish({"type": "success"}, data)
             case "Error":

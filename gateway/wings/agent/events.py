@@ -22,6 +22,7 @@ log = logging.getLogger("toolgate.agent")
 
 TERMINAL = ("Completed", "Error")
 WAITS = "waiting_for_approval"  # status of an event
+WAITS_FOR_CONNECTION = "waiting_for_connection"
 PER_ATTEMPT = 1_000_000_000  # numbers of the events of one process
 
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from config.agent import AgentSettings
 from gateway.context import Context, RunMark
 from gateway.wings.agent.context_window import window
-from gateway.wings.agent.events import WAITS, EventWriter
+from gateway.wings.agent.events import WAITS, WAITS_FOR_CONNECTION, EventWriter
 from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.steps import (
     AgentTurn,
@@ -64,7 +64,9 @@ from gateway.wings.models.tool_call_assembly import UnusableArguments
 from gateway.wings.models.usage import BudgetExhausted
 from registry.access.approvals import Approvals
 from registry.database.postgres import AWAY
+from schemas.errors import ConnectionRequired, Unavailable
 
+CONNECTIONS = 3  # times that one call is made, and asks for an account
 HINT_AFTER, STOP_AFTER = 3, 5  # equal results of equal calls
 LEVELS = 2  # of compaction
 QUERY = 2000  # characters of a message that are searched for
@@ -386,7 +388,24 @@ class Loop:
 
     async def _outcome(self, planned: PlannedCall) -> Result | PendingCall:
         context = self._calling(self._place(planned.call), len(self.turn.rounds) - 1)
-        return await self.tools.make(context, planned, self.approvals)
+        for _ in range(CONNECTIONS):
+            try:
+                return await self.tools.make(context, planned, self.approvals)
+            except ConnectionRequired as fault:
+                if not await self._wait_for_connection(planned.call, fault):
+                    return self.tools.refusal(planned.call, fault.message)
+        return self.tools.refusal(planned.call, "The service refuses the caller's account.")
+
+    async def _wait_for_connection(self, call: ModelCall, fault: ConnectionRequired) -> bool:
+        """Tell followers where the caller connects an account, and wait until they have."""
+        self.events.put(
+            "StatusUpdate", status=WAITS_FOR_CONNECTION, phase="tools", tool_call_id=call.id,
+            message=fault.message, **(fault.data or {}),
+        )  # fmt: skip
+        try:
+            return await fault.wait(self.settings.connection_s)
+        except Unavailable:
+            return False
 
     def _calling(self, place: str, rounds: int) -> Context:
         """The context of the call at a place of the run, behind `rounds` rounds of its turn."""

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse_writer
+from gateway.wings.agent.events import WAITS_FOR_CONNECTION
 from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
@@ -158,6 +159,8 @@ class Facade:
                         yield chunk({"reasoning_content": data["text"]})
                     case "StatusUpdate" if data["status"] == "waiting_for_approval":
                         yield chunk({"content": _waits([data["approval"]])})
+                    case "StatusUpdate" if data["status"] == WAITS_FOR_CONNECTION:
+                        yield chunk({"content": f"\n\n{data['message']}\n"})
                     case "Error":
                         error = {"message": data["message"], "type": data["code"]}
                         yield sse_writer.event(encode({"error": error}), b"")

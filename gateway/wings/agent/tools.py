@@ -28,7 +28,7 @@ from registry.display.profile_names import accepts
 from registry.display.profiles import PLAIN
 from registry.display.summaries import shorten
 from schemas.binding import Does, GatewayBinding
-from schemas.errors import Fault, RelayedFault, ToolgateError
+from schemas.errors import ConnectionRequired, Fault, RelayedFault, ToolgateError
 from schemas.hybrid import ServiceFailed
 from schemas.tool import TextContent, Tool, ToolResult
 
@@ -152,10 +152,12 @@ class Toolbox:
         self, context: Context, planned: PlannedCall, approvals: Approvals
     ) -> Result | PendingCall:
         """Make a call. What fails is a result, too: the model can react to it. `approvals`: of the
-        caller's tenant."""
+        caller's tenant. Raises ConnectionRequired."""
         call = planned.call
         try:
             result = await self._call(context, call.name, planned.arguments)
+        except ConnectionRequired:
+            raise
         except (RelayedFault, ServiceFailed) as fault:  # its words are another server's
             return self._result(planned, fault.message, is_error=True)
         except Fault as fault:

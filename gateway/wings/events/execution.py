@@ -27,6 +27,7 @@ from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from schemas.errors import (
     ApprovalRequired,
+    ConnectionRequired,
     Fault,
     InternalError,
     RelayedFault,
@@ -103,6 +104,8 @@ class Execution:
     def _of_fault(self, delivery: Delivery, fault: Fault) -> End | Pause:
         if isinstance(fault, ApprovalRequired):
             return Pause(self.settings.approval_poll_s, (fault.data or {}).get("approval"))
+        if isinstance(fault, ConnectionRequired):  # the call was not made
+            return self._again(delivery, fault.message, wait_s=self.settings.connection_retry_s)
         if isinstance(fault, TooManyRequests):
             return Pause(float(fault.retry_after))
         if isinstance(fault, Unavailable):  # the call was not made
