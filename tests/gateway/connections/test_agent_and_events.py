@@ -23,7 +23,7 @@ LIST = ("c1", "list_notes", "{}")
 
 
 @asynccontextmanager
-async def staffed(
+async def open_office(
     database: DatabaseSettings, folder: Path, **connect: Any
 ) -> AsyncIterator[tuple[Office, Provider, dict[str, str]]]:
     """An office with the agent and events, its model, and the headers of a caller with a key."""
@@ -69,7 +69,7 @@ async def events_of(
 async def test_a_run_waits_for_the_account_and_goes_on_by_itself(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
-    async with staffed(database_settings, tmp_path) as (made, model, headers):
+    async with open_office(database_settings, tmp_path) as (made, model, headers):
         model.answers[:] = [chat("", [LIST]), chat("You have a note.")]
         seen: list[dict[str, Any]] = []
         with anyio.fail_after(60):
@@ -90,7 +90,7 @@ async def test_a_run_waits_for_the_account_and_goes_on_by_itself(
 async def test_ag_ui_gets_the_link_in_the_stream(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
-    async with staffed(database_settings, tmp_path) as (made, model, headers):
+    async with open_office(database_settings, tmp_path) as (made, model, headers):
         model.answers[:] = [chat("", [LIST]), chat("You have a note.")]
         body = {
             "threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Notes?"}],
@@ -111,7 +111,7 @@ async def test_a_run_that_was_taken_up_later_uses_the_account_only_where_that_is
     database_settings: DatabaseSettings, tmp_path: Path, away: bool
 ) -> None:
     """After a restart nobody is there who asked for it (CON-19)."""
-    async with staffed(database_settings, tmp_path, absent="allow") as (made, model, headers):
+    async with open_office(database_settings, tmp_path, absent="allow") as (made, model, headers):
         model.answers[:] = [Answer(silent=True), chat("", [LIST]), chat("Done.")]
         made_link = (await made.call(headers["Authorization"].removeprefix("Bearer ")))["result"]
         await connect(made, headers, made_link["_meta"]["toolgate/connect"]["url"], away)
@@ -131,13 +131,13 @@ async def test_a_run_that_was_taken_up_later_uses_the_account_only_where_that_is
                     "UPDATE agent_run_t SET attempt = attempt + 1, lease_until = clock_timestamp()"
                 )
 
-        async def ended() -> Any:
+        async def find_end() -> Any:
             async with http.get(f"{url}/agent/v1/runs/{run}", headers=headers) as answer:
                 found = await answer.json()
             return found if found["state"] == "completed" else None
 
         with anyio.fail_after(60):
-            found = await until(ended)
+            found = await until(find_end)
         assert bool(made.notes.seen) is away
         assert ("absent" in found["calls"][0]["result"]) is not away
 
@@ -161,14 +161,14 @@ async def invocation(made: Office, headers: dict[str, str], id_: str) -> dict[st
 async def test_an_event_is_refused_where_the_source_does_not_allow_absence(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
-    async with staffed(database_settings, tmp_path) as (made, _, headers):
+    async with open_office(database_settings, tmp_path) as (made, _, headers):
         id_ = await invoke(made, headers)
 
-        async def ended() -> Any:
+        async def find_end() -> Any:
             found = await invocation(made, headers, id_)
             return found if found["status"] == "FAILED" else None
 
-        found = await until(ended)
+        found = await until(find_end)
         assert "connect.absent does not allow" in json.dumps(found)
         assert made.notes.seen == []
 
@@ -176,7 +176,7 @@ async def test_an_event_is_refused_where_the_source_does_not_allow_absence(
 async def test_an_event_waits_until_its_person_has_allowed_their_account(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
-    async with staffed(database_settings, tmp_path, absent="allow") as (made, _, headers):
+    async with open_office(database_settings, tmp_path, absent="allow") as (made, _, headers):
         id_ = await invoke(made, headers)
 
         async def link() -> str:
@@ -185,8 +185,8 @@ async def test_an_event_waits_until_its_person_has_allowed_their_account(
 
         await connect(made, headers, await until(link), away=True)
 
-        async def completed() -> bool:
+        async def is_completed() -> bool:
             return (await invocation(made, headers, id_))["status"] == "ACKED"
 
-        await until(completed)
+        await until(is_completed)
         assert [call["x-key"] for call in made.notes.seen] == [SECRET]
