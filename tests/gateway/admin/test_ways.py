@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from config.access import SecretsSettings
 from config.settings import Settings, Toolset
 from config.sources import SchemeSettings
-from gateway.admin.resources.logins import handle_of
 from gateway.app.operations import registry_operations
 from gateway.cli.commands import GROUPS, STATUS, CommandRow
 from gateway.cli.common.acts import actor
@@ -34,7 +33,7 @@ from registry.connections.accounts import Connections, NewConnection, Owner, Sec
 from registry.database.postgres import borrow
 from registry.login.clients import Clients, StoredClient
 from registry.login.logins import add_login
-from registry.login.people import Person, note_login
+from registry.login.people import Person, handle_of, note_login
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, Admin, bearer, open_admin
