@@ -188,10 +188,10 @@ def test_changes_are_shown_before_acceptance(held: Toolgate) -> None:
     assert '-  "description": "Old.",' in ran.out
     assert '+  "description": "New.",' in ran.out
     assert "inputSchema" in ran.out  # what did not change stands beside it
-    assert "Approved" not in ran.out
+    assert "Accepted" not in ran.out
     assert '+  "name": "new",' in held("tools", "accept", "--source", "fs", "--diff").out
     ran = held("tools", "accept", "--all", "--diff", "--yes")
-    assert ran.out.endswith("Approved echo.\nApproved new.\n")
+    assert ran.out.endswith("Accepted echo.\nAccepted new.\n")
     assert "held" not in held("tools", "list").out
 
 
