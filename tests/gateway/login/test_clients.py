@@ -280,6 +280,10 @@ async def test_a_client_acts_for_itself(database_settings: DatabaseSettings) -> 
             **form, client_secret="a secret of a machine", resource="https://elsewhere.example"
         )
         assert (status, answer["error"]) == (400, "invalid_target")
+        status, answer = await made.token(
+            **form, client_secret="a secret of a machine", scope="tools:read admin"
+        )
+        assert (status, answer["scope"]) == (200, "tools:read")
         status, answer = await made.token(grant_type="password", client_id="machine",
                                           client_secret="a secret of a machine")  # fmt: skip
         assert answer["error"] == "unsupported_grant_type"
