@@ -3,6 +3,7 @@ renewal of what came of it."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -41,6 +42,7 @@ from schemas.source import Source
 
 OAUTH_KINDS = ("oauth2", "openIdConnect", "bearer")
 STATE_BYTES = 32
+PIN_CHANGED = "The service names another login than before."
 
 
 class OAuthRefused(ToolgateError):
@@ -93,14 +95,17 @@ class OAuthAccounts:
         wanted: Sequence[Credential],
         former: Sequence[Connection],
         *,
+        pinned: dict[str, Any] | None,
         away: bool,
     ) -> tuple[str, str, Pending]:
         """The URL to send a browser to, the state that it brings back, and what the answer is
-        redeemed with. `former`: the person's connections to the source. Raises OAuthRefused."""
+        redeemed with. `former`: the person's connections to the source; `pinned`: its server at
+        the first connection. Raises OAuthRefused."""
         connect, place = self._connect(source.place), source.place
         try:
             reach = self._reach(connect, source.place, source)
             server = await self._server(source, connect, reach)
+            check_pin(server, pinned, connect, place)
             client = await self._clients.find(
                 server,
                 self.callback(place),
@@ -282,6 +287,21 @@ class OAuthAccounts:
     @property
     def _rows(self) -> RegisteredClients:
         return RegisteredClients(self._pool(), self._host_id, self._vault)
+
+
+def check_pin(
+    server: AuthorizationServer, pinned: dict[str, Any] | None, connect: Connect, place: str
+) -> None:
+    """Raises OAuthRefused where a service names another server than at the first connection, and
+    its operator has not named that."""
+    if pinned is None or connect.issuer or connect.authorization_url:
+        return
+    if msgspec.convert(pinned, AuthorizationServer).pin != server.pin:
+        text = (
+            f"{place} names another authorization server than before: {server.issuer}; set "
+            f"sources.{place}.connect.issuer to it if that is right"
+        )
+        raise OAuthRefused(text, PIN_CHANGED)
 
 
 def place_of_attempt(state: str) -> str:

@@ -258,10 +258,12 @@ class ConnectionPages:
     ) -> Response:
         """Send a browser to the service's authorization server."""
         ticket, source = opened.ticket, opened.facts.source
-        former = await self._connector.connections.of(ticket.owner)
+        connections = self._connector.connections
+        former = await connections.of(ticket.owner)
+        pinned = await connections.pinned_server(source.place)
         try:
             url, state, pending = await self._oauth.begin(
-                source, credentials_of(ticket), former, away=away
+                source, credentials_of(ticket), former, pinned=pinned, away=away
             )
             sealed = self._oauth.seal(state, pending)
         except (OAuthRefused, SecretRefused) as error:

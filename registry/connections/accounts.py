@@ -151,6 +151,17 @@ class Connections:
             )
             return await cursor.fetchall()
 
+    async def pinned_server(self, source: str) -> dict[str, Any] | None:
+        """The authorization server of a source as its first connection has it."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT server FROM connection_t WHERE host_id = %s AND source = %s"
+                " AND server IS NOT NULL ORDER BY created_ts LIMIT 1",
+                [self._host_id, source],
+            )
+            row = await rows.fetchone()
+        return None if row is None else row[0]
+
     async def put(self, owner: Owner, new: NewConnection, limit: int) -> UUID:
         """Make a connection, in place of the one before. Raises SecretRefused, and
         TooManyConnections where the person has `limit` others."""

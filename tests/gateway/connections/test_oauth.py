@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from config.settings import DatabaseSettings
+from config.sources import Connect
+from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.connections.oauth_accounts import OAuthRefused, check_pin
 from tests.fixtures_gateway import DEADLINE_S
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive
@@ -189,3 +193,27 @@ async def test_disconnecting_revokes_at_the_service(
         link_of(await made.call(token))
         assert len(drive.revoked) == 1
         assert drive.revoked[0].startswith("refresh-")
+
+
+async def test_a_service_that_names_another_login_is_not_followed(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """An operator has to name the new server first."""
+    drive, elsewhere = Drive(), Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        serving(elsewhere.app) as elsewhere.url,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        people = made.company.gateway.connections
+        assert people is not None
+        pinned = await people.connector.connections.pinned_server("drive")
+        assert pinned is not None
+        server = msgspec.convert(pinned, AuthorizationServer)
+        check_pin(server, pinned, Connect(), "drive")
+        moved = msgspec.structs.replace(server, token_endpoint=f"{elsewhere.url}/token")
+        with pytest.raises(OAuthRefused, match="another authorization server"):
+            check_pin(moved, pinned, Connect(), "drive")
+        check_pin(moved, pinned, Connect(issuer=elsewhere.url), "drive")

@@ -36,6 +36,9 @@ SWEPT = {
         ("login_consent_t", "login_attempt_t", "login_t", "login_grant_t", "login_replay_t"),
         "registry/login/logins.py",
     ),
+    **dict.fromkeys(
+        ("connection_ticket_t", "connection_attempt_t"), "registry/connections/tickets.py"
+    ),
     "approval_t": "registry/access/approvals.py",
     "command_idempotency_t": "gateway/state/idempotency.py",
     "state_session_t": "gateway/state/postgres.py",
@@ -68,6 +71,8 @@ BOUNDED = {
     "audit_chain_t": "one row of a chain",
     "usage_query_t": "three of each caller and tool; they end with the tool",
     "login_person_t": "one of each person of a provider",
+    "connection_t": "connections.per_person of each person",
+    "upstream_client_t": "one of each authorization server and source",
     "usage_embedding_t": "one of a tool, with which it ends",
     "memory_tombstone_t": "kept: they say that nothing comes back",
 }
