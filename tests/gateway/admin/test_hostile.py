@@ -102,6 +102,14 @@ BODIES: dict[str, tuple[Any, ...]] = {
             "dialect": "legacy",
         },
     ),
+    "createTools": (
+        {
+            "tools": [
+                {"name": "several", "description": "d", "rest": "GET https://a.example/several"}
+            ],
+            "dry_run": True,
+        },
+    ),
     "editTool": (
         {
             "description": "d",

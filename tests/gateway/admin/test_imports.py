@@ -17,7 +17,14 @@ LIMITS = replace(load(None, {}).imports, concurrency=3, tenant_concurrency=2)
 def operations() -> SourceOperations:
     nothing: Any = None
     return SourceOperations(
-        nothing, LIMITS, wanted=dict, lister=None, secrets=nothing, toolsets={}, at_machine=False
+        nothing,
+        LIMITS,
+        wanted=dict,
+        lister=None,
+        secrets=nothing,
+        connections=nothing,
+        toolsets={},
+        at_machine=False,
     )
 
 

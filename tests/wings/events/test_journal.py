@@ -56,7 +56,7 @@ async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool)
     if ended:
         [one] = await claim_calls(journal)
         await journal.end([end(one)])
-        assert await upkeep(journal).move(-1) == 1
+        assert await upkeep(journal).move_ended(-1) == 1
     [again] = await journal.accept([draft(1, correlation_id="order-7")])
     assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
     assert "correlationId" in await refusal_of(journal, correlation_id="order-7", number=2)
@@ -115,7 +115,7 @@ async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
     [next_] = await claim_calls(journal, 10)
     assert next_.arguments == '{"number":1}'
     await journal.end([end(next_)])
-    await upkeep(journal).move(-1)
+    await upkeep(journal).move_ended(-1)
     assert await claim_calls(journal) == []
     await upkeep(journal).prune(-1)
     [last] = await claim_calls(journal)
@@ -128,7 +128,7 @@ async def test_a_failed_invocation_blocks_its_order_key_if_configured(journal: J
     second = await accept_draft(journal, order_key="a")
     [one] = await claim_calls(journal)
     await journal.end([end(one, error=b"{}")])
-    assert await upkeep(journal).move(-1) == 0
+    assert await upkeep(journal).move_ended(-1) == 0
     assert await claim_calls(journal, 10) == []
     assert await journal.redrive(HOST, [first]) == [first]
     [one] = await claim_calls(journal, 10)
@@ -229,7 +229,7 @@ async def test_failed_invocations_are_redriven_with_their_arguments(journal: Jou
         [one] = await claim_calls(journal)
         retry = 0 if one.attempt == 1 else None
         await journal.end([end(one, error=b'{"message":"no"}', retry_s=retry)])
-    assert await upkeep(journal).move(-1) == 1
+    assert await upkeep(journal).move_ended(-1) == 1
     assert await journal.redrive(HOST, None, skill="else") == []
     assert await journal.redrive(HOST, None, reason="error") == [id_]
     assert await status_of(journal, id_) == ("PENDING", None, 0)
@@ -243,7 +243,7 @@ async def test_lists_are_the_newest_first_and_of_one_tenant(journal: Journal) ->
     ids = [await accept_draft(journal, number=n) for n in range(3)]
     await accept_draft(journal, host_id=OTHER)
     await journal.end([end(one) for one in await claim_calls(journal)])
-    await upkeep(journal).move(-1)
+    await upkeep(journal).move_ended(-1)
     page = await journal.page(HOST, Filter(), before=None, limit=2)
     rest = await journal.page(HOST, Filter(), before=page[-1].seq, limit=2)
     assert [one.invocation_id for one in [*page, *rest]] == ids[::-1]
@@ -275,7 +275,7 @@ async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
     mine, done = await accept_draft(journal), await accept_draft(journal, number=1)
     other = await accept_draft(journal, principal_id="bob")
     await journal.end([end(one, error=b'{"m":1}') for one in await claim_calls(journal)])
-    await upkeep(journal).move(-1)
+    await upkeep(journal).move_ended(-1)
     assert await journal.erase(HOST, "ada") == 2
     for id_ in (mine, done):
         row = await journal.get(HOST, id_)
@@ -306,7 +306,7 @@ async def test_an_invocation_erased_while_running_keeps_no_data(
 async def test_retention_drops_old_invocations(journal: Journal) -> None:
     id_ = await accept_draft(journal)
     await journal.end([end(one, error=b"{}") for one in await claim_calls(journal)])
-    await upkeep(journal).move(-1)
+    await upkeep(journal).move_ended(-1)
     assert await upkeep(journal).prune(3600) == 0
     assert await journal.get(HOST, id_) is not None
     assert await upkeep(journal).prune(-1) == 2  # with its attempt
@@ -320,7 +320,7 @@ async def test_old_invocations_are_deleted_in_batches_per_tenant(
         for _ in range(3):
             await accept_draft(journal, host_id=host)
         await journal.end([end(one) for one in await claim_calls(journal, 3, host=host)])
-    while await upkeep(journal).move(-1):
+    while await upkeep(journal).move_ended(-1):
         pass
     monkeypatch.setattr("gateway.wings.events.sweeper.BATCH", 2)
     deleted: list[int] = []
@@ -340,7 +340,7 @@ async def test_the_oldest_finished_invocations_beyond_the_byte_limit_are_deleted
         id_ = await accept_draft(journal, principal_id=principal, number=number, **fields)
         [taken] = await claim_calls(journal)
         await journal.end([end(taken, result=json.dumps(urandom(2000).hex()).encode())])
-        await keeper.move(-1)
+        await keeper.move_ended(-1)
         return id_
 
     unsent = await end_call("ada", 0, reply_to="topic:agent-events")
@@ -420,7 +420,7 @@ async def test_the_database_refuses_illegal_states(
     if steps > 1:
         await journal.end([end(one) for one in taken])
     if steps > 2:
-        await upkeep(journal).move(-1)
+        await upkeep(journal).move_ended(-1)
     async with await psycopg.AsyncConnection.connect(events_database.url) as connection:
         with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.NotNullViolation)):
             await connection.execute(statement.encode())

@@ -208,7 +208,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def move(self) -> None:
-        self.run(upkeep(self.journal).move(-1))
+        self.run(upkeep(self.journal).move_ended(-1))
 
     @invariant()
     def rows_are_as_expected(self) -> None:

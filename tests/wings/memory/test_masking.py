@@ -153,7 +153,7 @@ async def test_a_masking_hook_runs_after_the_built_in_rules(
 @pytest.mark.anyio
 async def test_a_failing_masking_hook_stores_nothing(database: Database) -> None:
     """A failing masking hook stores nothing (M37)."""
-    masking = {"user": "mask", "hook": f"{__name__}:broken"}
+    masking = {"user": "mask", "hook": f"{__name__}:keep_text"}
     async with open_rig(database, memory_settings(masking=masking)) as rig:
         with pytest.raises(ProblemDetails) as caught:
             await rig.caller("ann").add("Rex barks")
