@@ -488,7 +488,7 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             *_several_authentications(source, kind),
             *_unusable_exchange(source),
             *(_keys_without_token(source, kind) if settings.auth.mode != "jwt" else ()),
-            *_unusable_connect(source, login=settings.login.enabled),
+            *_unusable_connect(source, kind, login=settings.login.enabled),
             *_framing_headers(source),
             *_incomplete_tls(source),
         ]
@@ -596,22 +596,29 @@ def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
         yield "exchange.token_url", "expected an https:// URL, but for a server on loopback"
 
 
-def _unusable_connect(source: SourceSettings, *, login: bool) -> Iterator[tuple[str, str]]:
+def _unusable_connect(
+    source: SourceSettings, kind: str | None, *, login: bool
+) -> Iterator[tuple[str, str]]:
     connect = source.connect
     if connect.mode == "off":
         if connect != DEFAULT_SOURCE.connect:
-            yield "connect.mode", "expected user with the other keys of connect, found off"
+            yield "connect", "expected mode: user with its other keys, found off"
         return
     if not login:
         text = "expected login.enabled with it: a person connects in a browser, where they log in"
-        yield "connect.mode", text
+        yield "connect", text
     if connect.header.lower() in FRAMING:
         yield "connect.header", f"expected another header than {connect.header}"
     if bool(connect.authorization_url) != bool(connect.token_url):
-        yield "connect.token_url", "expected authorization_url and token_url together"
+        yield "connect", "expected authorization_url and token_url together"
     client = connect.client
+    if client is not None and client.secret and not (connect.issuer or connect.token_url):
+        text = "expected connect.issuer, or authorization_url and token_url, to which it is sent"
+        yield "connect.client.secret", text
+    if connect.schemes and kind in ("graphql", "hybrid", "mcp"):
+        yield "connect.schemes", f"expected none of {kind}, which declares no schemes: see header"
     if client is not None and client.auth in ("basic", "post") and not client.secret:
-        yield "connect.client.secret", f"expected it with auth: {client.auth}"
+        yield "connect.client", f"expected secret with auth: {client.auth}"
     for key in ("issuer", "authorization_url", "token_url", "revocation_url"):
         url = getattr(connect, key)
         if url and is_unencrypted(url):

@@ -13,6 +13,7 @@ class ConnectionsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     idle_s: Seconds
     cached: Count
     renew_timeout_s: Seconds
+    refused_token_s: Seconds
     discovery_s: Seconds
     request_s: Seconds
     document_bytes: Bytes

@@ -29,7 +29,7 @@ from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals
 from gateway.connections.requirements import header_credential, header_value, requirement
 from gateway.connections.trials import trial_of
 from gateway.context import Context
-from gateway.upstreams.auth.accounts import Account, Security
+from gateway.upstreams.auth.accounts import Account, Security, fold_name
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
     Connections,
@@ -55,6 +55,7 @@ TEXTS: Mapping[Reason, str] = {
     "again, then call again.",
     "suspended": "Your connection to {title} is suspended. Open {url} to connect it again.",
 }
+AWAY_S = 60.0  # for which what was read is good while the database does not answer
 POLL_S = 0.1  # while another gateway renews
 NOTED_S = 3600.0  # between notes of use
 MOST_SCOPES = 50  # that a service may ask for at once
@@ -70,7 +71,17 @@ class _Held:
     generation: int
     key: str
     settings: Settings
+    read_at: float  # monotonic time
     accounts: dict[Security, Account] = field(default_factory=dict)  # that were made of it
+
+    def row(self, credential: Credential) -> StoredConnection | None:
+        """The connection that satisfies a scheme, whose name is spelt as entries may be."""
+        row = self.rows.get(credential.scheme)
+        if row is None:
+            folded = fold_name(credential.scheme)
+            rows = (row for name, row in self.rows.items() if fold_name(name) == folded)
+            row = next(rows, None)
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,10 @@ class PersonalConnector:
         self._links.clear()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+    @property
+    def _pause_s(self) -> float:
+        return self._settings().connections.refused_token_s
 
     def connect_of(self, place: str) -> Connect:
         """The settings of a source, by its place."""
@@ -151,6 +166,8 @@ class PersonalConnector:
         declared = source.facts.schemes
         if declared and not security:
             return None
+        if not declared:  # its header is what people have, whatever `schemes` says
+            connect = msgspec.structs.replace(connect, schemes=())
         security = security or ((header_credential(connect),),)
         if not context.identity.verified:
             text = f"{source.name} was not called: its callers connect accounts of their own, and "
@@ -182,7 +199,7 @@ class PersonalConnector:
             held.key,
             wanted.needed,
             held.entries,
-            frozenset(connect.schemes) or None,
+            frozenset(map(fold_name, connect.schemes)) or None,
             headers,
         )
         if trial is None:
@@ -207,7 +224,9 @@ class PersonalConnector:
         self._held.pop(owner, None)
         held = await self._read(owner)
         if all(held.entries.get(name) == entry for name, entry in account.entries.items()):
-            rows = [row for each in needed if (row := held.rows.get(each.scheme)) is not None]
+            rows = [row for each in needed if (row := held.row(each)) is not None]
+            if any(row.kind == "oauth" and row.renewed_s < self._pause_s for row in rows):
+                return None  # a new token was refused: it is not about the token
             if not any(row.kind == "oauth" for row in rows):
                 raise await self.connection_fault(owner, needed, "refused")
             held = await self._renew(owner, held, needed, refused=True)
@@ -312,7 +331,7 @@ class PersonalConnector:
         self, context: Context, source: Source, held: _Held, needed: Sequence[Credential]
     ) -> None:
         """Refuse work without its person, unless they have allowed that. Raises Forbidden."""
-        if context.absent and not all(held.rows[each.scheme].away for each in needed):
+        if context.absent and not all((row := held.row(each)) and row.away for each in needed):
             raise _absence(source, f"they have not allowed that ({self._public_url}/connect)")
 
     async def _read(self, owner: Owner) -> _Held:
@@ -327,7 +346,7 @@ class PersonalConnector:
             rows = await connections.of(owner)
             await self._note_use(connections, rows)
         except AWAY as error:
-            if held is not None:  # good until its tokens end
+            if held is not None and time.monotonic() - held.read_at < AWAY_S:
                 return held
             raise Unavailable("The database does not answer") from error
         held = self._hold(owner, rows, generation)
@@ -357,6 +376,7 @@ class PersonalConnector:
             generation,
             hashlib.sha256(f"account:{named}".encode()).hexdigest(),
             self._settings(),
+            time.monotonic(),
         )
 
     def _is_idle(self, row: StoredConnection) -> bool:
@@ -377,7 +397,7 @@ class PersonalConnector:
         """The connections with renewed tokens. Raises ConnectionRequired where they cannot be, and
         Unavailable where that is not known. `refused`: the present ones are useless."""
         for each in needed:
-            row = held.rows.get(each.scheme)
+            row = held.row(each)
             if row is None or row.kind != "oauth" or not (refused or row.waits_s < math.inf):
                 continue
             if row.id not in self._renewing:
@@ -416,15 +436,18 @@ class PersonalConnector:
                     return
                 if now[0].state == "expired":
                     raise RenewalRefused(now[0].failure)
-            await self._renew_alone(connections, owner, row)
+            await self._renew_alone(connections, owner, row, timeout_s)
             return
         raise RenewalFailed("another gateway is at it")
 
     async def _renew_alone(
-        self, connections: Connections, owner: Owner, row: StoredConnection
+        self, connections: Connections, owner: Owner, row: StoredConnection, timeout_s: float
     ) -> None:
         try:
-            renewed = await self._renewals.renew(owner, row, connections.open(owner, row))
+            with anyio.fail_after(timeout_s * 0.8):  # before another gateway may try
+                renewed = await self._renewals.renew(owner, row, connections.open(owner, row))
+        except TimeoutError as error:
+            raise RenewalFailed("no answer in time (connections.renew_timeout_s)") from error
         except (RenewalRefused, RenewalFailed) as error:
             log.warning(
                 "connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)}
@@ -435,9 +458,13 @@ class PersonalConnector:
             raise
         except SecretRefused as error:
             raise RenewalRefused(str(error)) from error
-        await connections.store_renewal(
-            owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes
-        )
+        with anyio.CancelScope(shield=True):  # the former refresh token may be good no longer
+            stored = await connections.store_renewal(
+                owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes
+            )
+            if not stored:  # it was ended meanwhile
+                with suppress(RenewalFailed, RenewalRefused):
+                    await self._renewals.revoke(owner, row, renewed.secret)
 
 
 def _absence(source: Source, why: str) -> Forbidden:
@@ -446,7 +473,7 @@ def _absence(source: Source, why: str) -> Forbidden:
 
 
 def _reason(held: _Held, missing: Sequence[Credential]) -> Reason:
-    rows = [held.rows.get(each.scheme) for each in missing]
+    rows = [held.row(each) for each in missing]
     states = {row.state for row in rows if row is not None}
     if "suspended" in states:
         return "suspended"
@@ -456,7 +483,7 @@ def _reason(held: _Held, missing: Sequence[Credential]) -> Reason:
 def _has_scopes(held: _Held, credential: Credential) -> bool:
     """Whether the person has granted what the operation needs; a server that said nothing of
     scopes may have granted them."""
-    row = held.rows.get(credential.scheme)
+    row = held.row(credential)
     if row is None or row.kind != "oauth" or not row.scopes:
         return True
     return set(credential.scopes) <= set(row.scopes)

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from config.access import RESERVED_ISSUER
 from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.connections.connector import PersonalConnector
@@ -299,6 +300,10 @@ class ConnectionPages:
             raise ProblemDetails(404, "not-found", f"{GONE} {CALL_AGAIN}")
         if (ticket.tenant, ticket.principal) != principal.key or not identity.verified:
             raise ProblemDetails(403, "forbidden", FOREIGN)
+        if not principal.id.startswith(
+            f"{RESERVED_ISSUER}:"
+        ):  # people decide themselves, in a browser
+            raise ProblemDetails(403, "forbidden", OWN_LINK)
         wanted = credentials_of(ticket)
         if request.method == "GET":
             schemes = [{"name": each.scheme, "kind": each.kind} for each in wanted]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from config.sources import Connect, SchemeSettings
-from gateway.upstreams.auth.accounts import Security
+from gateway.upstreams.auth.accounts import Security, fold_name
 from gateway.upstreams.auth.credentials import entry_for, settable
 from schemas.binding import Credential
 
@@ -41,7 +41,7 @@ def requirement(
     """The needs of a call with this `security`; None where it can go without a person's account.
     `own`: the operator's entries, which satisfy schemes that are not personal; `mine`: the
     person's."""
-    personal = frozenset(connect.schemes) or None
+    personal = frozenset(map(fold_name, connect.schemes)) or None
     alternatives = [
         alternative
         for alternative in security
@@ -69,7 +69,7 @@ def _personal(
 
 
 def _is_personal(credential: Credential, personal: Collection[str] | None) -> bool:
-    return personal is None or credential.scheme in personal
+    return personal is None or fold_name(credential.scheme) in personal
 
 
 def _is_authorization(connect: Connect) -> bool:

@@ -220,7 +220,8 @@ async def _key(issuer: Issuer, header: Mapping[str, Any]) -> tuple[Key, KeyRing]
     """The key of a token and its ring. Raises InvalidTokenError, and KeysMissing."""
     ring = issuer.keys.ring
     key = None if ring is None else ring.find(header)
-    if key is None and await issuer.keys.reload():
+    if key is None:
+        await issuer.keys.reload()  # by this request, or by one beside it
         ring = issuer.keys.ring
         key = None if ring is None else ring.find(header)
     if ring is None:

@@ -16,6 +16,7 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.results_by_revision import call_result
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client
+from gateway.protocol.connection_state import MOST, STATE
 from gateway.protocol.revision_adapter import Members
 from gateway.protocol.upstream_errors import URL_ELICITATION_REQUIRED
 from schemas.errors import ConnectionRequired, RelayedFault
@@ -24,18 +25,7 @@ from schemas.mcp.messages import CallToolResult
 from schemas.tool import TextContent, ToolResult
 
 META_CONNECT = "toolgate/connect"  # in a result: where to connect, at which source, why
-STATE = "toolgate/connect:"  # begins a requestState, whose rest counts the requests
 INPUT = "connect"
-MOST = 3  # requests of one call
-
-
-def times_asked(request: Request) -> int:
-    """How often the client was asked already for the call that it retries."""
-    state = _params(request).get("requestState")
-    if not isinstance(state, str) or not state.startswith(STATE):
-        return 0
-    count = state.removeprefix(STATE)
-    return min(int(count), MOST) if count.isascii() and count.isdecimal() and len(count) < 3 else 0
 
 
 def is_declined(request: Request) -> bool:

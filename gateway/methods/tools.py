@@ -22,7 +22,7 @@ from gateway.methods.call_plans import (
     without_null,
 )
 from gateway.methods.capabilities import check_task
-from gateway.methods.connection_requests import ask_to_connect, is_declined, times_asked
+from gateway.methods.connection_requests import ask_to_connect, is_declined
 from gateway.methods.describe_tools import near, unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
@@ -38,6 +38,7 @@ from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
 from gateway.policy.approvals import META_APPROVAL
 from gateway.protocol import upstream_errors
+from gateway.protocol.connection_state import times_asked
 from gateway.protocol.revision_adapter import FAILED, Members, tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding
@@ -158,7 +159,7 @@ class ToolMethods:
             meta = {META_APPROVAL: fault.data}
             return call_result(ToolResult(said, is_error=True, meta=meta), context)
         except ConnectionRequired as fault:
-            asked = times_asked(request)
+            asked = times_asked(params_of(request))
             if asked and not is_declined(request) and await fault.wait(self._waits_s):
                 with suppress(ConnectionRequired):
                     return await self._call_named(params, context, request)

@@ -102,7 +102,7 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     query = convert_body(stored.query, operation.query)
     body = None if stored.body is None else convert_body(stored.body, operation.body)
     identity = Identity(principal, refusal_of(stored.refused), stored.verified)
-    context = Context(identity, V2025_11_25, claim.job_id, run=stored.run)
+    context = Context(identity, V2025_11_25, claim.job_id, run=stored.run, absent=True)
     asked = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job
     )

@@ -223,7 +223,9 @@ class RecordingClient(Client):
         headers: Mapping[str, str] | None = None,
         inline_bytes: int = 0,
     ) -> HttpResponse:
-        sent = pool.with_configured(request.headers) if headers is None else headers
+        sent = headers
+        if sent is None:
+            sent = pool.call_headers(request.headers, request.proofs)
         exchange = self._recording.begin(pool, request, replace_headers(DEFAULT_HEADERS, sent))
         if not self._recording.sends:
             raise NotSent("This is a preview.")

@@ -78,6 +78,7 @@ class StoredConnection(Connection, frozen=True):
 
     sealed: bytes
     waits_s: float  # before its token should be renewed; 0: now
+    renewed_s: float  # since its token was renewed; infinite for the first one
 
 
 class NewConnection(Struct, frozen=True):
@@ -109,7 +110,9 @@ _SHOWN = SQL(
 # 30 s before the end, or at half of a shorter life
 _WAITS = SQL(
     "coalesce(extract(epoch FROM expires_ts - now() - least(interval '30 s',"
-    " (expires_ts - renewed_ts) / 2))::float8, 'infinity'::float8) AS waits_s"
+    " (expires_ts - renewed_ts) / 2))::float8, 'infinity'::float8) AS waits_s,"
+    " CASE WHEN renewed_ts > created_ts THEN extract(epoch FROM now() - renewed_ts)::float8"
+    " ELSE 'infinity'::float8 END AS renewed_s"
 )
 _OWNED = SQL("host_id = %s AND tenant_id = %s AND principal = %s AND source = %s AND label = %s")
 

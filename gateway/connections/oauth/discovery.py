@@ -232,9 +232,23 @@ def _choose_issuer(document: Mapping[str, Any], wanted: str, steps: list[Step]) 
     issuers = _strings(document.get("authorization_servers"))
     if not issuers:
         raise _failure(steps, "authorization_servers", "the resource metadata name none")
-    chosen = next((issuer for issuer in issuers if is_same_issuer(issuer, wanted)), issuers[0])
+    chosen = issuers[0]
+    if wanted:  # that one, or an address of its origin, whose document names it
+        same = (issuer for issuer in issuers if is_same_issuer(issuer, wanted))
+        near = (issuer for issuer in issuers if _has_origin(issuer, wanted))
+        chosen = next(same, None) or next(near, "")
+    if not chosen:
+        text = f"{', '.join(issuers)[:DETAIL]}, none of which is at connect.issuer"
+        raise _failure(steps, "authorization_servers", text)
     steps.append(Step("authorization_servers", chosen[:DETAIL]))
     return chosen
+
+
+def _has_origin(issuer: str, wanted: str) -> bool:
+    try:
+        return origin_of(issuer) == origin_of(wanted)
+    except ValueError:
+        return False
 
 
 async def _server_metadata(

@@ -22,7 +22,7 @@ class Account:
     key: str
     needed: tuple[Credential, ...]  # by the call, of its person
     entries: Mapping[str, SchemeSettings] = field(repr=False)  # by scheme, the person's own
-    personal: frozenset[str] | None = None  # the schemes that people satisfy; None: all
+    personal: frozenset[str] | None = None  # folded names of schemes that people satisfy; None: all
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a source without any
     # what an upstream has made of it for one of its tools, as it likes
     prepared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -38,13 +38,19 @@ class Account:
         """The entries of the person, and those of the operator for all other schemes."""
         if self.personal is None:
             return dict(self.entries)
-        kept = {name: entry for name, entry in own.items() if name not in self.personal}
+        personal = self.personal
+        kept = {name: entry for name, entry in own.items() if fold_name(name) not in personal}
         return {**kept, **self.entries}
 
 
 def is_personal(alternative: tuple[Credential, ...], personal: frozenset[str]) -> bool:
     """Whether something of the alternative is for people to satisfy."""
-    return any(credential.scheme in personal for credential in alternative)
+    return any(fold_name(credential.scheme) in personal for credential in alternative)
+
+
+def fold_name(name: str) -> str:
+    """A name of a scheme as an environment variable spells it."""
+    return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
 class Connector(Protocol):

@@ -22,7 +22,7 @@ from gateway.http_client.token_endpoint import (
     TokenFailed,
     basic,
 )
-from gateway.upstreams.auth.accounts import Account, is_personal
+from gateway.upstreams.auth.accounts import Account, fold_name, is_personal
 from gateway.upstreams.auth.delegation import delegate
 from gateway.upstreams.auth.tokens import client_token
 from gateway.upstreams.http.client import HttpRequest, HttpResponse
@@ -129,8 +129,8 @@ def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | 
     the spelling of an environment variable."""
     entry = credentials.get(credential.scheme)
     if entry is None and credentials:
-        folded = _fold(credential.scheme)
-        named = (entry for name, entry in credentials.items() if _fold(name) == folded)
+        folded = fold_name(credential.scheme)
+        named = (entry for name, entry in credentials.items() if fold_name(name) == folded)
         entry = next(named, None)
     return entry if entry is not None and _fits(entry, credential) else None
 
@@ -192,10 +192,6 @@ def settable(stated: Iterable[Alternative]) -> Alternative | None:
 def _credential_text(credential: Credential) -> str:
     scopes = f" (scopes {' '.join(credential.scopes)})" if credential.scopes else ""
     return f"{credential.scheme}{scopes}"
-
-
-def _fold(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
 def _fits(entry: SchemeSettings, credential: Credential) -> bool:
@@ -264,6 +260,8 @@ class Credentials:
             if account is not None:
                 return await _add_account(pool, security, request, account)
             stated, security = security, _impersonal(pool, security)
+            names = (each.name for alternative in stated for each in alternative)
+            request = replace(request, proofs=tuple(names))
             if stated and not security and pool.require_credentials:
                 text = f"{source.name} was not called: nobody can connect what it requires"
                 raise UpstreamFailed(text)
@@ -343,6 +341,8 @@ def account_headers(
     than headers, or a token is fetched. A source that declares no security has one in its
     settings."""
     if not security:
+        if not pool.trusted:
+            raise UpstreamFailed(pool.untrusted_text("accounts of people"))
         return account.headers
     pairs = _chosen_entries(pool, security, account)
     if not pool.trusted or any(

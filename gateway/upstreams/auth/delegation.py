@@ -22,6 +22,8 @@ async def on_behalf(pool: SourcePool, source: Source, context: Context) -> Calle
     if not pool.by_caller:
         return None
     if pool.connector is not None:
+        if not pool.trusted:
+            raise UpstreamFailed(pool.untrusted_text("accounts of people"))
         account = await pool.connector.account(source, (), context)
         return None if account is None else Caller("", account.key, account=account)
     return delegate(pool, context)

@@ -185,7 +185,7 @@ class GraphQLUpstream:
         try:
             pool = self._client.connections.of(source)
             request = build(binding, arguments, _target(pool))
-            headers: Mapping[str, str] = _headers_of(pool)
+            headers: Mapping[str, str] = _HEADERS if pool.by_caller else _headers_of(pool)
             if (traceparent := context.headers.traceparent) is not None and parse(traceparent):
                 headers = replace_headers(headers, {TRACEPARENT: traceparent})
                 request = replace(request, headers=headers)

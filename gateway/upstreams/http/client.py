@@ -135,7 +135,7 @@ class Client:
         if headers is None:
             headers = request.headers
             if pool.headers:
-                headers = pool.with_configured(headers, request.proofs)
+                headers = pool.call_headers(headers, request.proofs)
         limits = self.connections.limits
         limit_bytes, pause_s = limits.response_limit_bytes, limits.retry_backoff_s
         repeatable = (request.idempotent or request.method in IDEMPOTENT) and request.stream is None

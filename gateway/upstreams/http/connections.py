@@ -19,7 +19,7 @@ from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.http_client.deadline import Deadlines
 from gateway.http_client.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
 from gateway.http_client.pool import Pool
-from gateway.upstreams.auth.accounts import Connector
+from gateway.upstreams.auth.accounts import Connector, fold_name
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
 from registry.documents.ssrf_protection import PublicResolver, check_url_host
@@ -162,7 +162,7 @@ class SourcePool:
         self.by_caller = (
             self.forward_token or self.exchange is not None or self.connector is not None
         )
-        self.personal = frozenset(adjusted.connect.schemes)  # schemes; none: all
+        self.personal = frozenset(map(fold_name, adjusted.connect.schemes))  # schemes; none: all
         own_header = (adjusted.connect.header,) if self.connector is not None else ()
         self._proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
         self.limits = limits
@@ -209,12 +209,19 @@ class SourcePool:
         if self._holders == 0:
             self.unheld.set()
 
-    def with_configured(
+    def call_headers(
         self, asked: Mapping[str, str], proofs: Collection[str] = ()
     ) -> Mapping[str, str]:
-        """The headers of a call; configured ones win over all but `proofs`, by which the caller
-        is authenticated, and are sent only to addresses set by the operator. Raises
-        UpstreamFailed."""
+        """The headers of a caller's call. Where people have accounts, no configured header goes
+        along that would authenticate the operator. Raises UpstreamFailed."""
+        return self.with_configured(asked, proofs, personal=self.connector is not None)
+
+    def with_configured(
+        self, asked: Mapping[str, str], proofs: Collection[str] = (), *, personal: bool = False
+    ) -> Mapping[str, str]:
+        """The headers of a request; configured ones win over all but `proofs`, by which the caller
+        is authenticated, and are sent only to addresses set by the operator. `personal`: without
+        any configured one that authenticates. Raises UpstreamFailed."""
         if not self.headers:
             return asked
         if not self.trusted:
@@ -223,7 +230,7 @@ class SourcePool:
         if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
             names = (*self._proofs, *proofs)
             proved = {name.lower() for name in names if name in asked}
-            if proved and self.connector is not None:  # nothing of the operator's beside them
+            if personal or (proved and self.connector is not None):  # nothing of the operator's
                 proved = {name.lower() for name in names}
             headers = {name: value for name, value in headers.items() if name.lower() not in proved}
         configured = {name.lower() for name in headers}

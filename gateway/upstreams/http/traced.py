@@ -24,7 +24,7 @@ class TracedClient(Client):
         own = CURRENT.get()
         if type(own) is SpanContext:  # isinstance takes 0.2 us, for it is a struct
             if headers is None:
-                headers = pool.with_configured(request.headers)
+                headers = pool.call_headers(request.headers, request.proofs)
             if type(headers) is FixedHeaders and not pool.headers:  # which may name another
                 headers = TracedHeaders(headers, own.traceparent)
             else:

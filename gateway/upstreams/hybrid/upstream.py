@@ -418,8 +418,9 @@ class HybridUpstream:
         data = data_of(binding, arguments)
         try:
             caller = None
-            # public actions may be called by unauthenticated callers
-            if self._client.connections.of(source).by_caller and context.identity.verified:
+            pool = self._client.connections.of(source)
+            # public actions may be called by unauthenticated callers, but for people's accounts
+            if pool.by_caller and (context.identity.verified or pool.connector is not None):
                 caller = await self._client.caller(source, context)
             post = self._post(binding, source, context, caller)
             if options.dialect == "legacy":

@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.context import Context
 from gateway.interfaces import Relay, RelayRequest
 from gateway.protocol.client_features import RefusalReason, for_client
+from gateway.protocol.connection_state import without_own_state
 from gateway.protocol.revision_adapter import is_failure
 from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from gateway.upstreams.auth.caller import Caller
@@ -131,6 +132,8 @@ class McpRelay:
         )
         link = await server.stateless()
         caller = await server.caller(context) if server.by_caller else None
+        if caller is not None:
+            params = without_own_state(params)
 
         async def send(headers: Headers) -> Members:
             headers = {**request.headers, **headers} if headers else request.headers
@@ -196,6 +199,9 @@ class McpRelay:
             return self._in_session(
                 server, request, context, capabilities=capabilities, inner=handler
             )
+        params = without_own_state(request.params)
+        if params is not request.params:
+            request = msgspec.structs.replace(request, params=params)
         if not self._deferred.possible(request, context):  # try without questions
             handler = ClientHandler(context, server.on_change)
             return self._in_session(server, request, context, capabilities={}, inner=handler)

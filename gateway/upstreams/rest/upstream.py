@@ -181,7 +181,7 @@ class RequestTemplate:
         added = account_headers(pool, self.binding.security, account)
         if added is None or not {name.lower() for name in added}.isdisjoint(_BY_REQUEST):
             return None, None
-        headers = pool.with_configured({**self._headers, **added}, tuple(added))
+        headers = pool.call_headers({**self._headers, **added}, tuple(added))
         return FixedHeaders(headers), FixedHeaders({**headers, "Content-Type": JSON})
 
     def request(self, arguments: Mapping[str, Any]) -> HttpRequest:

@@ -17,21 +17,23 @@ pytestmark = pytest.mark.anyio
 URL = {"elicitation": {"url": {}}}
 
 
-async def call_stateless(made: Office, token: str, capabilities: Any, **more: Any) -> Any:
+async def call_stateless(
+    made: Office, token: str, capabilities: Any, *, name: str = "list_notes", **more: Any
+) -> Any:
     """A call by a client of 2026-07-28."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": capabilities,
     }
-    params = {"name": "list_notes", "arguments": {}, "_meta": meta, **more}
+    params = {"name": name, "arguments": {}, "_meta": meta, **more}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {
         "Authorization": f"Bearer {token}",
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": "2026-07-28",
         "Mcp-Method": "tools/call",
-        "Mcp-Name": "list_notes",
+        "Mcp-Name": name,
     }
     async with made.company.http.post(made.url + "/mcp", json=body, headers=headers) as answer:
         text = await answer.text()

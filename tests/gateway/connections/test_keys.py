@@ -80,6 +80,11 @@ async def test_a_caller_with_an_api_key_connects_by_a_program(
         foreign = {"Authorization": f"Bearer {other}"}
         async with made.company.http.post(link, json=body, headers=foreign) as refused:
             assert refused.status == 403
+        _, ann = await keys.create("ann", "corp:ann")
+        await made.company.gateway.access.reload("keys")
+        own, of_ann = {"Authorization": f"Bearer {ann}"}, link_of(await made.call(ann))
+        async with made.company.http.post(of_ann, json=body, headers=own) as refused:
+            assert refused.status == 403  # people decide themselves, in a browser
         async with made.company.http.post(link, json=body, headers=headers) as done:
             assert done.status == 200, await done.text()
         assert (await made.call(key))["result"]["structuredContent"] == {"owner": "bob"}

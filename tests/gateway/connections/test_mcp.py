@@ -15,6 +15,7 @@ from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive, Grant
 from tests.gateway.connections.services import Notes, Office, link_of, token_of
+from tests.gateway.connections.test_fronts import URL, call_stateless
 from tests.gateway.connections.test_oauth import authorize
 from tests.gateway.login.company import browsing, company
 from tests.servers.authorization import Late
@@ -66,6 +67,7 @@ async def files_office(database: DatabaseSettings, drive: Drive) -> AsyncIterato
     async with serving(login) as drive.url, serving(files) as url:
         login.app, files.app = drive.app, mcp_server(drive, url)
         env = {
+            "TOOLGATE_CONNECTIONS__REFUSED_TOKEN_S": "0.001",
             "TOOLGATE_SOURCES__FILES__MCP": f"{url}/mcp",
             "TOOLGATE_SOURCES__FILES__HEADERS": json.dumps({"Authorization": f"Bearer {OPERATOR}"}),
             "TOOLGATE_SOURCES__FILES__CONNECT": json.dumps({"mode": "user", "issuer": drive.url}),
@@ -110,3 +112,23 @@ async def test_tools_prompts_and_resources_are_the_persons_own(
             drive.access[OPERATOR] = Grant("operator", "")
         assert drive.requests["register"] == 1
         assert drive.asked[0]["resource"].endswith("/mcp")
+
+
+async def test_state_of_the_gateway_itself_reaches_no_server(
+    database_settings: DatabaseSettings,
+) -> None:
+    drive = Drive()
+    async with files_office(database_settings, drive) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        asked = (await call_stateless(made, token, URL, name="whose"))["result"]
+        (name,) = asked["inputRequests"]
+        await authorize(browser, asked["inputRequests"][name]["params"]["url"])
+        answer = await call_stateless(
+            made,
+            token,
+            URL,
+            name="whose",
+            inputResponses={name: {"action": "accept"}},
+            requestState=asked["requestState"],
+        )
+        assert answer["result"]["content"][0]["text"] == "ann", answer

@@ -44,6 +44,7 @@ async def drive_office(
             **connect,
         }
         env = {
+            "TOOLGATE_CONNECTIONS__REFUSED_TOKEN_S": "0.001",
             "TOOLGATE_SOURCES__DRIVE__OPENAPI": str(path),
             "TOOLGATE_SOURCES__DRIVE__BASE_URL": drive.url,
             "TOOLGATE_SOURCES__DRIVE__CONNECT": json.dumps(settings),

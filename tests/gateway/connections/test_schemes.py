@@ -133,3 +133,54 @@ async def test_a_new_key_is_stored_after_a_call_succeeds(
         link_of(await made.call(token))
         assert (await connect(browser, link, "ann-key-123456")).status == 200
         assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+
+
+@pytest.mark.parametrize("security", [(), ({}, {"key": []})], ids=["none", "optional"])
+async def test_open_operations_get_no_headers_of_the_operator(
+    database_settings: DatabaseSettings, tmp_path: Path, security: Any
+) -> None:
+    """An operation that needs nothing is called with nothing."""
+
+    def spec(url: str) -> Any:
+        return description(url, *security, key=KEY)
+
+    headers = {"Authorization": "Bearer operator", "X-Key": "operator", "X-Tenant": "t"}
+    settings = {"mode": "user", "header": "X-Key"}
+    env = {"TOOLGATE_SOURCES__NOTES__HEADERS": json.dumps(headers)}
+    async with (
+        office(database_settings, tmp_path, connect=settings, spec=spec, env=env) as made,
+        browsing() as browser,
+    ):
+        await made.call(await token_of(made, browser))
+        (seen,) = made.notes.seen
+        assert seen["x-tenant"] == "t"
+        assert "authorization" not in seen
+        assert "x-key" not in seen
+
+
+async def test_a_key_in_the_query_goes_without_the_operators_token(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    def spec(url: str) -> Any:
+        return description(url, {"own": []}, own={"type": "apiKey", "in": "query", "name": "k"})
+
+    env = {"TOOLGATE_SOURCES__NOTES__HEADERS": json.dumps({"Authorization": "Bearer operator"})}
+    async with (
+        office(database_settings, tmp_path, spec=spec, env=env) as made,
+        browsing() as browser,
+    ):
+        seen = await connect_all(made, browser, **{"scheme-0": "ann-key-123456"})
+        assert "authorization" not in seen
+
+
+async def test_names_of_personal_schemes_are_folded(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    env = {"TOOLGATE_SOURCES__NOTES__CREDENTIALS": json.dumps({"key": OPERATOR})}
+    settings = {"mode": "user", "schemes": ["KEY"]}
+    async with (
+        office(database_settings, tmp_path, connect=settings, env=env) as made,
+        browsing() as browser,
+    ):
+        link_of(await made.call(await token_of(made, browser)))
+        assert made.notes.seen == []

@@ -13,6 +13,7 @@ from gateway.connections.oauth.discovery import (
     Discovery,
     DiscoveryFailed,
     McpServer,
+    _choose_issuer,
 )
 from gateway.connections.oauth.reach import Reach
 from gateway.connections.oauth.servers import AuthorizationServer, named_server
@@ -421,3 +422,25 @@ def test_urls_of_a_description_are_checked() -> None:
         named_server("https://auth.example/a", "http://10.0.0.1:81/token", reach)
     with pytest.raises(ValueError, match="authorizationUrl"):
         named_server("javascript:alert(1)", "https://auth.example/token", reach)
+
+
+@pytest.mark.parametrize(
+    ("named", "chosen"),
+    [
+        (["https://login.example"], "https://login.example"),
+        (["https://evil.example", "https://login.example"], "https://login.example"),
+        (["https://login.example/team"], "https://login.example/team"),
+        (["https://evil.example"], None),
+        (["https://login.example.evil.example"], None),
+    ],
+)
+def test_a_service_leads_to_the_issuer_of_the_settings_alone(
+    named: list[str], chosen: str | None
+) -> None:
+    """A service that was taken over cannot lead people, or a client's secret, elsewhere."""
+    document = {"authorization_servers": named}
+    if chosen is not None:
+        assert _choose_issuer(document, "https://login.example", []) == chosen
+        return
+    with pytest.raises(DiscoveryFailed, match=r"none of which is at connect\.issuer"):
+        _choose_issuer(document, "https://login.example", [])
