@@ -106,6 +106,22 @@ async def test_a_new_key_is_fetched_when_named_by_a_token(trusting: Trusting) ->
     assert trusting.publisher.asked == 2
 
 
+async def test_a_key_without_a_name_is_replaced(trusting: Trusting) -> None:
+    """Tokens may name no key where there is one (OpenID Connect Core 1.0, 10.1): a signature that
+    is not of the former one has the key set fetched, now and then."""
+    former, later, eve = (signer("ES256", name) for name in ("old", "new", "eve"))
+    trusting.publisher.keys = [former.jwk()]
+    assert await trusting.outcome(former.token()) is None
+    trusting.publisher.keys = [later.jwk()]
+    assert await trusting.outcome(later.token()) == INVALID  # jwks_cooldown_s
+    trusting.now += 30
+    assert await trusting.outcome(later.token()) is None
+    assert await trusting.outcome(former.token()) == INVALID
+    for number in range(5):
+        assert await trusting.outcome(eve.token(n=number)) == INVALID
+    assert trusting.publisher.asked == 2
+
+
 async def test_tokens_with_keys_that_nobody_has_fetch_nothing_more(trusting: Trusting) -> None:
     await trusting.outcome(OLD.token())
     trusting.now += 30
