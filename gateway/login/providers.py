@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from config.access import CLIENT_PROVIDER, RESERVED_ISSUER, USERS_PROVIDER
 from config.login import ProviderSettings, known_as
+from config.networks import is_unencrypted
 from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.claims import claim, strings
@@ -74,17 +75,15 @@ class _Metadata(Struct):
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
-    authorization_response_iss_parameter_supported: bool = False
+    authorization_response_iss_parameter_supported: bool | None = False
+
+
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 class _Tokens(Struct):
-    id_token: str = ""
-    refresh_token: str = ""
-
-
-class _Error(Struct):
-    error: str = ""
-    error_description: str = ""
+    id_token: str
+    refresh_token: str
 
 
 class Provider:
@@ -97,7 +96,8 @@ class Provider:
         self._settings = settings
         self._server = AuthorizationServer(entry.issuer, settings.oauth)
         self.redirect = f"{settings.server.public_url.rstrip('/')}/login/callback/{name}"
-        self._keys: RemoteKeys | None = None  # of the metadata
+        self._said = ("", "")  # key set and issuer, by the metadata
+        self._keys: RemoteKeys | None = None  # of that key set
         self._tokens = Tokens(settings.auth, (), time.time)  # likewise
 
     async def url(self, upstream: Upstream, state: str, prompt: str = "") -> str:
@@ -199,7 +199,7 @@ class Provider:
             principal,
         )
         extra = {key: claim(claims, key) for key in self.entry.claims}
-        return Person(
+        person = Person(
             tenant,
             principal,
             self.name,
@@ -208,6 +208,9 @@ class Provider:
             {key: value for key, value in extra.items() if value is not None},
             claims[EMAIL] if self.entry.id_jag_email and has_verified_email(claims) else "",
         )
+        if b"\\u0000" in msgspec.json.encode(person):  # which PostgreSQL does not store
+            raise ProviderRefused("The ID token has a claim with the character NUL.")
+        return person
 
     def _issuer(self, keys: RemoteKeys | None) -> Issuer:
         entry, auth = self.entry, self._settings.auth
@@ -244,7 +247,9 @@ class Provider:
     async def _verifier(self, metadata: _Metadata) -> Tokens:
         """The verifier of what the metadata says now, whose keys are as old as those of
         `auth.issuers` may be."""
-        if self._keys is None or self._keys.url != metadata.jwks_uri:
+        said = metadata.jwks_uri, metadata.issuer
+        if self._keys is None or self._said != said:
+            self._said = said
             auth = self._settings.auth
             self._keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
             issuer = replace(self._issuer(self._keys), iss=metadata.issuer)
@@ -270,33 +275,35 @@ class Provider:
                 status, body = await endpoint.post(http, form)
         except TokenFailed as error:
             raise ProviderAway(f"{self.title} does not answer") from error
-        if status == 200:
-            try:
-                return msgspec.json.decode(body, type=_Tokens)
-            except msgspec.MsgspecError as error:
-                raise ProviderAway(f"{self.title} answered with something else") from error
-        try:
-            problem = msgspec.json.decode(body, type=_Error)
-        except msgspec.MsgspecError:
-            problem = _Error()
-        told = f"{problem.error} {problem.error_description}".strip()[:300]
+        said = _texts_of(body)
+        code = said.get("error", "")
+        if status == 200 and not code:
+            if not {"access_token", "id_token"} & said.keys():
+                raise ProviderAway(f"{self.title} answered with something else")
+            return _Tokens(said.get("id_token", ""), said.get("refresh_token", ""))
+        told = f"{code} {said.get('error_description', '')}".strip()[:300]
         log.warning(
             "provider_refused", extra={"provider": self.name, "status": status, "reason": told}
         )
-        if problem.error in gone:
+        if code in gone:
             raise PersonLeft(told)
-        if status < 500 and problem.error:
+        if status < 500 and code:
             raise ProviderRefused(f"{self.title} gave no token: {told}")
         raise ProviderAway(f"{self.title} answered HTTP {status}")
 
     async def _metadata(self) -> _Metadata:
         """Raises ProviderAway."""
         try:
-            return msgspec.json.decode(await self._server.metadata(), type=_Metadata)
+            metadata = msgspec.json.decode(await self._server.metadata(), type=_Metadata)
         except Fault as error:
             raise ProviderAway(f"The metadata of {self.title} cannot be had") from error
         except msgspec.MsgspecError as error:
             raise ProviderAway(f"The metadata of {self.title} is incomplete: {error}") from error
+        for name in _ENDPOINTS:  # to which secrets go, and from which keys come
+            if not _is_encrypted(getattr(metadata, name)):
+                text = f"expected an https:// URL as its {name}, but for a server on loopback"
+                raise ProviderAway(f"The metadata of {self.title} cannot be used: {text}")
+        return metadata
 
 
 def has_verified_email(claims: Mapping[str, Any]) -> bool:
@@ -304,6 +311,24 @@ def has_verified_email(claims: Mapping[str, Any]) -> bool:
     verified = claims.get("email_verified")
     address = claims.get(EMAIL)
     return isinstance(address, str) and "@" in address and (verified is True or verified == "true")
+
+
+def _is_encrypted(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https") and not is_unencrypted(url)
+    except ValueError:
+        return False
+
+
+def _texts_of(body: bytes) -> Mapping[str, str]:
+    """The texts of a JSON object; some providers write null for what they leave out, and numbers
+    for descriptions. None of anything else."""
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    members = answer.items() if isinstance(answer, dict) else ()
+    return {name: value for name, value in members if isinstance(value, str)}
 
 
 def _reserved_prefixes(settings: Settings) -> frozenset[str]:

@@ -34,6 +34,9 @@ class Identity:
     wrong_audience: bool = False
     refuses: str = ""  # the error of the authorization endpoint
     fails: int = 0  # status of the token endpoint
+    body: bytes = b"<html>oops</html>"  # of that answer
+    adds: dict[str, Any] = field(default_factory=dict)  # to answers with tokens
+    says: dict[str, Any] = field(default_factory=dict)  # in the metadata
     left: bool = False  # the person is no longer there
     asked: list[dict[str, str]] = field(default_factory=list)  # of the authorization endpoint
     refreshed: int = 0
@@ -74,6 +77,7 @@ class Identity:
                 "token_endpoint": f"{self.url}/token",
                 "jwks_uri": self.url + self.jwks,
                 "authorization_response_iss_parameter_supported": self.announces_iss,
+                **self.says,
             }
         )
 
@@ -99,7 +103,7 @@ class Identity:
     async def _token(self, request: Request) -> Response:
         form = {name: texts[0] for name, texts in parse_qs((await request.body()).decode()).items()}
         if self.fails:
-            return Response("<html>oops</html>", self.fails)
+            return Response(self.body, self.fails)
         if form["grant_type"] == "refresh_token":
             return self._refresh_tokens(form["refresh_token"])
         asked = self._codes.pop(form["code"], None)
@@ -125,4 +129,4 @@ class Identity:
             refresh = secrets.token_urlsafe(16)
             self._refresh[refresh] = dict(person)
             answer["refresh_token"] = refresh
-        return answer
+        return {**answer, **self.adds}

@@ -196,3 +196,40 @@ async def test_a_login_without_a_check_ends_soon(database_settings: DatabaseSett
         await sql(database_settings, "UPDATE login_t SET expires_ts = now()")
         status, answer = await made.refresh(client, tokens["refresh_token"])
         assert (status, answer["error"]) == (400, "invalid_grant")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, b'{"error": "invalid_grant", "error_description": null}'),
+        (400, b'{"error": "invalid_grant", "error_description": 70008}'),
+        (200, b'{"error": "invalid_grant"}'),
+    ],
+    ids=["null", "number", "status 200"],
+)
+async def test_a_provider_writes_a_leaver_in_several_ways(
+    database_settings: DatabaseSettings, status: int, body: bytes
+) -> None:
+    async with company(database_settings, check_s=0.001) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        made.identity.fails, made.identity.body = status, body
+        refused, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (refused, answer["error"]) == (400, "invalid_grant")
+        assert "left" in answer["error_description"]
+        assert await made.status(tokens["access_token"]) == 401
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"\xff", b"[" * 100_000])
+async def test_an_answer_without_tokens_is_no_check(
+    database_settings: DatabaseSettings, body: bytes
+) -> None:
+    """A provider that answers 200 and nothing more says of nobody that they are still there."""
+    changes = {"check_s": 0.001, "unchecked_s": 0.001}
+    async with company(database_settings, **changes) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        made.identity.fails, made.identity.body = 200, body
+        token = tokens["refresh_token"]
+        for _ in range(2):  # the first failure begins the time that may pass
+            status, answer = await made.refresh(client, token)
+            token = answer.get("refresh_token", token)
+        assert (status, answer["error"]) == (400, "invalid_grant")

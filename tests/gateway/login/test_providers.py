@@ -157,3 +157,62 @@ async def test_an_address_of_two_people_names_neither(database_settings: Databas
         _, tokens = await ask(made, "machine", form={"client_secret": SECRET}, **said)
         claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
         assert claims["sub"] == "corp:p-1"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"name": "An\0n"}, {"roles": ["cl\0erk"]}, {"groups": {"a": ["\0"]}}, {"groups": {"\0": 1}}],
+    ids=["name", "role", "claim", "member"],
+)
+async def test_claims_that_no_column_takes_are_refused(
+    database_settings: DatabaseSettings, said: Mapping[str, Any]
+) -> None:
+    """A NUL is the provider's fault, and is neither stored nor dropped: a role would be another."""
+    env = {f"{CORP}CLAIMS": '["groups"]'}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        client = (await made.register())["client_id"]
+        made.identity.person = {"sub": "ann", **said}
+        answer = await browser.log_in(made.authorize(client))
+        assert answer.status == 403
+        assert "NUL" in answer.text
+
+
+async def test_members_of_answers_may_be_null(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings, check_s=0.001) as made, browsing() as browser:
+        made.identity.says = {"authorization_response_iss_parameter_supported": None}
+        made.identity.adds = {"refresh_token": None, "scope": None}
+        await made.granted(browser)
+        made.identity.adds = {"id_token": None}
+        client = (await made.register())["client_id"]
+        answer = await browser.log_in(made.authorize(client))
+        assert answer.status == 403
+        assert "sent no ID token" in answer.text
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
+@pytest.mark.parametrize(
+    "url", ["http://sso.example/x", "javascript:alert(1)", "file:///etc/passwd", "http://[", "x"]
+)
+async def test_endpoints_of_a_provider_are_encrypted(
+    database_settings: DatabaseSettings, name: str, url: str
+) -> None:
+    """The secret of the gateway goes to one of them, and keys come from another."""
+    async with company(database_settings) as made, browsing() as browser:
+        made.identity.says = {name: url}
+        client = (await made.register())["client_id"]
+        answer = await browser.press(made.authorize(client), "at:corp")
+        assert (answer.status, answer.location) == (502, "")
+        assert f"expected an https:// URL as its {name}" in answer.text
+
+
+async def test_a_provider_writes_its_issuer_otherwise(database_settings: DatabaseSettings) -> None:
+    """ID tokens have the issuer that the metadata has now, also with the former key set."""
+    env = {"TOOLGATE_OAUTH__METADATA_TTL_S": "0"}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        await made.granted(browser)
+        made.identity.says, made.identity.sends_iss = {"issuer": f"{made.identity.url}/"}, False
+        made.identity.person["iss"] = f"{made.identity.url}/"
+        client = (await made.register())["client_id"]
+        assert (await browser.log_in(made.authorize(client))).query["code"]
