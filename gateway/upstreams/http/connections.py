@@ -164,7 +164,7 @@ class SourcePool:
         )
         self.personal = frozenset(map(fold_name, adjusted.connect.schemes))  # schemes; none: all
         own_header = (adjusted.connect.header,) if self.connector is not None else ()
-        self._proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
+        self.proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
         self.limits = limits
         self.retired = False  # no new use may begin
         self.unheld = asyncio.Event()  # no long-lived user keeps it open
@@ -228,7 +228,7 @@ class SourcePool:
             raise UpstreamFailed(self.untrusted_text("configured headers"))
         headers = self.headers
         if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
-            names = (*self._proofs, *proofs)
+            names = (*self.proofs, *proofs)
             proved = {name.lower() for name in names if name in asked}
             if personal or (proved and self.connector is not None):  # nothing of the operator's
                 proved = {name.lower() for name in names}

@@ -117,7 +117,7 @@ class ServerEndpoint:
     ) -> Mapping[str, str]:
         """Headers of a request: configured ones, and the credentials of the caller.
         Raises UpstreamFailed."""
-        if self.pool.by_caller and AUTHORIZATION not in headers:
+        if self.pool.by_caller and not any(name in headers for name in self.pool.proofs):
             headers = {**headers, **await auth_headers(self.pool, self._holder.caller)}
         return self.pool.with_configured({**headers, **own} if headers else own)
 
