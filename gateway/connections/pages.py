@@ -187,7 +187,8 @@ class ConnectionPages:
         """End a connection, and revoke it at its server as far as that is possible."""
         row = await self._connector.disconnect(tenant, id_, principal)
         if row is not None:
-            act = ConnectionAct("disconnect", row.source, "allow", tenant, row.principal)
+            subject = f"{row.source}/{row.id}"
+            act = ConnectionAct("disconnect", subject, "allow", tenant, row.principal)
             self._record(act)
         return row is not None
 
@@ -243,15 +244,12 @@ class ConnectionPages:
         try:
             pending = self._oauth.unseal(state, taken[1])
             for new in await self._oauth.redeem(opened.facts.source, pending, query):
-                await self._connector.connections.put(
-                    ticket.owner, new, self._settings().connections.per_person
-                )
+                await self._put(ticket, new)
         except (OAuthRefused, SecretRefused, TooManyConnections) as error:
             self._record(msgspec.structs.replace(act, decision="deny"))
             return self._failure(request, SERVER_REFUSED, CALL_AGAIN, error)
         await tickets.use_up(taken[0])
         await self._connector.load_now()
-        self._record(act)
         return self._success_page(request, opened)
 
     async def _lead_away(
@@ -367,18 +365,21 @@ class ConnectionPages:
                     self._record(msgspec.structs.replace(act, decision="deny"))
                     return wrong
             for scheme, entry in entries.items():
-                await self._connector.connections.put(
-                    owner,
-                    NewConnection(
-                        scheme, kinds[scheme], Secret(entry), hint=_hint(entry), away=away
-                    ),
-                    self._settings().connections.per_person,
+                new = NewConnection(
+                    scheme, kinds[scheme], Secret(entry), hint=_hint(entry), away=away
                 )
+                await self._put(ticket, new)
         except (SecretRefused, TooManyConnections) as error:
             return str(error)
         await self._connector.load_now()
-        self._record(act)
         return ""
+
+    async def _put(self, ticket: Ticket, new: NewConnection) -> None:
+        """Store a connection. Raises SecretRefused and TooManyConnections."""
+        limit = self._settings().connections.per_person
+        id_ = await self._connector.connections.put(ticket.owner, new, limit)
+        subject = f"{ticket.source}/{id_}"
+        self._record(ConnectionAct("connect", subject, "allow", ticket.tenant, ticket.principal))
 
     def _ask(self, request: Request, opened: _Visit, *, notice: str = "") -> Response:
         ticket, facts = opened.ticket, opened.facts

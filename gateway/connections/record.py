@@ -7,7 +7,8 @@ from msgspec import Struct
 
 
 class ConnectionAct(Struct, frozen=True):
-    """An act: "connect", "disconnect", "away", ...; `subject` is a source, or a connection."""
+    """An act: "connect", "disconnect", "away", ...; `subject` is a source and a connection's id,
+    or one of the two."""
 
     act: str
     subject: str

@@ -7,7 +7,7 @@ import pytest
 from config.settings import DatabaseSettings
 from registry.access.keys import ApiKeys
 from tests.gateway.connections.services import connect, link_of, office, token_of
-from tests.gateway.login.company import browsing
+from tests.gateway.login.company import browsing, fields
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +89,27 @@ async def test_a_caller_with_an_api_key_connects_by_a_program(
             assert done.status == 200, await done.text()
         assert (await made.call(key))["result"]["structuredContent"] == {"owner": "bob"}
         link_of(await made.call(other))
+
+
+async def test_connecting_and_disconnecting_are_audited_by_the_connection(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with office(database_settings, tmp_path) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        await connect(browser, link_of(await made.call(token)), "ann-key-123456")
+        page = await browser.get(f"{made.url}/connect")
+        (id_,) = [part.split('"')[0] for part in page.text.split('name="end" value="')[1:]]
+        await browser.post(f"{made.url}/connect", {**fields(page.text), "end": id_})
+        await made.company.gateway.access.settle()
+        pool = made.company.gateway._handle.pool()
+        assert pool is not None
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT method, subject, principal FROM audit_t WHERE front = 'connection'"
+                " ORDER BY recorded_ts, method"
+            )
+            acts = await rows.fetchall()
+        assert acts == [
+            ("connect", f"notes/{id_}", "corp:ann"),
+            ("disconnect", f"notes/{id_}", "corp:ann"),
+        ]
