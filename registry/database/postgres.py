@@ -20,7 +20,7 @@ from uuid import UUID
 
 import anyio
 import psycopg
-from anyio import CancelScope, to_thread
+from anyio import CancelScope, move_on_after, to_thread
 from psycopg import AsyncConnection, IsolationLevel, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
@@ -91,6 +91,7 @@ log = logging.getLogger("toolgate.database")
 
 Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
+CLOSE_S = 10.0  # longest time for a pool to close, whose connections end with the process
 AWAY = (psycopg.OperationalError, PoolTimeout)  # no connection, or one that broke
 EMBEDDED = "embedded"
 SERVER_NEEDED = 160000
@@ -200,7 +201,7 @@ class Database:
             try:
                 yield database
             finally:
-                with CancelScope(shield=True):
+                with move_on_after(CLOSE_S, shield=True):  # a lost cancellation holds up nobody
                     await database.pool.close()
 
     @asynccontextmanager
