@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
@@ -25,11 +25,10 @@ from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts, OAuthRefused
 from gateway.connections.record import ConnectionAct, RecordConnection
 from gateway.connections.trials import trying
-from gateway.console.page_request import read_form
-from gateway.console.sessions import csrf_token, is_csrf_token
 from gateway.context import Identify, Identity, new_request_id
-from gateway.login import pages
-from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
+from gateway.login import texts
+from gateway.login.accounts import Account, Accounts, Visit
+from gateway.login.form_pages import NO_STORE, FormPages
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from registry.access.secrets import SecretRefused, check_secret
@@ -45,7 +44,6 @@ FORM_BYTES = 65_536
 HINT = 4  # characters of a key that are shown later
 SHORTEST = 12  # characters of a key of which any are shown
 PROBLEM = "application/problem+json"
-NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 GONE = "This link is not open any more."
 CALL_AGAIN = "Call the tool again: you then get another link."
@@ -54,8 +52,6 @@ OWN_LINK = "Open the link that your own program showed you, logged in as yoursel
 NOT_HERE = "This was not begun in this browser, or too long ago."
 SERVER_WRONG = "The login of the service cannot be used."
 SERVER_REFUSED = "The service has not given access."
-ASK = "Ask your administrator."
-FOREIGN_FORM = "This form was not sent by a page of this gateway."
 EMPTY = "Something is missing: fill in every field."
 MULTILINE = "A key is one line of text."
 
@@ -94,7 +90,9 @@ Check = Callable[[Identity, str], Awaitable[str]]
 """Call a tool for a person: "" or what went wrong."""
 
 
-class ConnectionPages:
+class ConnectionPages(FormPages):
+    form_kib = 64
+
     def __init__(
         self,
         connector: PersonalConnector,
@@ -110,17 +108,15 @@ class ConnectionPages:
     ) -> None:
         """`facts`: of a source, by tenant and place; `identify`: the caller of a request with a
         credential; `route`: a guarded route of the login."""
+        super().__init__(accounts, settings().server.public_url.rstrip("/"))
         self._connector = connector
         self._settings = settings
-        self._accounts = accounts
         self._facts = facts
         self._check = check
         self._identify = identify
         self._record = record
         self._route = route
         self._oauth = oauth
-        self._public_url = settings().server.public_url.rstrip("/")
-        self._prefix = urlsplit(self._public_url).path
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -145,7 +141,7 @@ class ConnectionPages:
         if request.method == "POST":
             form = await self._form(request)
             if not self._is_ours(request, visit, form):
-                return self._problem(request, 403, FOREIGN_FORM, "")
+                return self._problem(request, 403, texts.FOREIGN_FORM, "")
             return await self._change(visit.account, form)
         rows = await self._connector.connections.all(person.tenant, person.principal)
         connected = {row.source for row in rows}
@@ -209,7 +205,7 @@ class ConnectionPages:
             return self._ask(request, opened)
         form = await self._form(request)
         if not self._is_ours(request, visit, form):
-            return self._problem(request, 403, FOREIGN_FORM, CALL_AGAIN)
+            return self._problem(request, 403, texts.FOREIGN_FORM, CALL_AGAIN)
         if form.get("choice") == "deny":
             return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
         away = form.get("away") == "yes"
@@ -266,7 +262,7 @@ class ConnectionPages:
             )
             sealed = self._oauth.seal(state, pending)
         except (OAuthRefused, SecretRefused) as error:
-            return self._failure(request, SERVER_WRONG, ASK, error)
+            return self._failure(request, SERVER_WRONG, texts.ASK, error)
         await self._connector.tickets.add_attempt(
             state,
             opened.visit.browser,
@@ -298,9 +294,8 @@ class ConnectionPages:
             raise ProblemDetails(404, "not-found", f"{GONE} {CALL_AGAIN}")
         if (ticket.tenant, ticket.principal) != principal.key or not identity.verified:
             raise ProblemDetails(403, "forbidden", FOREIGN)
-        if not principal.id.startswith(
-            f"{RESERVED_ISSUER}:"
-        ):  # people decide themselves, in a browser
+        # people decide themselves, in a browser
+        if not principal.id.startswith(f"{RESERVED_ISSUER}:"):
             raise ProblemDetails(403, "forbidden", OWN_LINK)
         wanted = credentials_of(ticket)
         if request.method == "GET":
@@ -411,40 +406,8 @@ class ConnectionPages:
     def _title(self, place: str) -> str:
         return self._connector.connect_of(place).title or place
 
-    def _page(
-        self, request: Request, visit: Visit, template: str, *, status: int = 200, **values: Any
-    ) -> Response:
-        """A page with a form, whose token belongs to the browser's cookie."""
-        cookie = Response()
-        browser = self._accounts.bind(cookie, visit.browser)
-        response = pages.page(
-            request, template, status, prefix=self._prefix, token=csrf_token(browser), **values
-        )
-        response.headers.raw.extend(
-            header for header in cookie.headers.raw if header[0] == b"set-cookie"
-        )
-        return response
-
-    def _problem(
-        self, request: Request, status: int, text: str, advice: str, *, detail: str = ""
-    ) -> Response:
-        response = pages.page(
-            request,
-            "problem.html",
-            status,
-            prefix=self._prefix,
-            text=text,
-            advice=advice,
-            client="",
-            detail=detail,
-            again="",
-        )
-        number = response.headers["x-request-id"]
-        log.info(
-            "connection_page_refused",
-            extra={"request_id": number, "status": status, "reason": text},
-        )
-        return response
+    def _log_refusal(self, members: Mapping[str, Any]) -> None:
+        log.info("connection_page_refused", extra=members)
 
     def _failure(self, request: Request, text: str, advice: str, error: ToolgateError) -> Response:
         """The page of a failure, whose reason may name addresses that are for the log alone."""
@@ -461,21 +424,6 @@ class ConnectionPages:
     def _log_in(self, below: str) -> Response:
         query = urlencode({"next": below})
         return RedirectResponse(f"{self._prefix}/login?{query}", 303, NO_STORE)
-
-    def _is_ours(self, request: Request, visit: Visit, form: Mapping[str, str]) -> bool:
-        return is_same_origin(request.headers, self._public_url) and is_csrf_token(
-            visit.browser, form.get("_csrf", "")
-        )
-
-    async def _form(self, request: Request) -> Mapping[str, str]:
-        """The fields of a form, the last of each name. Raises ProblemDetails."""
-        body = await receive_body(
-            request.receive, headers_of(request.scope), FORM_BYTES, "64 KiB of a form"
-        )
-        try:
-            return {name: values[-1] for name, values in read_form(body).items()}
-        except ValueError:
-            return {}
 
 
 class _Sent(Struct, frozen=True, forbid_unknown_fields=True):

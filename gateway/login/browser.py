@@ -17,9 +17,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from config.access import USERS_PROVIDER
-from gateway.console.page_request import read_form
 from gateway.console.sessions import csrf_token, is_csrf_token
-from gateway.login import pages, texts
+from gateway.login import texts
 from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
 from gateway.login.answers import LoginError
 from gateway.login.authorize import (
@@ -29,12 +28,12 @@ from gateway.login.authorize import (
     read_request,
 )
 from gateway.login.clients import LoginClient, LoginClients, is_unverifiable
+from gateway.login.form_pages import NO_STORE, FormPages
 from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Upstream
 from gateway.login.record import Decision, LoginAct, RecordLogin
 from gateway.login.redirects import is_loopback, target_of
 from gateway.login.scopes import Resources, Scopes
 from gateway.login.users import PasswordForm, PasswordRefused, UserLogins
-from gateway.operations.request_parsing import headers_of, receive_body
 from registry.login.logins import Consent, Logins
 from registry.login.people import Person
 from registry.login.users import User
@@ -42,8 +41,6 @@ from registry.login.users import User
 log = logging.getLogger("toolgate.login")
 
 ATTEMPT_S = 600.0  # for a person to log in at a provider
-FORM_BYTES = 16_384
-NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 
 class Attempt(Struct, frozen=True):
@@ -55,12 +52,11 @@ class Attempt(Struct, frozen=True):
     used: bool = False  # the browser has come back before
 
 
-class BrowserLogin:
+class BrowserLogin(FormPages):
     def __init__(
         self,
         *,
         issuer: str,
-        prefix: str,
         clients: LoginClients,
         resources: Resources,
         scopes: Scopes,
@@ -71,14 +67,13 @@ class BrowserLogin:
         revoke_at_once: Callable[[], Awaitable[None]],
         users: UserLogins | None = None,
     ) -> None:
-        """`prefix`: the path of the public URL; `logins` raises LoginError without a database;
+        """`issuer`: the public URL; `logins` raises LoginError without a database;
         `revoke_at_once` is awaited after logins ended; `users`: those of the gateway's own."""
+        super().__init__(accounts, issuer)
         self._issuer = issuer
-        self._prefix = prefix
         self._clients = clients
         self._resources = resources
         self._scopes = scopes
-        self._accounts = accounts
         self._providers = providers
         self._logins = logins
         self._record = record
@@ -192,11 +187,6 @@ class BrowserLogin:
         response = RedirectResponse(f"{self._prefix}/login", 303, NO_STORE)
         await self._accounts.leave(request, response)
         return response
-
-    def _is_ours(self, request: Request, visit: Visit, form: Mapping[str, str]) -> bool:
-        return is_same_origin(request.headers, self._issuer) and is_csrf_token(
-            visit.browser, form.get("_csrf", "")
-        )
 
     async def _decide(
         self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
@@ -405,26 +395,6 @@ class BrowserLogin:
             **self._passwords(refused),
         )
 
-    def _page(
-        self,
-        request: Request,
-        visit: Visit,
-        template: str,
-        *,
-        token: Callable[[str], str],
-        **values: Any,
-    ) -> Response:
-        """A page with a form, whose token belongs to the browser's cookie."""
-        cookie = Response()
-        browser = self._accounts.bind(cookie, visit.browser)
-        response = pages.page(
-            request, template, prefix=self._prefix, token=token(browser), **values
-        )
-        response.headers.raw.extend(
-            header for header in cookie.headers.raw if header[0] == b"set-cookie"
-        )
-        return response
-
     def failure(self, request: Request, error: LoginError) -> Response:
         """The page of an error that has no page of its own: too many requests, no database."""
         text = {413: texts.TOO_LARGE, 429: texts.TOO_MANY, 503: texts.AWAY}.get(error.status)
@@ -441,35 +411,8 @@ class BrowserLogin:
         response.headers.update(error.headers)
         return response
 
-    def _problem(
-        self,
-        request: Request,
-        status: int,
-        text: str,
-        advice: str,
-        *,
-        client: str = "",
-        detail: str = "",
-        again: str = "",
-        seconds: int = 0,
-    ) -> Response:
-        response = pages.page(
-            request,
-            "problem.html",
-            status,
-            prefix=self._prefix,
-            text=text,
-            advice=advice,
-            client=client[:200],
-            detail=detail,
-            again=again,
-            seconds=seconds,
-        )
-        number = response.headers["x-request-id"]
-        log.info(
-            "login_page_refused", extra={"request_id": number, "status": status, "reason": text}
-        )
-        return response
+    def _log_refusal(self, members: Mapping[str, Any]) -> None:
+        log.info("login_page_refused", extra=members)
 
     def _way_back(self, attempt: Attempt) -> str:
         """Where an attempt begins again."""
@@ -488,16 +431,6 @@ class BrowserLogin:
             **({"prompt": asked.prompt} if asked.prompt else {}),
         }
         return f"{self._prefix}/authorize?{urlencode(query)}"
-
-    async def _form(self, request: Request) -> Mapping[str, str]:
-        """The fields of a form, the last of each name. Raises ProblemDetails."""
-        body = await receive_body(
-            request.receive, headers_of(request.scope), FORM_BYTES, "16 KiB of a form"
-        )
-        try:
-            return {name: values[-1] for name, values in read_form(body).items()}
-        except ValueError:
-            return {}
 
 
 def password_form(form: Mapping[str, str]) -> PasswordForm:

@@ -7,7 +7,7 @@ cookie. Whoever asks is counted by address before a body is read.
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
@@ -85,7 +85,6 @@ class LoginServer:
         )
         self._browser = UserPages(
             issuer=self.issuer,
-            prefix=urlsplit(self.issuer).path,
             clients=self._clients,
             resources=resources,
             scopes=self._scopes,

@@ -8,7 +8,8 @@ from config.access import USERS_PROVIDER
 from gateway.console.sessions import csrf_token
 from gateway.login import texts, totp
 from gateway.login.accounts import Visit, is_same_origin
-from gateway.login.browser import NO_STORE, BrowserLogin, address_of, password_form
+from gateway.login.browser import BrowserLogin, address_of, password_form
+from gateway.login.form_pages import NO_STORE
 from gateway.login.users import PasswordForm, PasswordRefused, UserLogins
 
 
