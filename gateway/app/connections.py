@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,13 +11,13 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.access import Access
-from gateway.audit.records import AuditEntry, printable
+from gateway.app.login import entry_of_act
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
-from gateway.connections.record import ConnectionAct
 from gateway.connections.requirements import header_credential, requirement
 from gateway.context import Context, Identity, new_request_id
+from gateway.login.record import LoginAct
 from gateway.login.server import LoginServer
 from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
@@ -61,8 +60,10 @@ class PersonalConnections:
     ) -> ConnectionPages:
         services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
 
-        def record(act: ConnectionAct) -> None:
-            access.remember_entry(partial(_entry, act))
+        host_id = self._settings().tenant.host_id
+
+        def record(act: LoginAct) -> None:
+            access.remember_entry(partial(entry_of_act, act, "connection", host_id))
 
         return ConnectionPages(
             self.connector,
@@ -149,18 +150,3 @@ async def disconnect(
 ) -> StoredConnection | None:
     """End a connection, from a process that serves nothing."""
     return await PersonalConnections(lambda: settings, pool).connector.disconnect(tenant, id_)
-
-
-def _entry(act: ConnectionAct, now: datetime) -> AuditEntry:
-    """The record of an act."""
-    return AuditEntry(
-        act.tenant,
-        now,
-        printable(act.principal),
-        "",
-        "connection",
-        method=act.act,
-        subject=printable(act.subject),
-        decision=act.decision,
-        outcome="ok" if act.decision == "allow" else "403",
-    )

@@ -48,7 +48,7 @@ class Login:
         def record(act: LoginAct) -> None:
             is_allowed = act.decision == "allow"
             remember = access.remember_entry if is_allowed else access.remember_refusal
-            remember(partial(_entry, act, host_id))
+            remember(partial(entry_of_act, act, "login", host_id))
 
         def endpoints() -> Collection[str]:
             return access.endpoints
@@ -99,14 +99,14 @@ def _audiences(settings: Settings) -> Callable[[str], frozenset[str]]:
     return audiences_of
 
 
-def _entry(act: LoginAct, host_id: str, now: datetime) -> AuditEntry:
-    """The record of an act of the login."""
+def entry_of_act(act: LoginAct, front: str, host_id: str, now: datetime) -> AuditEntry:
+    """The audit record of an act at a front."""
     return AuditEntry(
         act.tenant or host_id,
         now,
         printable(act.principal),
         "",
-        "login",
+        front,
         method=act.act,
         subject=printable(act.subject),
         decision=act.decision,

@@ -8,7 +8,7 @@ opened, since scanners of mail and chat open links.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -23,12 +23,12 @@ from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts, OAuthRefused
-from gateway.connections.record import ConnectionAct, RecordConnection
 from gateway.connections.trials import trying
 from gateway.context import Identify, Identity, new_request_id
 from gateway.login import texts
 from gateway.login.accounts import Account, Accounts, Visit
 from gateway.login.form_pages import NO_STORE, FormPages
+from gateway.login.record import LoginAct, RecordLogin
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from registry.access.secrets import SecretRefused, check_secret
@@ -102,7 +102,7 @@ class ConnectionPages(FormPages):
         facts: Callable[[str, str], ServiceFacts | None],
         check: Check,
         identify: Identify,
-        record: RecordConnection,
+        record: RecordLogin,
         route: Callable[..., Route],
         oauth: OAuthAccounts,
     ) -> None:
@@ -170,7 +170,7 @@ class ConnectionPages(FormPages):
             allowed = form.get("allowed") == "yes"
             if await connections.set_away(person.tenant, person.principal, changed, allowed):
                 act = "away" if allowed else "home"
-                self._record(ConnectionAct(act, changed, "allow", person.tenant, person.principal))
+                self._record(LoginAct(act, changed, "allow", person.tenant, person.principal))
         elif place := form.get("connect"):
             facts = self._facts(person.tenant, place)
             if facts is not None and self._connector.connect_of(place).mode != "off":
@@ -184,7 +184,7 @@ class ConnectionPages(FormPages):
         row = await self._connector.disconnect(tenant, id_, principal)
         if row is not None:
             subject = f"{row.source}/{row.id}"
-            act = ConnectionAct("disconnect", subject, "allow", tenant, row.principal)
+            act = LoginAct("disconnect", subject, "allow", tenant, row.principal)
             self._record(act)
         return row is not None
 
@@ -236,13 +236,13 @@ class ConnectionPages(FormPages):
         opened = self._check_ticket(request, visit, visit.account, ticket)
         if isinstance(opened, Response):
             return opened
-        act = ConnectionAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
+        act = LoginAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
         try:
             pending = self._oauth.unseal(state, taken[1])
             for new in await self._oauth.redeem(opened.facts.source, pending, query):
                 await self._put(ticket, new)
         except (OAuthRefused, SecretRefused, TooManyConnections) as error:
-            self._record(msgspec.structs.replace(act, decision="deny"))
+            self._record(replace(act, decision="deny"))
             return self._failure(request, SERVER_REFUSED, CALL_AGAIN, error)
         await tickets.use_up(taken[0])
         await self._connector.load_now()
@@ -346,7 +346,7 @@ class ConnectionPages(FormPages):
         """Store what a person gives, after a tool could be called with it, where the settings name
         one; returns what is wrong."""
         connect, owner = self._connector.connect_of(ticket.source), ticket.owner
-        act = ConnectionAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
+        act = LoginAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
         kinds: dict[str, Kind] = {each.scheme: _kind_of(each) for each in credentials_of(ticket)}
         try:
             for scheme, entry in entries.items():
@@ -357,7 +357,7 @@ class ConnectionPages(FormPages):
                 with trying(owner, entries):
                     wrong = await self._check(identity, connect.check)
                 if wrong:
-                    self._record(msgspec.structs.replace(act, decision="deny"))
+                    self._record(replace(act, decision="deny"))
                     return wrong
             for scheme, entry in entries.items():
                 new = NewConnection(
@@ -374,7 +374,7 @@ class ConnectionPages(FormPages):
         limit = self._settings().connections.per_person
         id_ = await self._connector.connections.put(ticket.owner, new, limit)
         subject = f"{ticket.source}/{id_}"
-        self._record(ConnectionAct("connect", subject, "allow", ticket.tenant, ticket.principal))
+        self._record(LoginAct("connect", subject, "allow", ticket.tenant, ticket.principal))
 
     def _ask(self, request: Request, opened: _Visit, *, notice: str = "") -> Response:
         ticket, facts = opened.ticket, opened.facts

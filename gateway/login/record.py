@@ -1,4 +1,4 @@
-"""Acts of the login, for the audit log."""
+"""Acts of people in browsers, at the login and for their connections, for the audit log."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ Decision = Literal["allow", "deny"]
 @dataclass(frozen=True, slots=True)
 class LoginAct:
     """An act of the login: "login", "grant", "token", "refresh", "reuse", "end", "register", ...;
-    `subject` is a provider, a client, or what was ended."""
+    `subject` is a provider, a client, or what was ended. Of a connection: "connect", "disconnect",
+    "away", ...; `subject` is a source and a connection's id, or one of the two."""
 
     act: str
     subject: str
