@@ -26,10 +26,15 @@ import msgspec
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals
-from gateway.connections.requirements import header_credential, header_value, requirement
+from gateway.connections.requirements import (
+    connect_of,
+    header_credential,
+    header_value,
+    requirement,
+)
 from gateway.connections.trials import trial_of
 from gateway.context import Context
-from gateway.upstreams.auth.accounts import Account, Security, fold_name
+from gateway.upstreams.auth.accounts import Account, Security, fold_name, fold_schemes
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
     Connections,
@@ -121,14 +126,9 @@ class PersonalConnector:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    @property
-    def _pause_s(self) -> float:
-        return self._settings().connections.refused_token_s
-
     def connect_of(self, place: str) -> Connect:
         """The settings of a source, by its place."""
-        adjusted = self._settings().sources.get(place)
-        return Connect() if adjusted is None else adjusted.connect
+        return connect_of(self._settings(), place)
 
     @property
     def connections(self) -> Connections:
@@ -199,7 +199,7 @@ class PersonalConnector:
             held.key,
             wanted.needed,
             held.entries,
-            frozenset(map(fold_name, connect.schemes)) or None,
+            fold_schemes(connect.schemes),
             headers,
         )
         if trial is None:
@@ -225,7 +225,8 @@ class PersonalConnector:
         held = await self._read(owner)
         if all(held.entries.get(name) == entry for name, entry in account.entries.items()):
             rows = [row for each in needed if (row := held.row(each)) is not None]
-            if any(row.kind == "oauth" and row.renewed_s < self._pause_s for row in rows):
+            pause_s = self._settings().connections.refused_token_s
+            if any(row.kind == "oauth" and row.renewed_s < pause_s for row in rows):
                 return None  # a new token was refused: it is not about the token
             if not any(row.kind == "oauth" for row in rows):
                 raise await self.connection_fault(owner, needed, "refused")

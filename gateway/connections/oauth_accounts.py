@@ -30,6 +30,7 @@ from gateway.connections.oauth.grants import (
 from gateway.connections.oauth.reach import Reach, RequestFailed
 from gateway.connections.oauth.servers import AuthorizationServer, named_server
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
+from gateway.connections.requirements import connect_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.connections.accounts import Connection, NewConnection, Owner, Secret
@@ -81,7 +82,7 @@ class OAuthAccounts:
 
     def host_of(self, source: Source, wanted: Sequence[Credential]) -> str:
         """The host at which a person logs in; "" where they type a key instead."""
-        connect = self._connect(source.place)
+        connect = connect_of(self._settings(), source.place)
         if connect.oauth is False or not _schemes(wanted):
             return ""
         url = connect.authorization_url or connect.issuer
@@ -101,7 +102,7 @@ class OAuthAccounts:
         """The URL to send a browser to, the state that it brings back, and what the answer is
         redeemed with. `former`: the person's connections to the source; `pinned`: its server at
         the first connection. Raises OAuthRefused."""
-        connect, place = self._connect(source.place), source.place
+        connect, place = connect_of(self._settings(), source.place), source.place
         try:
             reach = self._reach(connect, source.place, source)
             server = await self._server(source, connect, reach)
@@ -128,7 +129,7 @@ class OAuthAccounts:
         self, source: Source, pending: Pending, answer: Mapping[str, str]
     ) -> list[NewConnection]:
         """The connections that an answer to a browser gives. Raises OAuthRefused."""
-        connect = self._connect(source.place)
+        connect = connect_of(self._settings(), source.place)
         try:
             reach = self._reach(connect, source.place, source)
             grants = self._grants(pending.server, pending.client, reach, connect)
@@ -155,7 +156,7 @@ class OAuthAccounts:
     async def renew(self, owner: Owner, row: Connection, secret: Secret) -> Renewed:
         if not secret.refresh:
             raise RenewalRefused("the service gave no refresh token")
-        connect = self._connect(owner.source)
+        connect = connect_of(self._settings(), owner.source)
         server = msgspec.convert(row.server, AuthorizationServer)
         client = self._current_client(connect, server, secret)
         try:
@@ -183,7 +184,7 @@ class OAuthAccounts:
         return Renewed(_secret(tokens, client), tokens.lasts_s, tokens.scopes)
 
     async def revoke(self, owner: Owner, row: Connection, secret: Secret) -> None:
-        connect = self._connect(owner.source)
+        connect = connect_of(self._settings(), owner.source)
         server = msgspec.convert(row.server, AuthorizationServer)
         if connect.revocation_url is not None:
             server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
@@ -242,10 +243,6 @@ class OAuthAccounts:
         if connect.revocation_url:
             server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
         return server
-
-    def _connect(self, place: str) -> Connect:
-        adjusted = self._settings().sources.get(place)
-        return Connect() if adjusted is None else adjusted.connect
 
     def _reach(self, connect: Connect, place: str, source: Source | None = None) -> Reach:
         """The addresses that may be asked for a source, which is known where a person connects.

@@ -1,10 +1,11 @@
 """The accounts that a call needs of its person."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from config.settings import Settings
 from config.sources import Connect, SchemeSettings
-from gateway.upstreams.auth.accounts import Security, fold_name
+from gateway.upstreams.auth.accounts import Security, fold_schemes, is_personal
 from gateway.upstreams.auth.credentials import entry_for, settable
 from schemas.binding import Credential
 
@@ -18,6 +19,12 @@ class Requirement:
 
     needed: tuple[Credential, ...]
     missing: tuple[Credential, ...] = ()
+
+
+def connect_of(settings: Settings, place: str) -> Connect:
+    """The settings of people's accounts at a source, by its place."""
+    adjusted = settings.sources.get(place)
+    return Connect() if adjusted is None else adjusted.connect
 
 
 def header_credential(connect: Connect) -> Credential:
@@ -41,15 +48,15 @@ def requirement(
     """The needs of a call with this `security`; None where it can go without a person's account.
     `own`: the operator's entries, which satisfy schemes that are not personal; `mine`: the
     person's."""
-    personal = frozenset(map(fold_name, connect.schemes)) or None
+    personal = fold_schemes(connect.schemes)
     alternatives = [
         alternative
         for alternative in security
-        if any(_is_personal(credential, personal) for credential in alternative)
+        if any(is_personal(credential.scheme, personal) for credential in alternative)
     ]
     for alternative in alternatives:
         if all(
-            entry_for(mine if _is_personal(credential, personal) else own, credential)
+            entry_for(mine if is_personal(credential.scheme, personal) else own, credential)
             for credential in alternative
         ):
             return Requirement(_personal(alternative, personal))
@@ -63,13 +70,9 @@ def requirement(
 
 
 def _personal(
-    alternative: tuple[Credential, ...], personal: Collection[str] | None
+    alternative: tuple[Credential, ...], personal: frozenset[str]
 ) -> tuple[Credential, ...]:
-    return tuple(each for each in alternative if _is_personal(each, personal))
-
-
-def _is_personal(credential: Credential, personal: Collection[str] | None) -> bool:
-    return personal is None or fold_name(credential.scheme) in personal
+    return tuple(each for each in alternative if is_personal(each.scheme, personal))
 
 
 def _is_authorization(connect: Connect) -> bool:

@@ -1,6 +1,6 @@
 """A person's own account at a source, where its settings have `connect`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,30 +22,34 @@ class Account:
     key: str
     needed: tuple[Credential, ...]  # by the call, of its person
     entries: Mapping[str, SchemeSettings] = field(repr=False)  # by scheme, the person's own
-    personal: frozenset[str] | None = None  # folded names of schemes that people satisfy; None: all
+    personal: frozenset[str] = frozenset()  # folded names of schemes of people; none: all
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a source without any
     # what an upstream has made of it for one of its tools, as it likes
     prepared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def select(self, security: Security) -> Security:
         """The alternatives in which something is the person's: no other may stand in for them."""
-        if self.personal is None:
-            return security
-        personal = self.personal
-        return tuple(each for each in security if not each or is_personal(each, personal))
+        return tuple(
+            alternative
+            for alternative in security
+            if not alternative
+            or any(is_personal(each.scheme, self.personal) for each in alternative)
+        )
 
     def with_entries(self, own: Mapping[str, SchemeSettings]) -> dict[str, SchemeSettings]:
         """The entries of the person, and those of the operator for all other schemes."""
-        if self.personal is None:
-            return dict(self.entries)
-        personal = self.personal
-        kept = {name: entry for name, entry in own.items() if fold_name(name) not in personal}
+        kept = {name: entry for name, entry in own.items() if not is_personal(name, self.personal)}
         return {**kept, **self.entries}
 
 
-def is_personal(alternative: tuple[Credential, ...], personal: frozenset[str]) -> bool:
-    """Whether something of the alternative is for people to satisfy."""
-    return any(fold_name(credential.scheme) in personal for credential in alternative)
+def is_personal(scheme: str, personal: frozenset[str]) -> bool:
+    """Whether a scheme is for people to satisfy; `personal`: as `Account.personal`."""
+    return not personal or fold_name(scheme) in personal
+
+
+def fold_schemes(schemes: Iterable[str]) -> frozenset[str]:
+    """Names of schemes as `Account.personal` has them."""
+    return frozenset(map(fold_name, schemes))
 
 
 def fold_name(name: str) -> str:

@@ -378,9 +378,10 @@ def _chosen_entries(
 
 def _impersonal(pool: SourcePool, security: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
     """The alternatives that the operator's credentials may satisfy."""
-    personal = pool.personal
     return tuple(
-        each for each in security if not each or (personal and not is_personal(each, personal))
+        alternative
+        for alternative in security
+        if not any(is_personal(each.scheme, pool.personal) for each in alternative)
     )
 
 

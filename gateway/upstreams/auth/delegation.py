@@ -2,6 +2,7 @@
 exchanged for."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gateway.context import Context
 from gateway.http_client.token_endpoint import TokenFailed
@@ -62,6 +63,24 @@ async def auth_headers(
     except TokenFailed as error:
         raise UpstreamFailed(f"{pool.source} {error}") from error
     return {AUTHORIZATION: f"Bearer {token}"}
+
+
+async def renew_caller(
+    pool: SourcePool,
+    caller: Caller,
+    headers: Headers,
+    *,
+    status: int,
+    challenge: str,
+    scopes: Iterable[str] = (),
+) -> Caller | None:
+    """The caller with whom a retry may succeed after a 401 or 403 to a request with the `headers`
+    of `auth_headers`; None where it cannot. `challenge`: the WWW-Authenticate. Raises what a
+    Connector raises."""
+    if caller.account is not None and pool.connector is not None:
+        account = await pool.connector.renew(caller.account, status=status, challenge=challenge)
+        return None if account is None else replace(caller, account=account)
+    return caller if status == 401 and invalidate_token(pool, caller, headers, scopes) else None
 
 
 def invalidate_token(

@@ -7,7 +7,6 @@ its address.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace as copy_with
 from urllib.parse import urljoin
 
 import aiohttp
@@ -23,7 +22,7 @@ from gateway.http_client.failure_texts import failure_text, is_outage
 from gateway.http_client.http1 import Http1Response, Site, Stream, TooLarge
 from gateway.upstreams.auth.accounts import Account, Connector
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
-from gateway.upstreams.auth.delegation import auth_headers, invalidate_token, on_behalf
+from gateway.upstreams.auth.delegation import auth_headers, on_behalf, renew_caller
 from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
 from gateway.upstreams.http.file_arguments import StreamedBody
 from schemas.source import Source
@@ -106,16 +105,12 @@ class Client:
         again = request.stream is None  # which is read once only
         if response.status not in REFUSED:
             return response
-        if caller.account is not None and pool.connector is not None:
-            challenge = response.headers.get("WWW-Authenticate", "")
-            account = await pool.connector.renew(
-                caller.account, status=response.status, challenge=challenge
-            )
-            caller, renewed = copy_with(caller, account=account), account is not None
-        else:
-            renewed = response.status == 401 and invalidate_token(pool, caller, headers, scopes)
-        if renewed and again:
-            headers = await auth_headers(pool, caller, scopes)
+        challenge = response.headers.get("WWW-Authenticate", "")
+        renewed = await renew_caller(
+            pool, caller, headers, status=response.status, challenge=challenge, scopes=scopes
+        )
+        if renewed is not None and again:
+            headers = await auth_headers(pool, renewed, scopes)
             response = await self.forward(pool, _with(request, headers), reader)
         return response
 

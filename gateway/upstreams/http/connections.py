@@ -19,7 +19,7 @@ from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.http_client.deadline import Deadlines
 from gateway.http_client.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
 from gateway.http_client.pool import Pool
-from gateway.upstreams.auth.accounts import Connector, fold_name
+from gateway.upstreams.auth.accounts import Connector, fold_schemes
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
 from registry.documents.ssrf_protection import PublicResolver, check_url_host
@@ -162,7 +162,7 @@ class SourcePool:
         self.by_caller = (
             self.forward_token or self.exchange is not None or self.connector is not None
         )
-        self.personal = frozenset(map(fold_name, adjusted.connect.schemes))  # schemes; none: all
+        self.personal = fold_schemes(adjusted.connect.schemes)  # schemes; none: all
         own_header = (adjusted.connect.header,) if self.connector is not None else ()
         self.proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
         self.limits = limits

@@ -7,7 +7,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -23,8 +22,8 @@ from gateway.upstreams.auth.delegation import (
     NONE,
     Headers,
     auth_headers,
-    invalidate_token,
     on_behalf,
+    renew_caller,
 )
 from gateway.upstreams.http.connections import SourcePool as Connected
 from gateway.upstreams.http.connections import UpstreamFailed
@@ -477,13 +476,8 @@ async def _authenticate(
     try:
         return await send(headers)
     except HttpStatusError as refused:
-        if caller.account is not None and pool.connector is not None:
-            account = await pool.connector.renew(
-                caller.account, status=refused.http_status, challenge=refused.challenge
-            )
-            if account is None:
-                raise
-            caller = replace(caller, account=account)
-        elif refused.http_status != 401 or not invalidate_token(pool, caller, headers):
+        status, challenge = refused.http_status, refused.challenge
+        renewed = await renew_caller(pool, caller, headers, status=status, challenge=challenge)
+        if renewed is None:
             raise
-    return await send(await auth_headers(pool, caller))
+    return await send(await auth_headers(pool, renewed))
