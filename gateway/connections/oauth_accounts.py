@@ -31,11 +31,11 @@ from gateway.connections.oauth.reach import Reach, RequestFailed
 from gateway.connections.oauth.servers import AuthorizationServer, named_server
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
 from gateway.connections.requirements import connect_of
+from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.connections.accounts import Connection, NewConnection, Owner, Secret
 from registry.connections.registered_clients import RegisteredClients
-from registry.connections.tickets import digest_of
 from registry.database.postgres import Pool
 from schemas.binding import Credential
 from schemas.errors import ToolgateError

@@ -31,9 +31,10 @@ from gateway.login.form_pages import NO_STORE, FormPages
 from gateway.login.record import LoginAct, RecordLogin
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
+from registry.access.keys import digest_of
 from registry.access.secrets import SecretRefused, check_secret
 from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyConnections
-from registry.connections.tickets import Ticket, digest_of
+from registry.connections.tickets import Ticket
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
 from schemas.source import Source
@@ -146,9 +147,12 @@ class ConnectionPages(FormPages):
         rows = await self._connector.connections.all(person.tenant, person.principal)
         connected = {row.source for row in rows}
         sources = self._settings().sources
-        places = [place for place, adjusted in sources.items() if adjusted.connect.mode != "off"]
-        facts = (self._facts(person.tenant, place) for place in places)
-        offered = [each for each in facts if each and each.source.place not in connected]
+        facts = (
+            self._facts(person.tenant, place)
+            for place, adjusted in sources.items()
+            if adjusted.connect.mode != "off" and place not in connected
+        )
+        offered = [each for each in facts if each is not None]
         return self._page(
             request,
             visit,

@@ -88,7 +88,8 @@ class Accounts:
         is_own = not settings.providers or person.provider not in settings.providers
         lasts_s = settings.session_s if refresh or is_own else settings.unchecked_s
         pool = self._pool()
-        sessions, caller = self._sessions(pool), self._caller(str(login), person)
+        account = Account(str(login), person)
+        sessions, caller = self._sessions(pool), self._caller(account)
         await self._ids.prepare(pool)
         await sessions.sweep()
         # one transaction: whoever ends the login meanwhile finds its session, too
@@ -110,7 +111,7 @@ class Accounts:
             )
             session_id = await sessions.add(connection, caller)
         set_cookie(response, self._session_cookie, self._ids.sign(session_id))
-        return Account(str(login), person)
+        return account
 
     async def leave(self, request: Request, response: Response) -> None:
         """End the session of a browser. Programs keep what they have by the login."""
@@ -145,15 +146,12 @@ class Accounts:
         is_user = account is not None and account.person.provider == USERS_PROVIDER
         return None if is_user and not self._settings.login.users else account
 
+    def _caller(self, account: Account) -> bytes:
+        return caller_of(Context(self.identity(account), V2025_11_25, new_request_id()))
+
     def identity(self, account: Account) -> Identity:
         """The caller that a person is, for a call from a page."""
-        return self._identity(account.login, account.person)
-
-    def _caller(self, login: str, person: Person) -> bytes:
-        identity = self._identity(login, person)
-        return caller_of(Context(identity, V2025_11_25, new_request_id()))
-
-    def _identity(self, login: str, person: Person) -> Identity:
+        login, person = account.login, account.person
         claims = {**person.claims, "sid": login, "iat": int(datetime.now(UTC).timestamp())}
         principal = Principal(
             person.principal,

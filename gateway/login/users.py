@@ -15,9 +15,9 @@ from config.login import LoginSettings
 from gateway.login import texts, totp
 from gateway.login.passwords import Busy, Passwords, weakness
 from gateway.state.rates import network_of
+from registry.access.keys import digest_of
 from registry.access.secrets import SecretRefused
 from registry.access.vault import SealedColumn, Vault
-from registry.login.logins import digest_of
 from registry.login.users import User, Users
 from schemas.errors import whole_seconds
 

@@ -9,11 +9,10 @@ any other                                   the error, with the link in `data`
 A client that accepts has opened the address, no more: the retry waits for the person.
 """
 
-from typing import Any
-
 from msgspec import Raw
 
 from gateway.context import Context
+from gateway.methods.prompts import params_of
 from gateway.methods.results_by_revision import call_result
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client
 from gateway.protocol.connection_state import MOST, STATE
@@ -30,7 +29,7 @@ INPUT = "connect"
 
 def is_declined(request: Request) -> bool:
     """Whether the person did not want to open the address."""
-    answers = _params(request).get("inputResponses")
+    answers = params_of(request).get("inputResponses")
     answer = answers.get(INPUT) if isinstance(answers, dict) else None
     return isinstance(answer, dict) and answer.get("action") in ("decline", "cancel")
 
@@ -60,7 +59,3 @@ def ask_to_connect(
     said = (TextContent(fault.message),)
     meta = {META_CONNECT: fault.data}
     return call_result(ToolResult(said, is_error=True, meta=meta), context)
-
-
-def _params(request: Request) -> dict[str, Any]:
-    return request.params if isinstance(request.params, dict) else {}

@@ -154,6 +154,18 @@ class Connections:
             )
             return await cursor.fetchall()
 
+    async def find(self, tenant: str, id_: str) -> Connection | None:
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Connection))
+            await cursor.execute(
+                SQL(
+                    "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s"
+                    " AND connection_id::text = %s"
+                ).format(_SHOWN),
+                [self._host_id, tenant, id_],
+            )
+            return await cursor.fetchone()
+
     async def pinned_server(self, source: str) -> dict[str, Any] | None:
         """The authorization server of a source as its first connection has it."""
         async with borrow(self._pool) as connection:
@@ -242,14 +254,6 @@ class Connections:
                 " state = CASE WHEN %s THEN 'expired' ELSE state END WHERE host_id = %s"
                 " AND connection_id = %s AND version = %s",
                 [failure, over, self._host_id, row.id, row.version],
-            )
-
-    async def set_state(self, id_: UUID, version: int, state: State, failure: str = "") -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE connection_t SET state = %s, failure = %s WHERE host_id = %s"
-                " AND connection_id = %s AND version = %s",
-                [state, failure, self._host_id, id_, version],
             )
 
     async def set_away(self, tenant: str, principal: str, id_: str, away: bool) -> bool:

@@ -1,6 +1,5 @@
 """Links by which people are asked to connect, and browsers that are at an authorization server."""
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from msgspec import Struct
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from registry.access.keys import digest_of
 from registry.connections.accounts import Owner
 from registry.database.postgres import Pool, borrow
 
@@ -117,7 +117,3 @@ class Tickets:
             )
             row = await rows.fetchone()
         return None if row is None else (bytes(row[0]), bytes(row[1]))
-
-
-def digest_of(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

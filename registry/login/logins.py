@@ -6,7 +6,6 @@ the same answer, and nobody else does (OAuth 2.1, 4.3.1, allows either rotation 
 clients refresh from two processes at once).
 """
 
-import hashlib
 import os
 import secrets
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from psycopg.rows import class_row, tuple_row
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
+from registry.access.keys import digest_of
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 
@@ -639,10 +639,6 @@ async def revoke_subject(
 def _attempt_digest(state: str, browser: str) -> bytes:
     """The place of an attempt, from which neither `state` nor the browser's cookie can be had."""
     return digest_of(f"{state} {browser}")
-
-
-def digest_of(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _seal_successor(token: str, successor: str) -> bytes:

@@ -15,8 +15,9 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed
 
 from config.access import USERS_PROVIDER
+from registry.access.keys import digest_of
 from registry.database.postgres import Pool, borrow
-from registry.login.logins import RANDOM_BYTES, digest_of, end_logins
+from registry.login.logins import RANDOM_BYTES, end_logins
 from registry.login.people import Person, erase_person
 
 NAME = r"^[a-z0-9][a-z0-9._@+-]{0,63}$"

@@ -89,10 +89,10 @@ class ConnectionOperations:
 
     async def get(self, asked: OperationInput) -> ConnectionView:
         id_ = asked.names["connection"]
-        for row in await self._connections.all(asked.tenant):
-            if str(row.id) == id_:
-                return _view(row)
-        raise not_found("connection", id_)
+        row = await self._connections.find(asked.tenant, id_)
+        if row is None:
+            raise not_found("connection", id_)
+        return _view(row)
 
     async def delete(self, asked: OperationInput) -> None:
         id_ = asked.names["connection"]
