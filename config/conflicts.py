@@ -59,6 +59,8 @@ MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
 OFFLINE = "offline_access"
 
+DEFAULT_SCHEDULES = (Schedule("17 3 * * *"), Schedule("* * * * *"))
+
 LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/connect", "/oauth")
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
@@ -730,9 +732,23 @@ def _connection_conflicts(settings: Settings, where: Where) -> Iterator[Problem]
 
 def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Crons that fit the pattern of one and never come, and unknown time zones."""
-    for name, entry in settings.events.schedules.items():
-        if mistake := Schedule(entry.cron, entry.timezone).mistake:
-            key = ("events", "schedules", name)
+    schedules: list[tuple[KeyPath, Schedule]] = [
+        (("jobs", "removal_schedule"), Schedule(settings.jobs.removal_schedule)),
+        (("memory", "purge_schedule"), Schedule(settings.memory.purge_schedule)),
+        (
+            ("knowledge", "extraction", "schedule"),
+            Schedule(settings.knowledge.extraction.schedule),
+        ),
+        (("librarian", "refresh_schedule"), Schedule(settings.librarian.refresh_schedule)),
+        *(
+            (("events", "schedules", name), Schedule(entry.cron, entry.timezone))
+            for name, entry in settings.events.schedules.items()
+        ),
+    ]
+    for key, schedule in schedules:
+        if schedule in DEFAULT_SCHEDULES:
+            continue  # without loading croniter in each command
+        if mistake := schedule.mistake:
             yield Problem(where(key), dotted_path(key), mistake)
 
 

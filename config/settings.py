@@ -37,6 +37,7 @@ from config.value_types import (
     Bytes,
     Connections,
     Count,
+    CronSchedule,
     DatabaseUrl,
     Day,
     Dimension,
@@ -392,6 +393,7 @@ class JobsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     stalled_s: Seconds
     retry_s: Seconds
     keep_days: Count
+    removal_schedule: CronSchedule
 
 
 class SkillsSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -115,7 +115,7 @@ def with_jobs(
     def known_operations() -> Sequence[Operation]:
         return all_
 
-    jobs = JobOperations(ground, settings.jobs.keep_days, known_operations, of_wings)
+    jobs = JobOperations(ground, settings.jobs, known_operations, of_wings)
     all_ = (*operations, *jobs.operations)
     return all_
 

@@ -1,9 +1,10 @@
-"""`events.schedules` in a settings file."""
+"""Cron schedules in a settings file."""
 
 from pathlib import Path
 
 import pytest
 
+from config.conflicts import DEFAULT_SCHEDULES
 from config.load import SettingsError, load
 
 ENTRY = "events: {schedules: {weekly: {skill: shop.report, principal: clock, %s}}}"
@@ -32,6 +33,30 @@ def test_a_schedule_that_cannot_be_meant_is_a_mistake(
     [problem] = caught.value.problems
     assert told in str(problem)
     assert "events.schedules.weekly" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("jobs.removal_schedule", "jobs: {removal_schedule: '61 4 * * *'}"),
+        ("memory.purge_schedule", "memory: {purge_schedule: '0 24 * * *'}"),
+        ("librarian.refresh_schedule", "librarian: {refresh_schedule: '0 4 30 2 *'}"),
+        ("knowledge.extraction.schedule", "knowledge: {extraction: {schedule: '* * 0 * *'}}"),
+    ],
+)
+def test_each_schedule_is_checked(tmp_path: Path, key: str, text: str) -> None:
+    file = tmp_path / "toolgate.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), {})
+    [problem] = caught.value.problems
+    assert "expected a schedule that comes" in str(problem)
+    assert key in str(problem)
+
+
+def test_the_default_schedules_come() -> None:
+    """They are not checked at each start."""
+    assert [each.mistake for each in DEFAULT_SCHEDULES] == ["", ""]
 
 
 def test_a_schedule_has_a_time_zone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
+from config.settings import JobsSettings
 from gateway.operations.job_views import JobFilter, JobViews
 from gateway.operations.jobs import SCHEDULE, AsJob, JobView
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, allows
@@ -16,7 +17,6 @@ from gateway.operations.problems import ProblemDetails
 from registry.jobs.store import JobRow, JobStore
 
 WRITE = "admin:jobs:write"
-DAILY = "17 3 * * *"  # not at a full hour, when much else runs
 
 
 class Removed(Struct, frozen=True):
@@ -26,17 +26,20 @@ class Removed(Struct, frozen=True):
 
 
 class JobOperations:
+    _schedule = ""  # of declarations that commands read without settings
+
     def __init__(
         self,
         ground: OperationDependencies,
-        keep_days: int,
+        settings: JobsSettings,
         operations: Callable[[], Sequence[Operation]],
         of_wings: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """`operations`: all of the API, whose scopes say who sees their jobs. Jobs of `of_wings`
         are seen by operators, without the results of others' jobs."""
         self._ground = ground
-        self._keep_days = keep_days
+        self._keep_days = settings.keep_days
+        self._schedule = settings.removal_schedule
         self._operations = operations
         self._of_wings = of_wings
         self._views = JobViews(
@@ -56,7 +59,7 @@ class JobOperations:
                 "removeEndedJobs", "POST", "/jobs/removal",
                 "Remove jobs of all tenants that ended more than jobs.keep_days days ago.", WRITE,
                 self.remove_ended, Removed, destroys=True,
-                job=AsJob(always=True, lock="removal", once=True, schedule=DAILY),
+                job=AsJob(always=True, lock="removal", once=True, schedule=self._schedule),
             ),
             Operation(
                 "getJob", "GET", item, "Show the progress or the result of a job.", "", self.get,

@@ -344,6 +344,21 @@ async def test_ended_jobs_are_removed_on_a_schedule_and_by_operators(
     assert [one["operation"] for one in ours] == ["removeEndedJobs"]
 
 
+async def test_ended_jobs_are_removed_at_the_times_of_the_settings(
+    with_jobs: Settings, database: Database
+) -> None:
+    """No caller asks for it."""
+    each_second = replace(with_jobs.jobs, removal_schedule="* * * * * *")
+    store = JobStore(database.pool)
+    async with running(replace(with_jobs, jobs=each_second)):
+
+        async def is_removed() -> bool:
+            jobs = await store.page(HOST, ["removeEndedJobs"], limit=1, state="succeeded")
+            return bool(jobs)
+
+        await until(is_removed)
+
+
 async def test_runs_of_a_schedule_that_succeed_are_not_in_the_audit_log(
     job_client: Client, api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
