@@ -401,6 +401,7 @@ class Gateway:
 
         made = PersonalConnections(lambda: self.settings, self._handle.pool)
         self.events.person_erased.subscribe(made.connector.erase)
+        self.metrics.registry.register(made.connector.metrics)
         return made
 
     def _login(self) -> "Login | None":

@@ -25,6 +25,7 @@ import msgspec
 
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
+from gateway.connections.metrics import ConnectionMetrics
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals
 from gateway.connections.requirements import (
     connect_of,
@@ -109,6 +110,7 @@ class PersonalConnector:
         self._settings = settings
         self._pool = pool
         self._renewals = renewals
+        self.metrics = ConnectionMetrics()
         now = settings()
         self._host_id = now.tenant.host_id
         self._keys = Keys.of(now.secrets)
@@ -278,6 +280,7 @@ class PersonalConnector:
     ) -> ConnectionRequired:
         """The fault of a call whose person has to connect. Raises Unavailable."""
         link = await self._link(owner, needed, reason)
+        self.metrics.count_request(owner.source, reason)
         title = self.connect_of(owner.source).title or owner.source
         text = TEXTS[reason].format(title=title, url=link.url)
         return ConnectionRequired(
@@ -448,17 +451,21 @@ class PersonalConnector:
             with anyio.fail_after(timeout_s * 0.8):  # before another gateway may try
                 renewed = await self._renewals.renew(owner, row, connections.open(owner, row))
         except TimeoutError as error:
+            self.metrics.count_renewal(owner.source, "failed")
             raise RenewalFailed("no answer in time (connections.renew_timeout_s)") from error
         except (RenewalRefused, RenewalFailed) as error:
             log.warning(
                 "connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)}
             )
+            over = isinstance(error, RenewalRefused)
+            self.metrics.count_renewal(owner.source, "refused" if over else "failed")
             with suppress(*AWAY):
-                over = isinstance(error, RenewalRefused)
                 await connections.fail_renewal(row, str(error)[:500], over=over)
             raise
         except SecretRefused as error:
+            self.metrics.count_renewal(owner.source, "refused")
             raise RenewalRefused(str(error)) from error
+        self.metrics.count_renewal(owner.source, "renewed")
         with anyio.CancelScope(shield=True):  # the former refresh token may be good no longer
             stored = await connections.store_renewal(
                 owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes

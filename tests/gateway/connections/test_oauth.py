@@ -137,6 +137,39 @@ async def test_an_outage_of_the_server_forgets_nothing_and_an_end_asks_again(
         assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
 
 
+async def test_requests_to_connect_and_renewals_are_counted_by_source(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Operators see in the metrics that a service refuses the accounts of their people."""
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        registry = made.company.gateway.metrics.registry
+
+        def count(name: str, **labels: str) -> float | None:
+            name = f"toolgate_connection_{name}_total"
+            return registry.get_sample_value(name, {"source": "drive", **labels})
+
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        assert count("requests", reason="missing") == 1
+        drive.end_tokens()
+        drive.down = True
+        await made.call(token)
+        assert count("renewals", outcome="failed") == 1
+        drive.down = False
+        await made.call(token)
+        assert count("renewals", outcome="renewed") == 1
+        drive.end_tokens()
+        drive.refresh.clear()
+        await made.call(token)
+        assert count("renewals", outcome="refused") == 1
+        assert count("requests", reason="expired") == 1
+        assert count("renewals", outcome="renewed") == 1
+
+
 async def test_scopes_granted_before_are_asked_for_with_a_refused_scope(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:

@@ -1,0 +1,44 @@
+"""Metrics of people's connections, as this process sees them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Renewal = Literal["renewed", "refused", "failed"]
+
+
+class ConnectionMetrics(Collector):
+    """Counts by source, whose number is that of the settings; nothing names a person."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._renewals: Counter[tuple[str, Renewal]] = Counter()
+
+    def count_request(self, source: str, reason: str) -> None:
+        """Count a call whose person was asked to connect."""
+        self._requests[source, reason] += 1
+
+    def count_renewal(self, source: str, outcome: Renewal) -> None:
+        self._renewals[source, outcome] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "toolgate_connection_requests",
+            "Calls that were answered by a link to connect an account, by reason.",
+            labels=("source", "reason"),
+        )
+        for request, count in self._requests.items():
+            requests.add_metric(request, count)
+        yield requests
+        renewals = CounterMetricFamily(
+            "toolgate_connection_renewals",
+            "Renewals of people's tokens by this process: renewed, refused (the person has to "
+            "connect again), or failed (it is tried again).",
+            labels=("source", "outcome"),
+        )
+        for renewal, count in self._renewals.items():
+            renewals.add_metric(renewal, count)
+        yield renewals
