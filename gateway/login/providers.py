@@ -199,6 +199,8 @@ class Provider:
             principal,
         )
         extra = {key: claim(claims, key) for key in self.entry.claims}
+        if not has_verified_email(claims):
+            extra.pop(EMAIL, None)  # a rule would believe what people wrote themselves
         person = Person(
             tenant,
             principal,

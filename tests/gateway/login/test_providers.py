@@ -63,6 +63,20 @@ async def test_a_renewed_login_needs_a_verified_address(
         assert (claims["sub"], claims["roles"]) == (f"corp:{ADDRESS}", [])
 
 
+@pytest.mark.parametrize(("verified", "repeated"), [(True, ADDRESS), (False, None), (None, None)])
+async def test_rules_read_no_address_that_is_not_verified(
+    database_settings: DatabaseSettings, verified: bool | None, repeated: str | None
+) -> None:
+    """A rule that compares `claims.email` must not believe what people wrote themselves."""
+    env = {f"{CORP}CLAIMS": '["email", "team"]'}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        said = {} if verified is None else {"email_verified": verified}
+        made.identity.person = {"sub": "ann", "email": ADDRESS, "team": "sales", **said}
+        _, tokens = await made.granted(browser)
+        claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+        assert (claims.get("email"), claims["team"]) == (repeated, "sales")
+
+
 async def test_configured_parameters_of_a_provider_are_sent(
     database_settings: DatabaseSettings,
 ) -> None:
