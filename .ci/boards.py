@@ -213,6 +213,20 @@ ROWS: dict[str, list[Panel]] = {
                 "(rate(toolgate_answer_mismatches_total{HERE}[WINDOW]))"
             },
         ),
+        Panel(
+            "Requests to connect an account (per minute)",
+            {
+                "{{source}}: {{reason}}": "60 * sum by (source, reason) "
+                "(rate(toolgate_connection_requests_total{HERE}[WINDOW]))"
+            },
+        ),
+        Panel(
+            "Renewals of people's tokens (per minute)",
+            {
+                "{{source}}: {{outcome}}": "60 * sum by (source, outcome) "
+                "(rate(toolgate_connection_renewals_total{HERE}[WINDOW]))"
+            },
+        ),
     ],
     "Jobs and wings": [
         Panel("Jobs that have not ended", {"{{state}}": "max by (state) (toolgate_jobs{HERE})"}),
