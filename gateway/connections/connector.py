@@ -26,7 +26,7 @@ import msgspec
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
 from gateway.connections.metrics import ConnectionMetrics
-from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals
+from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
 from gateway.connections.requirements import (
     connect_of,
     header_credential,
@@ -447,25 +447,8 @@ class PersonalConnector:
     async def _renew_alone(
         self, connections: Connections, owner: Owner, row: StoredConnection, timeout_s: float
     ) -> None:
-        try:
-            with anyio.fail_after(timeout_s * 0.8):  # before another gateway may try
-                renewed = await self._renewals.renew(owner, row, connections.open(owner, row))
-        except TimeoutError as error:
-            self.metrics.count_renewal(owner.source, "failed")
-            raise RenewalFailed("no answer in time (connections.renew_timeout_s)") from error
-        except (RenewalRefused, RenewalFailed) as error:
-            log.warning(
-                "connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)}
-            )
-            over = isinstance(error, RenewalRefused)
-            self.metrics.count_renewal(owner.source, "refused" if over else "failed")
-            with suppress(*AWAY):
-                await connections.fail_renewal(row, str(error)[:500], over=over)
-            raise
-        except SecretRefused as error:
-            self.metrics.count_renewal(owner.source, "refused")
-            raise RenewalRefused(str(error)) from error
-        self.metrics.count_renewal(owner.source, "renewed")
+        with self.metrics.count_renewal(owner.source):
+            renewed = await self._request_renewal(connections, owner, row, timeout_s)
         with anyio.CancelScope(shield=True):  # the former refresh token may be good no longer
             stored = await connections.store_renewal(
                 owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes
@@ -473,6 +456,26 @@ class PersonalConnector:
             if not stored:  # it was ended meanwhile
                 with suppress(RenewalFailed, RenewalRefused):
                     await self._renewals.revoke(owner, row, renewed.secret)
+
+    async def _request_renewal(
+        self, connections: Connections, owner: Owner, row: StoredConnection, timeout_s: float
+    ) -> Renewed:
+        """A renewed token. Raises RenewalRefused and RenewalFailed."""
+        try:
+            with anyio.fail_after(timeout_s * 0.8):  # before another gateway may try
+                return await self._renewals.renew(owner, row, connections.open(owner, row))
+        except TimeoutError as error:
+            raise RenewalFailed("no answer in time (connections.renew_timeout_s)") from error
+        except (RenewalRefused, RenewalFailed) as error:
+            log.warning(
+                "connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)}
+            )
+            with suppress(*AWAY):
+                over = isinstance(error, RenewalRefused)
+                await connections.fail_renewal(row, str(error)[:500], over=over)
+            raise
+        except SecretRefused as error:
+            raise RenewalRefused(str(error)) from error
 
 
 def _absence(source: Source, why: str) -> Forbidden:

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from contextlib import contextmanager
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-Renewal = Literal["renewed", "refused", "failed"]
+from gateway.connections.renewals import RenewalFailed, RenewalRefused
 
 
 class ConnectionMetrics(Collector):
@@ -15,14 +15,24 @@ class ConnectionMetrics(Collector):
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
-        self._renewals: Counter[tuple[str, Renewal]] = Counter()
+        self._renewals: Counter[tuple[str, str]] = Counter()
 
     def count_request(self, source: str, reason: str) -> None:
         """Count a call whose person was asked to connect."""
         self._requests[source, reason] += 1
 
-    def count_renewal(self, source: str, outcome: Renewal) -> None:
-        self._renewals[source, outcome] += 1
+    @contextmanager
+    def count_renewal(self, source: str) -> Iterator[None]:
+        """Count the renewal that is asked for inside, by how it ends."""
+        try:
+            yield
+        except RenewalRefused:
+            self._renewals[source, "refused"] += 1
+            raise
+        except RenewalFailed:
+            self._renewals[source, "failed"] += 1
+            raise
+        self._renewals[source, "renewed"] += 1
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

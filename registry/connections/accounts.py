@@ -141,30 +141,28 @@ class Connections:
         self, tenant: str, principal: str | None = None, source: str | None = None
     ) -> Sequence[Connection]:
         """The connections of a tenant, or of one person, or to one source."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Connection))
-            await cursor.execute(
-                SQL(
-                    "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s"
-                    " AND (%s::text IS NULL OR principal = %s)"
-                    " AND (%s::text IS NULL OR source = %s)"
-                    " ORDER BY source, principal, label, scheme"
-                ).format(_SHOWN),
-                [self._host_id, tenant, principal, principal, source, source],
-            )
-            return await cursor.fetchall()
+        condition = SQL(
+            "(%s::text IS NULL OR principal = %s) AND (%s::text IS NULL OR source = %s)"
+        )
+        return await self._select(tenant, condition, principal, principal, source, source)
 
     async def find(self, tenant: str, id_: str) -> Connection | None:
+        rows = await self._select(tenant, SQL("connection_id::text = %s"), id_)
+        return rows[0] if rows else None
+
+    async def _select(
+        self, tenant: str, condition: SQL, *values: str | None
+    ) -> Sequence[Connection]:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Connection))
             await cursor.execute(
                 SQL(
-                    "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s"
-                    " AND connection_id::text = %s"
-                ).format(_SHOWN),
-                [self._host_id, tenant, id_],
+                    "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s AND {}"
+                    " ORDER BY source, principal, label, scheme"
+                ).format(_SHOWN, condition),
+                [self._host_id, tenant, *values],
             )
-            return await cursor.fetchone()
+            return await cursor.fetchall()
 
     async def pinned_server(self, source: str) -> dict[str, Any] | None:
         """The authorization server of a source as its first connection has it."""
