@@ -126,7 +126,7 @@ def covered(all_told: Sequence[Mapping[str, Any]], whose: str) -> Row:
 
 
 def _operations(told: Mapping[str, Any]) -> int:
-    return sum(told["statuses"].values()) - int(told["statuses"].get("excluded", 0))
+    return int(sum(told["statuses"].values())) - int(told["statuses"].get("excluded", 0))
 
 
 def _lost(told: Mapping[str, Any]) -> float:
@@ -207,13 +207,13 @@ def _listed(rig: Rig, one: Installation, path: Path) -> Listed:
                 break
             cursor = {"cursor": result["nextCursor"]}
     sizes = [(len(msgspec.json.encode(tool)), tool) for tool in tools]
-    largest, which = max(sizes, key=lambda pair: pair[0], default=(0, {}))
+    largest, which = max(sizes, key=lambda pair: pair[0], default=(0, {"name": "none"}))
     folded = sum(
         UNFOLDS.encode() in msgspec.json.encode(tool)
         for tool in tools
         if not tool["name"].endswith(UNFOLDS)
     )
-    return Listed(len(tools), size, largest, which.get("name", "none"), folded)
+    return Listed(len(tools), size, largest, which["name"], folded)
 
 
 def _message(body: bytes) -> bytes:

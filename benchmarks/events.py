@@ -7,8 +7,9 @@ import asyncio
 import statistics
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import anyio
 from msgspec import Raw
@@ -48,7 +49,7 @@ SELECT %s, gen_random_uuid(), 'agent-commands', 'report', gen_random_uuid()::tex
 FLOOR = "CREATE TABLE floor_t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body json)"
 
 
-Wakes = tuple[Callable[[str], None], tuple[Callable[[], Awaitable[None]], ...]]
+Wakes = tuple[Callable[[str], None], tuple[Callable[[], Coroutine[Any, Any, None]], ...]]
 """What tells workers of an accepted invocation, by its id, and the tasks that this needs."""
 
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -79,7 +80,7 @@ def _texts(connection: HTTPConnection) -> Iterator[Row]:
               note=note)  # fmt: skip
 
 
-def _sent(connection: HTTPConnection, method: str, path: str, body: bytes) -> dict[str, list[str]]:
+def _sent(connection: HTTPConnection, method: str, path: str, body: bytes) -> dict[str, Any]:
     type_ = "application/octet-stream" if method == "PUT" else "application/json"
     connection.request(method, path, body, {"Content-Type": type_})
     with connection.getresponse() as response:

@@ -86,7 +86,8 @@ class MadeUp:
             chance = np.random.default_rng(int.from_bytes(digest[:8]))
             row[:] = self._centres[chance.integers(CENTRES)]
             row += chance.standard_normal(self.dimension)
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows
 
     async def close(self) -> None:
         pass
@@ -202,7 +203,7 @@ async def time_queries(
             started = time.perf_counter()
             result = await wing.parts.searcher.search(replace(query, text=text))
             spent[name].append(1000 * (time.perf_counter() - started))
-            chunks[name] += len(result.chunks)
+            chunks[name] += len(result.passages)
     if missing := [name for name, count in chunks.items() if not count]:
         raise click.ClickException(f"nothing was found with {', '.join(missing)}")
     return {name: values[WARM:] for name, values in spent.items()}

@@ -36,7 +36,8 @@ from benchmarks.table import Target as Goal
 from benchmarks.toolgate import Installation, installation, serving
 from config.load import load
 from config.settings import Settings
-from gateway.cli.common.questions import Scores, means_of, rank_scores
+from gateway.app.questions import Scores, rank_scores
+from gateway.cli.common.questions import means_of
 from gateway.cli.memory import DEPTHS
 from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.rows import NewMemory
@@ -225,7 +226,7 @@ def await_vectors(one: Installation) -> None:
 
 def await_tools(one: Installation, count: int) -> None:
     """A gateway serves before a large source is imported."""
-    _await(one, f"SELECT count(*) >= {count} FROM tool_t", "tools to import")  # type: ignore[arg-type]
+    _await(one, f"SELECT count(*) >= {count} FROM tool_t", "tools to import")
 
 
 def _await(one: Installation, condition: LiteralString, what: str) -> None:
@@ -503,7 +504,7 @@ def _mentions(connection: psycopg.Connection[Any], text: str) -> dict[str, int]:
     ).fetchall()
     counts = {
         name: connection.execute(
-            f"SELECT count(*) FROM {name} AS one WHERE one::text LIKE %s",  # type: ignore[arg-type]
+            f"SELECT count(*) FROM {name} AS one WHERE one::text LIKE %s",
             [f"%{text}%"],
         ).fetchone()
         for (name,) in tables

@@ -127,7 +127,7 @@ CALLS = (
     asking("/graph/relation/edit", source_id="Nope", target_id="Redis", updated_data={}),
     asking("/graph/entities/merge", entities_to_change=["Tesla"], entity_to_change_into="Redis"),
     asking("/graph/entities/merge", entities_to_change=[], entity_to_change_into="Redis"),
-    *(asking(**{"query": "Redis port", **one}) for one in (
+    *(Call("POST", "/query", {"query": "Redis port", **one}) for one in (
         {"top_k": "40"}, {"top_k": 40.0}, {"top_k": 40.5}, {"top_k": "forty"}, {"top_k": True},
         {"chunk_top_k": " 7 "}, {"include_references": "true"}, {"include_references": 1},
         {"include_references": "perhaps"}, {"only_need_context": "no"}, {"query": 7},

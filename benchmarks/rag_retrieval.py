@@ -27,7 +27,6 @@ from benchmarks.rag_contract import (
     Call,
     Scripted,
     answered,
-    asking,
     gateway,
     started,
 )
@@ -113,8 +112,8 @@ def all_embedded(base: str) -> bool:
 
 
 def found(base: str, question: str, mode: str, **more: int) -> Any:
-    call = asking("/query/data", query=question, mode=mode, **{"top_k": SHOWN, **more})
-    status, answer = answered(base, call)
+    body = {"query": question, "mode": mode, "top_k": SHOWN, **more}
+    status, answer = answered(base, Call("POST", "/query/data", body))
     if status != 200:
         raise click.ClickException(f"a query is refused: {answer}")
     return answer.get("data", {})

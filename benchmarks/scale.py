@@ -50,7 +50,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 JSON = {"content-type": "application/json"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 TOLD = TOOLS_CHANGED.encode()
-CALL = {"name": "listPets", "arguments": {"species": "cat"}}
+TOOL, ARGUMENTS = "listPets", {"species": "cat"}
+CALL = {"name": TOOL, "arguments": ARGUMENTS}
 
 _TOOLS = """
 INSERT INTO tool_t (host_id, name, description, input_schema, binding)
@@ -156,7 +157,7 @@ async def by_tools(bench: Bench, sizes: list[int]) -> list[Curve]:
     async with bench.database.connect() as connection:
         for size in sizes:
             await bench.tools(size)
-            call.append((size, await cost_us(called(bench.app, CALL["name"], CALL["arguments"]))))
+            call.append((size, await cost_us(called(bench.app, TOOL, ARGUMENTS))))
             page.append((size, await cost_us(walk)))
             whole.append((size, await cost_us(lambda: pages(bench.app, headers))))
             search.append((size, await cost_us(asked, lambda: backends_s(connection))))
@@ -180,7 +181,8 @@ async def pages(app: ASGIApp, headers: dict[str, str]) -> None:
 
 async def by_sessions(bench: Bench, sizes: list[int]) -> list[Curve]:
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL})
-    points, sessions = [], []
+    points: list[tuple[int, float]] = []
+    sessions: list[dict[str, str]] = []
     for size in sizes:
         sessions += [await session_headers(bench.app) for _ in range(size - len(sessions))]
         points.append((size, await cost_us(posted(bench.app, "/mcp", body, sessions[size // 2]))))
@@ -218,7 +220,11 @@ class Streams:
         """Open one more, in a session of its own."""
         self.headers, self._changed = await session_headers(self._bench.app), anyio.Event()
         scope = scope_of("GET", "/mcp", {**self.headers, "accept": "text/event-stream"})
-        group.start_soon(self._bench.app, scope, _stays, self._take)
+
+        async def run() -> None:
+            await self._bench.app(scope, _stays, self._take)
+
+        group.start_soon(run)
         with anyio.fail_after(LOADED_S):
             await self._changed.wait()
 
@@ -253,7 +259,7 @@ async def by_tenants(bench: Bench, sizes: list[int]) -> list[Curve]:
     async with bench.database.connect() as connection:
         for size in sizes:
             await bench.tenants(size)
-            call.append((size, await cost_us(called(bench.app, CALL["name"], CALL["arguments"]))))
+            call.append((size, await cost_us(called(bench.app, TOOL, ARGUMENTS))))
             search.append((size, await cost_us(asked, lambda: backends_s(connection))))
     return [
         Curve("tools/call", "tenants", "µs of CPU", tuple(call)),

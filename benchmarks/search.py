@@ -95,6 +95,7 @@ def _measure(rig: Rig, tools: Sequence[CatalogTool], requests: Sequence[str]) ->
 def _encoder(settings: Settings) -> Callable[[str], Coroutine[Any, Any, EncodedQuery]]:
     """Encodes as a search does, in this process."""
     embedder, search = make_embedder(settings.embedding), settings.search
+    assert embedder is not None  # the settings of a benchmark have a model
     encoding = QueryEncoder(
         lambda _: embedder, timeout_s=TIMEOUT_S, sentences_limit=search.sentences
     )

@@ -42,7 +42,8 @@ from benchmarks.mcp_server import TOOL
 from benchmarks.rig import running, start_mcp_server
 from config.access import Rate, Rule
 from config.load import load
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.app.gateway import Gateway
 from registry.database.postgres import Database
 from registry.sources.imports import Sources
@@ -145,8 +146,8 @@ async def measure() -> dict[str, Way]:
                 walk = posted(app, "/rpc", msgspec.json.encode(_by_name(1)), headers)
                 ways["everything on"] = await recorder.least(walk)
             async with Database.open(settings.database) as database:
-                walk = _imported(settings, database, directory / "one.json")
-                ways["import"] = await recorder.least(walk)
+                imported = _imported(settings, database, directory / "one.json")
+                ways["import"] = await recorder.least(imported)
             return ways
     finally:
         recorder.uninstall()
