@@ -1,4 +1,4 @@
-"""`toolgate audit`: search and verify the audit log."""
+"""`toolgate audit tail`, `verify` and `export`: what reads the audit log without a page."""
 
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -8,37 +8,19 @@ from typing import Any
 
 import anyio
 import click
-import msgspec
 
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, RecordedEntry, ends, export, follow, search
 from gateway.audit.verification import PROBLEMS, ChainReport, verify
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
-from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, seconds_of, tenant_option
-from gateway.cli.common.output import err, print_json, print_rows, remark, say
+from gateway.cli.common.output import err, print_json, say
 from gateway.cli.common.progress import progress_bar
 
-COMMANDS = {
-    "tail": ("gateway.cli.audit:tail", "Show the last records, and follow new ones."),
-    "search": ("gateway.cli.audit:search_", "Find records."),
-    "verify": ("gateway.cli.audit:verify_", "Verify the hash chains of the log."),
-    "export": ("gateway.cli.audit:export_", "Write records as JSON lines."),
-}
-COLUMNS = ("time", "principal", "method", "subject", "decision", "outcome")
 EVERY_S = 1.0  # polling interval for new records
-PAGE = 500  # page size of a search, records
 
 Filters = dict[str, Any]
-
-
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-def audit() -> None:
-    """Search, verify and export the audit log of calls, decisions and outcomes.
-
-    The settings under `audit` choose what is recorded, and for how long.
-    """
 
 
 class _Time(click.ParamType[datetime]):
@@ -107,24 +89,6 @@ def tail(settings: Settings, lines: int, follows: bool, as_json: bool, **filters
     run(_tail(settings, filters, lines, follows, as_json))
 
 
-@click.command(name="search")
-@click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Most records."
-)
-@_filters
-@json_option
-@settings_option
-def search_(settings: Settings, limit: int, as_json: bool, **filters: Any) -> None:
-    """Find records, newest first."""
-    records, more = run(_search(settings, filters, limit))
-    if as_json:
-        print_json([_facts(record) for record in records])
-        return
-    print_rows(COLUMNS, [_row(record) for record in records])
-    if more:
-        remark(f"There are more than {limit} records: use --limit or --until.")
-
-
 @click.command(name="verify")
 @json_option
 @settings_option
@@ -183,7 +147,7 @@ async def _tail(
     async with open_registry(settings) as registry:
         pool = registry.database.pool
         known = await ends(pool)
-        last = await search(pool, tenant, _limit_query(query, lines)) if lines else None
+        last = await search(pool, tenant, replace(query, limit=lines)) if lines else None
         seen = [] if last is None else reversed(last.records)
         _print_lines(
             [record for record in seen if record.sequence <= known.get(record.chain_id, 0)], as_json
@@ -193,22 +157,6 @@ async def _tail(
                 _print_lines([record], as_json)
             sys.stdout.flush()
             await anyio.sleep(EVERY_S)
-
-
-async def _search(
-    settings: Settings, filters: Filters, limit: int
-) -> tuple[list[RecordedEntry], bool]:
-    query, tenant = _query(filters), _tenant(settings, filters)
-    async with open_registry(settings) as registry:
-        records: list[RecordedEntry] = []
-        after: str | None = None
-        while True:
-            wanted = _limit_query(query, min(PAGE, limit - len(records)), after)
-            page = await search(registry.database.pool, tenant, wanted)
-            records += page.records
-            after = page.next
-            if after is None or len(records) >= limit:
-                return records, after is not None
 
 
 async def _verify(settings: Settings) -> ChainReport:
@@ -231,10 +179,6 @@ async def _export(settings: Settings, filters: Filters) -> int:
             sys.stdout.write(record.line().decode() + "\n")
             count += 1
     return count
-
-
-def _limit_query(query: AuditQuery, limit: int, after: str | None = None) -> AuditQuery:
-    return replace(query, limit=limit, after=after)
 
 
 def _print_lines(records: Any, as_json: bool) -> None:
@@ -269,8 +213,3 @@ def _row(one: RecordedEntry) -> tuple[str, ...]:
         f"{entry.decision} ({entry.rule})" if entry.rule else entry.decision or "-",
         entry.outcome,
     )
-
-
-def _facts(one: RecordedEntry) -> dict[str, Any]:
-    facts: dict[str, Any] = msgspec.json.decode(one.line())
-    return facts

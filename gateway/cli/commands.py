@@ -27,7 +27,8 @@ class CommandRow:
     each: bool = False  # the last name of the path may be repeated
     confirms: bool | None = None  # whether a person confirms; None: where something is removed
     warns: str = ""  # behind the entry in that question; members of the entry stand in braces
-    columns: tuple[tuple[str, str, str], ...] = ()  # of a list; (): those of the view
+    entries: str = ""  # the member of the answer that is printed as a table
+    columns: tuple[tuple[str, str, str], ...] = ()  # of a table; (): those of the view
     limit: int | None = None  # of a list; None: all
     changes: bool = False  # whether one member at least has to be given
     tells: bool = False  # whether the answer is printed below the sentence
@@ -595,6 +596,42 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "remove": CommandRow(
                 operation="events_delete_webhook", confirms=False, says="Removed {webhook}."
+            ),
+        },
+    ),
+    "audit": CommandGroup(
+        help="""Search, verify and export the audit log of calls, decisions and outcomes.
+
+        The settings under `audit` choose what is recorded, and for how long.
+        """,
+        resources=(RESOURCES + "audit:AuditOperations",),
+        rows={
+            "tail": ("gateway.cli.audit:tail", "Show the last records, and follow new ones."),
+            "search": CommandRow(
+                operation="searchAudit", options={"subject": "tool"}, limit=100,
+                first="No record matches.",
+                columns=(("entry.recorded_ts", "Time", "code"),
+                         ("entry.principal", "Principal", "text"),
+                         ("entry.method", "Method", "text"), ("entry.subject", "Subject", "text"),
+                         ("entry.decision", "Decision", "text"), ("entry.rule", "Rule", "text"),
+                         ("entry.outcome", "Outcome", "text")),
+                examples=("toolgate audit search --decision deny --since 2d",),
+            ),
+            "verify": ("gateway.cli.audit:verify_", "Verify the hash chains of the log."),
+            "export": ("gateway.cli.audit:export_", "Write records as JSON lines."),
+        },
+    ),
+    "portal": CommandGroup(
+        help="Look after the move of portals from the legacy payload to JSON-RPC 2.0.",
+        resources=(RESOURCES + "audit:AuditOperations",),
+        rows={
+            "legacy-report": CommandRow(
+                operation="reportLegacyPayloads", entries="clients", first="Nobody did.",
+                columns=(("principal", "Principal", "text"), ("client", "Address", "text"),
+                         ("requests", "Payloads", "text"), ("last_ts", "Last", "time"),
+                         ("actions", "Actions", "text")),
+                help="The report is read from the audit log, where every payload is recorded "
+                "unless audit.mode is never.",
             ),
         },
     ),

@@ -427,6 +427,10 @@ class OperationCall:
             columns = row.columns or _columns(self._view)
             print_entries(columns, value)
             remark(row.hint if value else self._nothing())
+        elif row.entries:
+            print_entries(row.columns, value[row.entries])
+            if not value[row.entries]:
+                remark(self._nothing())
         elif value is not None:
             print_entry(value)
 

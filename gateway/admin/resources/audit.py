@@ -61,13 +61,18 @@ class AuditFilter(Paging, frozen=True):
     since: Annotated[Time | None, Meta(description="only records since then")] = None
     until: Annotated[Time | None, Meta(description="only records before then")] = None
 
+    def __post_init__(self) -> None:
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError("Expected `since` to be earlier than `until`")
+
 
 class LegacyFilter(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a report of legacy payloads goes back (a week, if `since` is absent), and how many
-    callers it has at most."""
+    """How far a report of legacy payloads goes back, and how many callers it has at most."""
 
-    since: Time | None = None
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    since: Annotated[
+        Time | None, Meta(description="only payloads since then; a week, by default")
+    ] = None
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="most callers, 100 by default")] = 100
 
 
 class LegacyReport(Struct, frozen=True):

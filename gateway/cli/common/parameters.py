@@ -147,11 +147,12 @@ class Member:
 
 
 def members_of_call(operation: Operation) -> Mapping[str, Member]:
-    """Members of the query and the body, but those of paging."""
+    """Members of the query and the body, but those of pages."""
     body = operation.body if isinstance(operation.body, type) else None
     kinds = [operation.query, *([] if body is None else [body])]
-    fields = (field for kind in kinds for field in msgspec.structs.fields(kind))
-    members = (_member(field) for field in fields if field.encode_name not in PAGING)
+    fields = {field.encode_name: field for kind in kinds for field in msgspec.structs.fields(kind)}
+    of_pages = PAGING if "after" in fields else frozenset[str]()
+    members = (_member(field) for name, field in fields.items() if name not in of_pages)
     return {member.name: member for member in members}
 
 

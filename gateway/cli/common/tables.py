@@ -10,7 +10,7 @@ from schemas.jsonrpc import encode
 MINUTES = len("2026-01-01T00:00")
 SCALARS = str | int | float | bool
 
-Columns = Sequence[tuple[str, str, str]]  # member, label, kind
+Columns = Sequence[tuple[str, str, str]]  # member, as `entry.principal`, label, kind
 Json = Mapping[str, Any]
 
 
@@ -20,9 +20,16 @@ def print_entries(columns: Columns, entries: Sequence[Json]) -> None:
         names = [name for name, value in (entries[0] if entries else {}).items() if is_plain(value)]
         columns = [(name, name, "text") for name in names]
     titles = [label.lower() for _, label, _ in columns]
-    rows = [[cell(entry.get(name), kind) for name, _, kind in columns] for entry in entries]
+    rows = [[cell(_member(entry, name), kind) for name, _, kind in columns] for entry in entries]
     if titles:
         print_rows(titles, rows)
+
+
+def _member(entry: Json, path: str) -> Any:
+    value: Any = entry
+    for name in path.split("."):
+        value = value.get(name)
+    return value
 
 
 def print_entry(value: Any) -> None:

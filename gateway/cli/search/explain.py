@@ -17,7 +17,11 @@ from gateway.cli.operations import Connect, check_source, client_option, declare
 
 RESOURCE = "search:SearchOperations"
 OPERATION = declared_operations((RESOURCES + RESOURCE,))["explainSearch"]
-MEMBERS = {name: member for name, member in members_of_call(OPERATION).items() if name != "query"}
+MEMBERS = {
+    name: member
+    for name, member in members_of_call(OPERATION).items()
+    if name not in {"query", "limit"}
+}
 COLUMNS = (
     *("score", "meaning", "words", "sentences", "cosine", "BM25"),
     *("name", "source", "what it does"),

@@ -18,7 +18,11 @@ from gateway.cli.tools.command import print_tools
 
 RESOURCE = "search:SearchOperations"
 OPERATION = declared_operations((RESOURCES + RESOURCE,))["searchTools"]
-MEMBERS = {name: member for name, member in members_of_call(OPERATION).items() if name != "query"}
+MEMBERS = {
+    name: member
+    for name, member in members_of_call(OPERATION).items()
+    if name not in {"query", "limit"}
+}
 NO_VECTORS = "There are no vectors yet."
 TO_MAKE_VECTORS = "`toolgate embed backfill` makes them, and so does `toolgate serve`."
 

@@ -68,17 +68,17 @@ async def written(settings_file: Path, database_settings: DatabaseSettings) -> N
 def test_calls_are_kept_whatever_becomes_of_the_database_and_the_process(
     database_settings: DatabaseSettings, toolgate: Toolgate
 ) -> None:
-    found = toolgate("audit", "search", "--json").json
-    assert [(one["subject"], one["outcome"]) for one in reversed(found)] == [
+    records = toolgate("audit", "search", "--json").json[::-1]
+    entries = [record["entry"] for record in records]
+    assert [(entry["subject"], entry["outcome"]) for entry in entries] == [
         ("listPets", "ok"),
         ("nothing", "-32601"),
         *[("listPets", "ok")] * 3,
         ("getPet", "1500"),
     ]
-    assert found[-1]["source"] == "pets"
-    assert found[-1]["client"] == "127.0.0.1"
-    assert found[-1]["digest"] == hashlib.sha256(b'{"limit":3}').hexdigest()
-    assert [one["sequence"] for one in reversed(found)] == [1, 2, 3, 4, 5, 1]
+    assert (entries[0]["source"], entries[0]["client"]) == ("pets", "127.0.0.1")
+    assert entries[0]["digest"] == hashlib.sha256(b'{"limit":3}').hexdigest()
+    assert [record["sequence"] for record in records] == [1, 2, 3, 4, 5, 1]
 
     verified = toolgate("audit", "verify")
     assert (verified.code, verified.out) == (
@@ -103,7 +103,7 @@ def test_calls_are_kept_whatever_becomes_of_the_database_and_the_process(
 
 @pytest.mark.parametrize("time", ["yesterday", "999999w"])
 def test_times_that_are_none_are_told(bare: Toolgate, time: str) -> None:
-    ran = bare("audit", "search", "--since", time)
+    ran = bare("audit", "export", "--since", time)
     assert ran.code == 2
     assert f"'{time}' is not a time: expected 90m, 2d or 2026-11-22T08:00" in ran.err
 
@@ -114,9 +114,13 @@ def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, words: str) -> None:
     assert (ran.code, "'acme' is not a valid UUID" in ran.err) == (2, True)
 
 
-def test_a_reversed_time_span_is_refused(bare: Toolgate) -> None:
-    ran = bare("audit", "search", "--since", "1h", "--until", "2h")
+def test_a_reversed_time_span_is_refused(bare: Toolgate, toolgate: Toolgate) -> None:
+    ran = bare("audit", "export", "--since", "1h", "--until", "2h")
     assert (ran.code, ran.err) == (2, "toolgate: --since must be earlier than --until\n")
+    ran = toolgate("audit", "search", "--since", "1h", "--until", "2h")
+    assert (ran.code, "Expected `since` to be earlier than `until`" in ran.err) == (2, True), (
+        ran.err
+    )
 
 
 async def test_a_killed_process_loses_only_records_in_memory(

@@ -28,9 +28,9 @@ async def store_records(settings: DatabaseSettings) -> None:
 def test_the_report_names_callers_and_actions(
     database_settings: DatabaseSettings, toolgate: Toolgate
 ) -> None:
-    assert toolgate("portal", "legacy-report", "--json").json == []
+    assert toolgate("portal", "legacy-report", "--json").json["clients"] == []
     asyncio.run(store_records(database_settings))
     line = toolgate("portal", "legacy-report").out.split()
     assert (line[:3], line[-1]) == (["ada", "::1", "2"], ACTION)
-    [found] = toolgate("portal", "legacy-report", "--since", "1h", "--json").json
-    assert (found["principal"], found["requests"], found["actions"]) == ("ada", 2, [ACTION])
+    [client] = toolgate("portal", "legacy-report", "--since", "1h", "--json").json["clients"]
+    assert (client["principal"], client["requests"], client["actions"]) == ("ada", 2, [ACTION])
