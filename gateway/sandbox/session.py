@@ -1,71 +1,28 @@
 """Sessions of Python in the sandbox: cells of code that share variables, and ask the host.
 
-The process of a session has the isolation of `runner.py`; it reads and writes only its two pipes.
-What it may do is what `Answer` lets it ask for.
+What the process of a session may do is what `Answer` lets it ask for.
 """
 
-import asyncio
-import math
-import os
-import signal
-import time
-from asyncio import StreamReader, StreamWriter
-from asyncio.subprocess import PIPE
-from asyncio.subprocess import Process as Subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, cast
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from gateway.http_client.deadline import Deadline
-from gateway.sandbox.runner import (
-    DIRECTORY,
-    ERROR_BYTES,
-    GRACE_S,
-    JAIL,
-    ScriptFailed,
-    environment,
-    launch_plan,
-    process_limits,
-    python,
-    runtime_of,
-)
+from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, SessionEnded
 from schemas.errors import ToolgateError
 
 T = TypeVar("T")
 
-START_S = 60.0  # for the process of a session, on a machine under load
 NOTE = 5000  # characters of a result beside its output: what was left out, and an error
-LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 
 Answer = Callable[[str, Sequence[Any]], Awaitable[Any]]
 """Answers what a cell asks for, by name and arguments. Raises AskRefused."""
 
-Reason = Literal["refused", "time", "memory", "crashed", "protocol"]
-
 
 class AskRefused(ToolgateError):
     """Refusal of a cell's request; the text is for its code."""
-
-
-class SessionEnded(ToolgateError):
-    """The process of a session has ended, with its variables."""
-
-    def __init__(self, reason: Reason, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeLimits:
-    memory_bytes: int
-    cell_s: float  # CPU time of a cell
-    session_s: float  # CPU time of all
-    output_characters: int  # of a cell
-    frame_bytes: int  # of what it asks for
 
 
 class CellResult(Struct, frozen=True):
@@ -82,16 +39,10 @@ class _Asked(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: tuple[Any, ...]
 
 
-_frames = msgspec.json.Decoder(dict[str, Any])
-
-
 class CodeSession:
-    def __init__(self, process: Subprocess, pid: int, limits: CodeLimits) -> None:
-        """`pid` of the command, whose parent the launcher is."""
-        self._clock = ~pid << 3 | 2  # its CPU time, as clock_getcpuclockid(3) names it
+    def __init__(self, process: JailedProcess, limits: CodeLimits) -> None:
+        self._process = process
         self._limits = limits
-        self._input = cast("StreamWriter", process.stdin)
-        self._output = cast("StreamReader", process.stdout)
 
     @classmethod
     @asynccontextmanager
@@ -99,54 +50,30 @@ class CodeSession:
         cls, limits: CodeLimits, *, seed: int = 0, clock: float = 0.0
     ) -> AsyncIterator["CodeSession"]:
         """A session. Raises SessionEnded."""
-        process = await asyncio.create_subprocess_exec(
-            *(python(), "-I", "-S", str(JAIL), _plan(limits)),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=environment(),
-            cwd="/",
-            start_new_session=True,
-        )
-        errors = cast("StreamReader", process.stderr)
-        draining: asyncio.Task[None] | None = None
-        try:
-            session = cls(process, await _command(errors), limits)
-            draining = asyncio.create_task(_drain(errors))
+        async with JailedProcess.open(limits, "run_session.py") as process:
+            session = cls(process, limits)
             await session.begin(seed, clock)
             yield session
-        finally:
-            await _close(process)
-            if draining is not None:
-                await draining
 
     async def begin(self, seed: int, clock: float) -> None:
         """Send the options. Raises SessionEnded."""
         options = {"seed": seed, "clock": clock, "output": self._limits.output_characters}
-        await self._send(options)
-        await self._frame(self.cpu_s)
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU time that its process has used. Raises SessionEnded."""
-        try:
-            return time.clock_gettime(self._clock)
-        except OSError as error:
-            raise SessionEnded("crashed", "the process of the session has ended") from error
+        await self._process.send(options)
+        await self._process.next_frame(self._process.cpu_s)
 
     async def run(self, code: str, answer: Answer) -> CellResult:
         """Run a cell. Raises SessionEnded."""
-        began = self.cpu_s
-        await self._send({"run": code})
+        began = self._process.cpu_s
+        await self._process.send({"run": code})
         while True:
-            frame = await self._frame(began)
+            frame = await self._process.next_frame(began)
             if "ask" not in frame:
                 return self._cut(_convert(frame, CellResult))
             asked = _convert(frame, _Asked)
             try:
-                await self._send({"value": await answer(asked.ask, asked.arguments)})
+                await self._process.send({"value": await answer(asked.ask, asked.arguments)})
             except AskRefused as error:
-                await self._send({"error": str(error)})
+                await self._process.send({"error": str(error)})
 
     def _cut(self, result: CellResult) -> CellResult:
         """The result as it is where the process cuts its output, which its code may prevent."""
@@ -154,95 +81,9 @@ class CodeSession:
         output = result.output[: most + NOTE]
         return msgspec.structs.replace(result, output=output, partial=result.partial[:most])
 
-    async def _send(self, value: Any) -> None:
-        data = msgspec.json.encode(value)
-        try:
-            self._input.write(len(data).to_bytes(4, "big") + data)
-            await self._input.drain()
-        except ConnectionError as error:
-            raise SessionEnded("crashed", "the process of the session has ended") from error
-
-    async def _frame(self, began: float) -> dict[str, Any]:
-        """The next frame. Raises SessionEnded when the cell has used up its time since `began`."""
-        reading = asyncio.ensure_future(self._read())
-        try:
-            while True:
-                left = self._limits.cell_s - (self.cpu_s - began)
-                if left <= 0:
-                    text = f"the cell took more than {self._limits.cell_s:g} s of CPU time"
-                    raise SessionEnded("time", text)
-                done, _ = await asyncio.wait({reading}, timeout=max(left, LEAST_WAIT_S))
-                if done:
-                    return reading.result()
-        finally:
-            reading.cancel()
-            with suppress(asyncio.CancelledError, SessionEnded):
-                await reading
-
-    async def _read(self) -> dict[str, Any]:
-        try:
-            size = int.from_bytes(await self._output.readexactly(4), "big")
-            if size > self._limits.frame_bytes:
-                raise SessionEnded("protocol", f"a frame of {size} bytes is too long")
-            return _frames.decode(await self._output.readexactly(size))
-        except asyncio.IncompleteReadError as error:
-            raise SessionEnded("crashed", "the process of the session has ended") from error
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise SessionEnded("protocol", "the session sent something that is no frame") from error
-
 
 def _convert(frame: dict[str, Any], type_: type[T]) -> T:
     try:
         return msgspec.convert(frame, type_)
     except msgspec.ValidationError as error:
         raise SessionEnded("protocol", "the session sent an unknown frame") from error
-
-
-def _plan(limits: CodeLimits) -> str:
-    try:
-        plan = runtime_of("python", limits.memory_bytes)
-    except ScriptFailed as error:
-        raise SessionEnded("refused", str(error)) from error
-    # Hashes of strings must not differ between sessions; -I would ignore the variable. Each arena
-    # of malloc reserves 64 MiB of addresses.
-    command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c",
-               (DIRECTORY / "run_session.py").read_text())  # fmt: skip
-    variables = {**plan.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
-    plan = replace(plan, command=command, environment=variables)
-    cpu_s = math.ceil(limits.session_s) + 1
-    return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
-
-
-async def _command(errors: StreamReader) -> int:
-    """The id of the command's process, which the launcher tells. Raises SessionEnded."""
-    try:
-        with Deadline(START_S):
-            first = await errors.readline()
-    except TimeoutError as error:
-        raise SessionEnded("refused", "the sandbox did not start in time") from error
-    if not first.strip().isdigit():
-        what = first.decode(errors="replace").strip() or "the sandbox did not start"
-        raise SessionEnded("refused", f"this machine does not let code be confined: {what}")
-    return int(first)
-
-
-async def _drain(errors: StreamReader) -> None:
-    while await errors.read(ERROR_BYTES):
-        pass
-
-
-async def _close(process: Subprocess) -> None:
-    """End the process; returns when it has ended."""
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_S):
-                await process.wait()
-    finally:  # also on cancellation
-        if process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(process.wait())
-        if process.stdin is not None:
-            process.stdin.close()

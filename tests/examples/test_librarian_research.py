@@ -17,5 +17,5 @@ def test_research_survives_its_gateway_and_pays_nothing_twice(
     lines = out.splitlines()
     assert lines[:2] == ["killed the gateway while a model was asked", "the run is: running"]
     assert "was lost when the gateway stopped" in out
-    assert re.search(r"^answer: .+ \[gateway/sandbox/session\.py:\d+\]$", out, re.M)
+    assert re.search(r"^answer: .+ \[gateway/sandbox/jailed_process\.py:\d+\]$", out, re.M)
     assert lines[-1].endswith(" requests, 0 twice")

@@ -1,0 +1,188 @@
+"""A process of Python in the sandbox that stays: frames go in and out of its two pipes.
+
+It has the isolation of `runner.py`; it reads and writes only these pipes.
+"""
+
+import asyncio
+import math
+import os
+import signal
+import time
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import PIPE
+from asyncio.subprocess import Process as Subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import msgspec
+
+from gateway.http_client.deadline import Deadline
+from gateway.sandbox.runner import (
+    DIRECTORY,
+    ERROR_BYTES,
+    GRACE_S,
+    JAIL,
+    ScriptFailed,
+    environment,
+    launch_plan,
+    process_limits,
+    python,
+    runtime_of,
+)
+from schemas.errors import ToolgateError
+
+LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
+START_S = 60.0  # for the process of a session, on a machine under load
+
+Reason = Literal["refused", "time", "memory", "crashed", "protocol"]
+
+
+class SessionEnded(ToolgateError):
+    """The process of a session has ended, with its variables."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeLimits:
+    memory_bytes: int
+    cell_s: float  # CPU time of a cell, or of a program
+    session_s: float  # CPU time of all
+    output_characters: int  # of a cell
+    frame_bytes: int  # of what it asks for
+
+
+_frames = msgspec.json.Decoder(dict[str, Any])
+
+
+class JailedProcess:
+    def __init__(self, process: Subprocess, pid: int, limits: CodeLimits) -> None:
+        """`pid` of the command, whose parent the launcher is."""
+        self._clock = ~pid << 3 | 2  # its CPU time, as clock_getcpuclockid(3) names it
+        self._limits = limits
+        self._input = cast("StreamWriter", process.stdin)
+        self._output = cast("StreamReader", process.stdout)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, limits: CodeLimits, program: str) -> AsyncIterator["JailedProcess"]:
+        """A process that runs a file of this folder. Raises SessionEnded."""
+        process = await asyncio.create_subprocess_exec(
+            *(python(), "-I", "-S", str(JAIL), _plan(limits, program)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment(),
+            cwd="/",
+            start_new_session=True,
+        )
+        errors = cast("StreamReader", process.stderr)
+        draining: asyncio.Task[None] | None = None
+        try:
+            jailed = cls(process, await _command(errors), limits)
+            draining = asyncio.create_task(_drain(errors))
+            yield jailed
+        finally:
+            await _close(process)
+            if draining is not None:
+                await draining
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time that it has used. Raises SessionEnded."""
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError as error:
+            raise SessionEnded("crashed", "the process of the session has ended") from error
+
+    async def send(self, value: Any) -> None:
+        """Raises SessionEnded."""
+        data = msgspec.json.encode(value)
+        try:
+            self._input.write(len(data).to_bytes(4, "big") + data)
+            await self._input.drain()
+        except ConnectionError as error:
+            raise SessionEnded("crashed", "the process of the session has ended") from error
+
+    async def next_frame(self, began: float) -> dict[str, Any]:
+        """The next frame. Raises SessionEnded when the cell has used up its time since `began`."""
+        reading = asyncio.ensure_future(self._read())
+        try:
+            while True:
+                left = self._limits.cell_s - (self.cpu_s - began)
+                if left <= 0:
+                    text = f"the cell took more than {self._limits.cell_s:g} s of CPU time"
+                    raise SessionEnded("time", text)
+                done, _ = await asyncio.wait({reading}, timeout=max(left, LEAST_WAIT_S))
+                if done:
+                    return reading.result()
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, SessionEnded):
+                await reading
+
+    async def _read(self) -> dict[str, Any]:
+        """The next frame. Raises SessionEnded."""
+        try:
+            size = int.from_bytes(await self._output.readexactly(4), "big")
+            if size > self._limits.frame_bytes:
+                raise SessionEnded("protocol", f"a frame of {size} bytes is too long")
+            return _frames.decode(await self._output.readexactly(size))
+        except asyncio.IncompleteReadError as error:
+            raise SessionEnded("crashed", "the process of the session has ended") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise SessionEnded("protocol", "the session sent something that is no frame") from error
+
+
+def _plan(limits: CodeLimits, program: str) -> str:
+    try:
+        plan = runtime_of("python", limits.memory_bytes)
+    except ScriptFailed as error:
+        raise SessionEnded("refused", str(error)) from error
+    # Hashes of strings must not differ between sessions; -I would ignore the variable. Each arena
+    # of malloc reserves 64 MiB of addresses.
+    command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c",
+               (DIRECTORY / program).read_text())  # fmt: skip
+    variables = {**plan.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
+    plan = replace(plan, command=command, environment=variables)
+    cpu_s = math.ceil(limits.session_s) + 1
+    return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
+
+
+async def _command(errors: StreamReader) -> int:
+    """The id of the command's process, which the launcher tells. Raises SessionEnded."""
+    try:
+        with Deadline(START_S):
+            first = await errors.readline()
+    except TimeoutError as error:
+        raise SessionEnded("refused", "the sandbox did not start in time") from error
+    if not first.strip().isdigit():
+        what = first.decode(errors="replace").strip() or "the sandbox did not start"
+        raise SessionEnded("refused", f"this machine does not let code be confined: {what}")
+    return int(first)
+
+
+async def _drain(errors: StreamReader) -> None:
+    while await errors.read(ERROR_BYTES):
+        pass
+
+
+async def _close(process: Subprocess) -> None:
+    """End the process; returns when it has ended."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await process.wait()
+    finally:  # also on cancellation
+        if process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+        if process.stdin is not None:
+            process.stdin.close()
