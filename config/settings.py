@@ -23,6 +23,7 @@ from config.access import (
     SecretsSettings,
 )
 from config.agent import AgentSettings
+from config.code import CodeSettings
 from config.connections import ConnectionsSettings
 from config.cores import usable_cores
 from config.events import EventsSettings
@@ -482,6 +483,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     agent: AgentSettings
     knowledge: KnowledgeSettings
     librarian: LibrarianSettings
+    code: CodeSettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

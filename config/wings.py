@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-WingName = Literal["memory", "events", "agent", "knowledge", "librarian"]
+WingName = Literal["memory", "events", "agent", "knowledge", "librarian", "code"]
 
 
 class WingsSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -331,9 +331,13 @@ class AuditDraft(Struct):
 
 
 class RunMark(Struct, frozen=True, omit_defaults=True):
-    """Marks calls that come from a run of an agent, through any number of tools."""
+    """Marks calls that come from a run of an agent, or of a program, through any number of
+    tools."""
 
     tainted: bool = False  # its model has read text from outside
+    code: bool = False  # a program makes them
+    sources: tuple[str, ...] = ()  # whose answers the program has had
+    calls: int = 0  # that it made before
 
 
 @dataclass(frozen=True)
@@ -362,7 +366,7 @@ class Context(Struct):
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)  # of a relayed call
     note: AuditDraft | None = None  # None: no audit
     failed: Fault | None = None  # the error of a failed message
-    run: RunMark | None = None  # None: not made for a run of an agent
+    run: RunMark | None = None  # None: not made for a run of an agent or a program
     upload: Upload | None = None
     absent: bool = False  # made later, perhaps without its person
 

@@ -32,6 +32,7 @@ _OPERATIONS: Mapping[str, str] = {
         " map query questions read records references refresh refresh_due research search sources"
         f" status sweep symbols {_JOBS}"
     ),
+    "code": "run run_writing",
 }
 WING_TOOLS = frozenset(
     f"{wing}_{operation}" for wing, text in _OPERATIONS.items() for operation in text.split()

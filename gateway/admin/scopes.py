@@ -21,6 +21,7 @@ OWN = (
     "admin:read",
     *(f"admin:{part}:{what}" for part in OF_ADMIN for what in ("read", "write")),
     *("admin:memory", "admin:memory:erase"),
+    *("code:read", "code:write"),
     *("agent:approve", "agent:read", "agent:reasoning", "agent:write"),
     *("events:admin", "events:invoke", "events:read", "events:work"),
     *("knowledge:read", "knowledge:write"),

@@ -247,7 +247,8 @@ class AnswerProcessing:
         self, result: ToolResult, name: str, tool_id: str, context: Context, *, advice: str = ""
     ) -> ToolResult:
         """Truncate the text of `result` to one part, if the caller is a model."""
-        if not self._limit or not context.revision.mcp or not result.content:
+        is_read_by_code = context.run is not None and context.run.code
+        if not self._limit or not context.revision.mcp or not result.content or is_read_by_code:
             return result
         first, others = result.content[0], result.content[1:]
         if not isinstance(first, TextContent) or len(first.text) <= self._limit:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import json
 
 from config.access import RULE_VARIABLES, Policy, Rule
-from gateway.context import Principal
+from gateway.context import Principal, RunMark
 from schemas.cel_expressions import (
     Expression,
     ExpressionFailed,
@@ -104,6 +104,19 @@ class Subject:
             "tags": list(self.tags),
         }
         return {"tool": tool, "source": self.source}
+
+
+NO_RUN = RunMark()
+
+
+def values_of_run(run: RunMark) -> dict[str, Any]:
+    """The members of `context` in expressions."""
+    return {
+        "tainted": run.tainted,
+        "code": run.code,
+        "sources": list(run.sources),
+        "calls": run.calls,
+    }
 
 
 def is_judged(tool: Tool) -> bool:

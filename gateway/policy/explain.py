@@ -8,12 +8,14 @@ from gateway.policy.engine import (
     BUILT_IN,
     DEFAULT,
     DESTRUCTIVE,
+    NO_RUN,
     TIERS,
     CallerStanding,
     CompiledRule,
     Effect,
     Engine,
     Subject,
+    values_of_run,
 )
 from schemas.cel_expressions import ExpressionFailed, too_large
 
@@ -74,7 +76,7 @@ def explain(
     policy = engine.policy
     if arguments is not None and values is not None:
         limits = (policy.argument_values, policy.argument_bytes, levels)
-        called = {"arguments": arguments, "context": {"tainted": False}}
+        called = {"arguments": arguments, "context": values_of_run(NO_RUN)}
         values = None if too_large(arguments, *limits) else {**values, **called}
     known = arguments is not None
     decision = verdict.decide(values) if known else verdict.decision

@@ -20,6 +20,7 @@ from gateway.interfaces import Events
 from gateway.policy.engine import (
     BUILT_IN,
     DEFAULT,
+    NO_RUN,
     CallerStanding,
     CompiledRule,
     Decision,
@@ -27,6 +28,7 @@ from gateway.policy.engine import (
     Subject,
     ToolVerdict,
     is_judged,
+    values_of_run,
 )
 from registry.access.policies import stored_rules
 from registry.catalog.catalog import Catalog
@@ -337,8 +339,8 @@ class PolicyView:
             return verdict.decide({"arguments": arguments})
         # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
-        tainted = context.run is not None and context.run.tainted
-        return verdict.decide({**values, "arguments": arguments, "context": {"tainted": tainted}})
+        called = {"arguments": arguments, "context": values_of_run(context.run or NO_RUN)}
+        return verdict.decide({**values, **called})
 
     def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""

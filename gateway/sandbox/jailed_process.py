@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+import anyio
 import msgspec
 
 from gateway.http_client.deadline import Deadline
@@ -87,9 +88,11 @@ class JailedProcess:
             draining = asyncio.create_task(_drain(errors))
             yield jailed
         finally:
-            await _close(process)
-            if draining is not None:
-                await draining
+            with anyio.CancelScope(shield=True):
+                await _close(process)
+                await _drain(cast("StreamReader", process.stdout))  # else its pipe stays open
+                if draining is not None:
+                    await draining
 
     @property
     def cpu_s(self) -> float:
@@ -166,8 +169,8 @@ async def _command(errors: StreamReader) -> int:
     return int(first)
 
 
-async def _drain(errors: StreamReader) -> None:
-    while await errors.read(ERROR_BYTES):
+async def _drain(pipe: StreamReader) -> None:
+    while await pipe.read(ERROR_BYTES):
         pass
 
 

@@ -40,6 +40,7 @@ WINGS: Mapping[str, WingRow] = {
         "Questions to whole libraries.",
         jobs=True,
     ),
+    "code": WingRow("gateway.wings.code.wing:WING", "Programs over tools."),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

@@ -1,0 +1,131 @@
+"""Programs in the sandbox: a process runs one, which asks the host, several times at once.
+
+What it may do is what `AnswerAsk` lets it ask for.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import anyio
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, SessionEnded
+from schemas.errors import ToolgateError
+
+T = TypeVar("T")
+
+MISUSE = 1000  # asks beyond their limit, behind which a program is ended
+NOTE = 5000  # characters beside the output: what was left out
+ERROR = 4000  # characters of the error of a program
+
+
+class AskRefused(ToolgateError):
+    """Failure of an ask, for the program. `members` are those of its error there, see
+    `run_program.py`: `kind`, `message` and others."""
+
+    def __init__(self, kind: str, message: str, **members: Any) -> None:
+        super().__init__(message)
+        self.members = {"kind": kind, "message": message, **members}
+
+
+AnswerAsk = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Answers an ask, by what it wants and its members. Raises AskRefused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLimits:
+    code: CodeLimits
+    parallel: int  # asks that are answered at the same time
+    asks: int
+
+
+class ProgramEnd(Struct, frozen=True):
+    """The end of a program. `error` is that which nothing caught, below the lines that led to
+    it."""
+
+    end: Literal["completed", "failed"]
+    output: str
+    result: Any = UNSET
+    error: str = ""
+
+    @property
+    def encoded_result(self) -> Raw | UnsetType:
+        return UNSET if self.result is UNSET else Raw(msgspec.json.encode(self.result))
+
+
+class _Ask(Struct, frozen=True):
+    ask: int
+    do: str
+
+
+class Program:
+    def __init__(self, process: JailedProcess, limits: ProgramLimits) -> None:
+        self._process = process
+        self._limits = limits
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, limits: ProgramLimits) -> AsyncIterator["Program"]:
+        """A process that is ready for a program. Raises SessionEnded."""
+        async with JailedProcess.open(limits.code, "run_program.py") as process:
+            await process.next_frame(process.cpu_s)
+            yield cls(process, limits)
+
+    @property
+    def is_alive(self) -> bool:
+        try:
+            return self._process.cpu_s >= 0
+        except SessionEnded:
+            return False
+
+    async def run(self, code: str, answer: AnswerAsk, *, seed: int, clock: float) -> ProgramEnd:
+        """Run the program. Raises SessionEnded."""
+        process, limits = self._process, self._limits
+        began, asks = process.cpu_s, 0
+        output = limits.code.output_characters
+        await process.send({"seed": seed, "clock": clock, "output": output, "code": code})
+        slots = anyio.Semaphore(limits.parallel)
+        try:
+            async with anyio.create_task_group() as group:
+                frame = await process.next_frame(began)
+                while "end" not in frame:
+                    asks += 1
+                    if asks > limits.asks + MISUSE:
+                        text = "the program goes on asking beyond its limit"
+                        raise SessionEnded("protocol", text)
+                    await slots.acquire()
+                    group.start_soon(self._answer, _convert(frame, _Ask), frame, answer, slots)
+                    frame = await process.next_frame(began)
+                group.cancel_scope.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return _end(frame, output)
+
+    async def _answer(
+        self, asked: _Ask, frame: dict[str, Any], answer: AnswerAsk, slots: anyio.Semaphore
+    ) -> None:
+        try:
+            reply = {"id": asked.ask, "value": await answer(asked.do, frame)}
+        except AskRefused as refused:
+            reply = {"id": asked.ask, "error": refused.members}
+        finally:
+            slots.release()
+        with suppress(SessionEnded):  # whoever reads its frames sees that it has ended
+            await self._process.send(reply)
+
+
+def _end(frame: dict[str, Any], characters: int) -> ProgramEnd:
+    """The end as it is where the process cuts its output, which its code may prevent."""
+    end = _convert(frame, ProgramEnd)
+    output, error = end.output[: characters + NOTE], end.error[:ERROR]
+    return msgspec.structs.replace(end, output=output, error=error)
+
+
+def _convert(frame: dict[str, Any], type_: type[T]) -> T:
+    try:
+        return msgspec.convert(frame, type_)
+    except msgspec.ValidationError as error:
+        raise SessionEnded("protocol", "the program sent an unknown frame") from error

@@ -1,0 +1,590 @@
+"""A program inside the jail: Python that calls tools of the host, several at a time.
+
+A frame is its length in 4 bytes, big-endian, and JSON. The host sends the options, with the code.
+This side asks (`{"ask": number, "do": ..., ...}`), and gets `{"id": number, "value": ...}` or
+`{"id": number, "error": {...}}`, in any order; at its end it sends `{"end": state, ...}`.
+
+Nothing here protects the host, which checks what it gets: code may do with this process what it
+likes. The event loop has no sockets, which the filter refuses, and a clock of its own, so that a
+sleep takes no time. Random numbers, hashes and the clock are the same in each run.
+"""
+
+import ast
+import asyncio
+import asyncio.base_events
+import builtins
+import contextlib
+import datetime
+import inspect
+import json
+import operator
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from typing import Any
+
+NAME = "program"
+SPINS = 1000  # turns of the loop without an answer, behind which it waits for one
+ERROR = 4000  # characters of a message
+
+
+class ToolError(Exception):
+    """A call that failed, or was refused. `retryable`: the same call may succeed later."""
+
+    def __init__(self, message: str, tool: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.message, self.tool = message, tool
+        self.code = facts.get("code")
+        self.data = facts.get("data")
+        self.retryable = bool(facts.get("retryable"))
+
+
+class Denied(ToolError):
+    """The caller, or this program, may not call the tool."""
+
+
+class Invalid(ToolError):
+    """The arguments are not as the schema of the tool has them."""
+
+
+class NotFound(ToolError):
+    """There is no such tool; the message has similar names."""
+
+
+class RateLimited(ToolError):
+    """A limit was reached; `retry_after` seconds later there is room."""
+
+    def __init__(self, message: str, tool: str = "", **facts: Any) -> None:
+        super().__init__(message, tool, **facts)
+        self.retry_after = facts.get("retry_after")
+
+
+class ApprovalNeeded(ToolError):
+    """A person has to approve the call first."""
+
+
+class ConnectionNeeded(ToolError):
+    """The caller has to connect an account of theirs first, at `url`."""
+
+    def __init__(self, message: str, tool: str = "", **facts: Any) -> None:
+        super().__init__(message, tool, **facts)
+        self.url = facts.get("url")
+
+
+class LimitReached(ToolError):
+    """A limit of this run is used up, such as that of its calls."""
+
+
+ERRORS = {
+    kind.__name__: kind
+    for kind in (ToolError, Denied, Invalid, NotFound, RateLimited, ApprovalNeeded,
+                 ConnectionNeeded, LimitReached)
+}  # fmt: skip
+
+
+class Returned(BaseException):
+    """A `return` outside functions."""
+
+
+class Host:
+    """The pipes to the host, and the calls whose answers have not come."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self._source, self._target = source, target
+        self._lock = threading.RLock()
+        self._number = 0
+        self.open: dict[int, Call] = {}
+        self.calls: list[Call] = []
+        self.is_async = False  # the program awaits: calls begin at once, and end where awaited
+        self.gathers = 0  # depth of `tools.all`
+
+    def read(self) -> Any:
+        return json.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
+
+    def write(self, value: Any) -> None:
+        data = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
+        encoded = data.encode("utf-8", "replace")
+        encoded = len(encoded).to_bytes(4, "big") + encoded
+        with self._lock:
+            while encoded:
+                encoded = encoded[os.write(self._target, encoded) :]
+
+    def ask(self, do: str, **members: Any) -> Any:
+        """The call; its value, where the program does not await and nothing gathers calls."""
+        with self._lock:
+            self._number += 1
+            call = self.open[self._number] = Call(self, str(members.get("name", do)))
+            self.calls.append(call)
+            self.write({"ask": self._number, "do": do, **members})
+        return call if self.is_async or self.gathers else call.value()
+
+    def take(self) -> None:
+        """Wait for one answer."""
+        frame = self.read()
+        self.open.pop(frame["id"]).settle(frame)
+
+    def settle(self, call: "Call") -> None:
+        with self._lock:
+            while call.answer is None:
+                self.take()
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = os.read(self._source, size - len(data))
+            if not part:
+                os._exit(0)
+            data += part
+        return bytes(data)
+
+
+class Call:
+    """A call that has begun. It is awaited, or used like its value, for which it waits."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self._host, self._name = host, name
+        self._future: asyncio.Future[None] | None = None
+        self.answer: dict[str, Any] | None = None
+        self.is_read = False
+
+    def settle(self, answer: dict[str, Any]) -> None:
+        self.answer = answer
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def value(self) -> Any:
+        """The value, waited for. Raises ToolError."""
+        self._host.settle(self)
+        self.is_read = True
+        error = self.answer.get("error") if self.answer else None
+        if error is not None:
+            facts = {
+                name: value for name, value in error.items() if name not in ("kind", "message")
+            }
+            raise ERRORS.get(error["kind"], ToolError)(error["message"], self._name, **facts)
+        return self.answer["value"] if self.answer else None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.answer is None:
+            self._future = self._future or asyncio.get_running_loop().create_future()
+            yield from asyncio.shield(self._future)
+        return self.value()
+
+    async def wait(self) -> Any:
+        return await self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value(), name)
+
+    def __repr__(self) -> str:
+        return repr(self.value())
+
+    __hash__ = object.__hash__
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def method(call: Call, *arguments: Any) -> Any:
+        return getattr(operator, name)(call.value(), *map(settle, arguments))
+
+    return method
+
+
+def _applying(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(call: Call, *arguments: Any) -> Any:
+        return function(call.value(), *arguments)
+
+    return method
+
+
+for _name in ("getitem", "setitem", "delitem", "contains", "eq", "ne", "lt", "le", "gt", "ge",
+              "add", "sub", "mul", "truediv", "floordiv", "mod", "neg", "index"):  # fmt: skip
+    setattr(Call, f"__{_name}__", _forward(_name))
+for _name, _function in (("len", len), ("iter", iter), ("bool", bool), ("str", str), ("int", int),
+                         ("float", float), ("format", format), ("reversed", reversed)):  # fmt: skip
+    setattr(Call, f"__{_name}__", _applying(_function))
+
+
+def settle(value: Any) -> Any:
+    return value.value() if isinstance(value, Call) else value
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON does not have, as one that it has."""
+    if isinstance(value, Call):
+        return value.value()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    if isinstance(value, datetime.date | datetime.datetime | datetime.time):
+        return value.isoformat()
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return str(value)
+
+
+_refuse = json.JSONEncoder.default
+
+
+def _encode_call(encoder: json.JSONEncoder, value: Any) -> Any:
+    return value.value() if isinstance(value, Call) else _refuse(encoder, value)
+
+
+class ToolFunction:
+    """A tool as a function of its arguments."""
+
+    def __init__(self, host: Host, name: str, *, exact: bool) -> None:
+        self._host, self.name, self._exact = host, name, exact
+
+    def __call__(self, *values: Any, **arguments: Any) -> Any:
+        if values and (len(values) > 1 or not isinstance(settle(values[0]), dict)):
+            text = f"{self.name}: expected arguments by name, as in tools.{self.name}(limit=3)"
+            raise Invalid(text, self.name)
+        given = {**(settle(values[0]) if values else {}), **arguments}
+        return self._host.ask("call", name=self.name, exact=self._exact, arguments=given)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+
+class Pages(list[Any]):
+    """Pages that have come, for programs that await them, too."""
+
+    def __await__(self) -> Generator[Any, None, "Pages"]:
+        yield from ()
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for page in self:
+            yield page
+
+
+class Gathered:
+    """Calls that run together."""
+
+    def __init__(self, calls: Iterable[Any], *, errors: bool) -> None:
+        self._calls, self._errors = list(calls), errors
+
+    def values(self) -> list[Any]:
+        return [self._value(call) for call in self._calls]
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        for call in self._calls:
+            if isinstance(call, Call) and call.answer is None:
+                with contextlib.suppress(ToolError):
+                    yield from call.__await__()
+        return self.values()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.values()[place]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def _value(self, call: Any) -> Any:
+        try:
+            return settle(call)
+        except ToolError as error:
+            if self._errors:
+                return error
+            raise
+
+
+class Tools:
+    """The tools that the caller may use: `tools.NAME(argument=value)`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def __getattr__(self, name: str) -> ToolFunction:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return ToolFunction(self._host, name, exact=False)
+
+    def __getitem__(self, name: str) -> ToolFunction:
+        return ToolFunction(self._host, name, exact=True)
+
+    def call(self, name: str, arguments: Any = None, /, **more: Any) -> Any:
+        """Call a tool by its exact name."""
+        return self[name](settle(arguments) or {}, **more)
+
+    def all(self, calls: Any, *, errors: bool = False) -> Any:
+        """The values of calls that run together, in their order. `errors`: those that fail give
+        their error."""
+        if callable(calls):  # as `rewrite` made it
+            self._host.gathers += 1
+            try:
+                calls = list(calls())
+            finally:
+                self._host.gathers -= 1
+        gathered = Gathered(calls, errors=errors)
+        return gathered if self._host.is_async else gathered.values()
+
+    def pages(self, tool: Any, arguments: Any = None, /, *, limit: int = 20, **more: Any) -> Pages:
+        """The answers of a tool, page by page, `limit` of them at most."""
+        name = tool.name if isinstance(tool, ToolFunction) else str(tool)
+        given = {**(settle(arguments) or {}), **more}
+        pages, following = Pages(), given
+        exact = not isinstance(tool, ToolFunction)
+        while following is not None and len(pages) < limit:
+            page = self._host.ask("page", name=name, exact=exact, arguments=following)
+            page = settle(page)
+            pages.append(page["value"])
+            following = page.get("next")
+        return pages
+
+    def search(self, text: str, limit: int = 5) -> Any:
+        """Find tools by meaning: their names and signatures."""
+        return self._host.ask("search", text=str(text), limit=limit)
+
+    def describe(self, *names: str) -> Any:
+        """Signatures of tools."""
+        return self._host.ask(
+            "describe", names=[str(getattr(name, "name", name)) for name in names]
+        )
+
+
+class _Selector:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._spins = 0
+        self.now = 0.0
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Wait for an answer; where none is to come, the time of the next timer comes at once."""
+        self._spins = self._spins + 1 if timeout == 0 else 0
+        if self._host.open and (timeout != 0 or self._spins > SPINS):
+            self._spins = 0
+            self._host.take()
+        elif timeout:
+            self.now += timeout
+        elif timeout is None:
+            raise RuntimeError("the program waits for something that nothing will do")
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class Loop(asyncio.base_events.BaseEventLoop):
+    """An event loop whose only events are the answers of the host."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._selector = _Selector(host)
+
+    def time(self) -> float:
+        return self._selector.now
+
+    def create_task(self, coro: Any, **more: Any) -> Any:
+        return super().create_task(coro.wait() if isinstance(coro, Call) else coro, **more)
+
+    def _process_events(self, event_list: Any) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class Output:
+    """Printed output: its beginning and its end."""
+
+    encoding = "utf-8"
+
+    def __init__(self, limit: int) -> None:
+        self._half = limit // 2
+        self._head = self._tail = ""
+        self._dropped = 0
+
+    def write(self, text: str) -> int:
+        room = self._half - len(self._head)
+        self._head += text[:room]
+        rest = self._tail + text[room:]
+        self._dropped += max(len(rest) - self._half, 0)
+        self._tail = rest[-self._half :]
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    @property
+    def text(self) -> str:
+        cut = f"\n[{self._dropped} characters left out]\n" if self._dropped else ""
+        return self._head + cut + self._tail
+
+
+class Rewriting(ast.NodeTransformer):
+    """`return` outside functions ends the program; calls within `tools.all(...)` run together."""
+
+    depth = 0
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        self.generic_visit(node)
+        if self.depth:
+            return node
+        value = node.value or ast.Constant(None)
+        call = ast.Call(ast.Name("__return__", ast.Load()), [value], [])
+        return ast.copy_location(ast.Expr(call), node)
+
+    def _visit_function(self, node: Any) -> Any:
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function  # noqa: N815
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Attribute(ast.Name("tools"), "all"), [argument]) if not any(
+                isinstance(part, ast.Await | ast.Starred) for part in ast.walk(argument)
+            ):
+                empty = ast.arguments([], [], None, [], [], None, [])
+                node.args = [ast.copy_location(ast.Lambda(empty, argument), argument)]
+        return node
+
+
+def rewrite(code: str) -> tuple[ast.Module, bool]:
+    """The program, whose last expression is its result, and whether it awaits anything."""
+    tree = ast.parse(code, NAME)
+    awaits = any(
+        isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.AsyncFunctionDef)
+        for node in ast.walk(tree)
+    )
+    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
+        call = ast.Call(ast.Name("__last__", ast.Load()), [last.value], [])
+        tree.body[-1] = ast.copy_location(ast.Expr(ast.copy_location(call, last)), last)
+    return ast.fix_missing_locations(Rewriting().visit(tree)), awaits
+
+
+class Run:
+    """One program."""
+
+    def __init__(self, host: Host, limit: int) -> None:
+        self._host = host
+        self._output = Output(limit)
+        self._loop = Loop(host)
+        self._last: Any = None
+        self._given: list[Any] = []
+        asyncio.set_event_loop(self._loop)
+        asyncio.run = asyncio.runners.run = self._run_main
+        asyncio.new_event_loop = asyncio.events.new_event_loop = lambda: self._loop
+        time.sleep = lambda _s: None
+        json.JSONEncoder.default = _encode_call  # type: ignore[method-assign,assignment]
+
+    def run(self, code: str) -> dict[str, Any]:
+        """The last frame."""
+        sys.stdout = sys.stderr = self._output
+        end: dict[str, Any] = {"end": "completed"}
+        try:
+            self._execute(code)
+            end["result"] = self._result()
+            self._finish_calls()
+        except BaseException as error:
+            end = {"end": "failed", "error": error_text(error, code)}
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        return {**end, "output": self._output.text}
+
+    def _execute(self, code: str) -> None:
+        tree, self._host.is_async = rewrite(code)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        compiled = compile(tree, NAME, "exec", flags, dont_inherit=True)
+        space = {
+            "__name__": "__main__", "__last__": self._keep_last, "__return__": self._return,
+            "tools": Tools(self._host), "result": self._given.append, "asyncio": asyncio,
+            "json": json, **ERRORS,
+        }  # fmt: skip
+        with contextlib.suppress(Returned):
+            ended = eval(compiled, space)  # noqa: S307 - that is what we are here for
+            if inspect.iscoroutine(ended):
+                self._loop.run_until_complete(ended)
+
+    def _result(self) -> Any:
+        value = self._given[-1] if self._given else self._last
+        if isinstance(value, Call | Gathered) or not isinstance(value, Awaitable):
+            value = value.values() if isinstance(value, Gathered) else settle(value)
+        elif not isinstance(value, Pages):
+            value = self._loop.run_until_complete(asyncio.ensure_future(value, loop=self._loop))
+        return json.loads(json.dumps(value, default=plain, allow_nan=False))
+
+    def _finish_calls(self) -> None:
+        """Wait for calls that nothing awaited. Raises the ToolError of the first that failed."""
+        for call in self._host.calls:
+            if not call.is_read:
+                call.value()
+
+    def _keep_last(self, value: Any) -> None:
+        self._last = value
+
+    def _return(self, value: Any) -> None:
+        self._given.append(value)
+        raise Returned
+
+    def _run_main(self, main: Any, **_: Any) -> Any:
+        return self._loop.run_until_complete(main)
+
+
+def error_text(error: BaseException, code: str) -> str:
+    """The error, below the lines of the program that led to it."""
+    lines = code.splitlines()
+    numbers = [
+        frame.lineno or 0
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == NAME
+    ]
+    if isinstance(error, SyntaxError):
+        numbers = [error.lineno or 0]
+    where = "".join(
+        f"line {number}: {lines[number - 1].strip()[:200]}\n"
+        for number in numbers[-5:]
+        if 0 < number <= len(lines)
+    )
+    kind = type(error).__name__
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    tool = f" [{error.tool}]" if isinstance(error, ToolError) and error.tool else ""
+    return f"{where}{kind}{tool}: {text}"[:ERROR]
+
+
+def freeze(seed: int, clock: float) -> None:
+    """Make random numbers and times the same in each run."""
+    random.seed(seed)  # not for secrets: so that a run can be repeated
+    os.urandom = random.randbytes  # noqa: S311 - as above
+    moment = datetime.datetime.fromtimestamp(clock, datetime.UTC)
+
+    class FrozenDatetime(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return moment.astimezone(tz) if tz else moment.replace(tzinfo=None)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return moment.replace(tzinfo=None)
+
+    datetime.datetime = FrozenDatetime  # type: ignore[misc]
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        setattr(time, name, lambda: clock)
+        setattr(time, f"{name}_ns", lambda: int(clock * 1e9))
+    builtins.input = lambda *_: ""
+
+
+def main() -> None:
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    host = Host(source, target)
+    host.write({"ready": True})
+    options = host.read()
+    freeze(options["seed"], options["clock"])
+    host.write(Run(host, options["output"]).run(options["code"]))
+    host.read()  # the host ends this process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Programs over tools, as a wing: a model writes code whose calls are calls of its caller."""

@@ -1,0 +1,242 @@
+"""Calls of a program: each is a call of its caller, with policy, limits, approvals and audit.
+
+Whatever goes wrong becomes an error that the program can catch.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from config.code import CodeSettings
+from gateway.context import CallHeaders, Context, RunMark
+from gateway.operations.jobs import Job
+from gateway.sandbox.program import AskRefused
+from gateway.wings.interface import WingParts
+from registry.catalog.catalog import Catalog
+from registry.display.stubs import write_stub
+from registry.names.identifiers import identifier_names, identifier_of
+from registry.names.tool_names import CODE_TOOLS
+from schemas.errors import (
+    ApprovalRequired,
+    ConnectionRequired,
+    Denied,
+    Fault,
+    Forbidden,
+    InvalidParams,
+    MethodNotFound,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+)
+from schemas.similar_names import did_you_mean
+from schemas.tool import META_NEXT, TextContent, Tool, ToolResult
+
+Json = Mapping[str, Any]
+
+WRITING = "run_code_writing"
+SHARED_HEADERS = ("authorization", "scope_token", "correlation_id", "traceparent", "client")
+HITS = 20  # of one search
+QUERY = 500  # characters of a search
+NAMES = 50  # of tools that are described at once
+STUB = 2000  # characters
+_identifiers: WeakKeyDictionary[Catalog, Mapping[str, str]] = WeakKeyDictionary()
+
+
+class CallView(Struct, frozen=True):
+    """A call that a program made. `ok`: it did not fail."""
+
+    seq: int
+    tool: str
+    ok: bool
+    writes: bool
+    ms: int
+
+
+class _Hit(Struct):
+    name: str
+
+
+class _Hits(Struct):
+    tools: tuple[_Hit, ...]
+
+
+class RunCalls:
+    """The calls of one run."""
+
+    def __init__(
+        self, parts: WingParts, context: Context, job: Job, *, writes: bool, most: int
+    ) -> None:
+        self._parts = parts
+        self._settings: CodeSettings = parts.settings
+        self._context = context
+        self._job = job
+        self._writes = writes
+        self._most = most
+        self._bytes = 0
+        self._count = 0
+        self._sources: set[str] = set()
+        self._catalog = parts.view(context)
+        self.calls: list[CallView] = []
+
+    async def answer(self, do: str, members: Json) -> Any:
+        """Answer an ask of the program. Raises AskRefused."""
+        asks: Mapping[str, Callable[[Json], Any]] = {
+            "call": self._call, "page": self._page, "search": self._search,
+            "describe": self._describe,
+        }  # fmt: skip
+        ask = asks.get(do)
+        if ask is None:
+            raise AskRefused("ToolError", f"Unknown request {do[:60]!r}.")
+        return await ask(members)
+
+    async def _call(self, members: Json) -> Any:
+        return value_of(await self._result(members))
+
+    async def _page(self, members: Json) -> Any:
+        """The value, and the arguments of the next page."""
+        result = await self._result(members)
+        following = (result.meta or {}).get(META_NEXT)
+        more = {} if following is None else {"next": following["arguments"]}
+        return {"value": value_of(result), **more}
+
+    async def _result(self, members: Json) -> ToolResult:
+        name, arguments = members.get("name"), members.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise AskRefused("Invalid", "Expected the name of a tool, and an object of arguments.")
+        tool = self._tool(name, exact=members.get("exact") is True)
+        if self._count >= self._most:
+            raise AskRefused("LimitReached", f"The run may make {self._most} calls.")
+        self._count += 1
+        seq, begun = self._count, time.monotonic()
+        is_ok = False
+        try:
+            result = await self._parts.call(self._calling(seq), tool.name, arguments)
+            self._sources.add(tool.source)
+            self._check_result(tool, arguments, result)
+            is_ok = True
+            return result
+        except Fault as fault:
+            raise refusal_of(fault) from fault
+        finally:
+            ms = int(1000 * (time.monotonic() - begun))
+            self.calls.append(CallView(seq, tool.name, is_ok, not is_reading(tool), ms))
+            self._job.progress(len(self.calls), None, tool.name)
+
+    def _tool(self, name: str, *, exact: bool) -> Tool:
+        """The tool of an exact name, or of its identifier. Raises AskRefused."""
+        known = _identifiers.get(self._catalog)
+        if known is None:
+            known = identifier_names(tool.name for tool in self._catalog.tools)
+            _identifiers[self._catalog] = known
+        tool = self._catalog.find_called(name if exact else known.get(name, name))
+        if tool is None or tool.binding.facts.own:
+            hint = did_you_mean(name, known.values() if exact else known)
+            raise AskRefused("NotFound", f"There is no tool {name[:100]!r}. {hint}".strip())
+        if tool.name in CODE_TOOLS and tool.binding.wing:
+            raise AskRefused("Denied", "A program cannot run a program.")
+        if not self._writes and not is_reading(tool):
+            advice = "" if self._settings.writes == "never" else f"; {WRITING} may call it"
+            text = f"{tool.name} may change something, and run_code only reads{advice}."
+            raise AskRefused("Denied", text)
+        return tool
+
+    def _calling(self, seq: int) -> Context:
+        """The context of a call. A key for idempotency is of one call, not of the run."""
+        context, headers = self._context, self._context.headers
+        tainted = context.run is not None and context.run.tainted
+        sources = tuple(sorted(self._sources))
+        return replace(
+            context,
+            request_id=f"{context.request_id}.{seq}",
+            headers=CallHeaders(**{name: getattr(headers, name) for name in SHARED_HEADERS}),
+            run=RunMark(tainted, code=True, sources=sources, calls=seq - 1),
+            params={}, peer=None, note=None,
+        )  # fmt: skip
+
+    def _check_result(self, tool: Tool, arguments: Json, result: ToolResult) -> None:
+        """Raises AskRefused for a failure, and for an answer that is too large; InvalidParams for
+        wrong arguments."""
+        if result.is_error:
+            self._parts.check(self._context, tool.name, arguments)
+            structured = result.structured_content
+            data = None if structured is UNSET else msgspec.json.decode(structured)
+            raise AskRefused("ToolError", text_of(result) or f"{tool.name} failed.", data=data)
+        size = size_of(result)
+        self._bytes += size
+        settings = self._settings
+        for bytes_, most, setting in (
+            (size, settings.call_bytes, "call"), (self._bytes, settings.total_bytes, "total")
+        ):  # fmt: skip
+            if bytes_ > most:
+                text = f"{bytes_} bytes of answers, at most {most} (code.{setting}_bytes)"
+                raise AskRefused("LimitReached", text)
+
+    async def _search(self, members: Json) -> Any:
+        text, limit = str(members.get("text", ""))[:QUERY], members.get("limit")
+        most = min(limit, HITS) if isinstance(limit, int) and limit > 0 else 5
+        query = {"query": text, "limit": most, "detail": "names"}
+        try:
+            result = await self._parts.call(self._calling(self._count), "search_tools", query)
+        except Fault as fault:
+            raise refusal_of(fault) from fault
+        if result.structured_content is UNSET:
+            raise AskRefused("ToolError", text_of(result))
+        hits = msgspec.json.decode(result.structured_content, type=_Hits).tools
+        tools = (self._catalog.find(hit.name) for hit in hits)
+        return [self._description(tool) for tool in tools if tool is not None]
+
+    async def _describe(self, members: Json) -> Any:
+        names = members.get("names")
+        listed = names[:NAMES] if isinstance(names, list) else []
+        return [self._description(self._tool(str(name), exact=False)) for name in listed]
+
+    def _description(self, tool: Tool) -> Mapping[str, str]:
+        stub = write_stub(tool, identifier_of(tool.name), "python", STUB)
+        return {"name": tool.name, "stub": stub}
+
+
+def is_reading(tool: Tool) -> bool:
+    """Whether rules take the tool for one that only reads."""
+    return tool.annotations.read_only_hint is True
+
+
+def value_of(result: ToolResult) -> Any:
+    """The structured answer, else the text."""
+    structured = result.structured_content
+    return text_of(result) if structured is UNSET else structured
+
+
+def text_of(result: ToolResult) -> str:
+    return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
+
+
+def size_of(result: ToolResult) -> int:
+    structured = result.structured_content
+    return len(structured) if isinstance(structured, Raw) else len(text_of(result).encode())
+
+
+def refusal_of(fault: Fault) -> AskRefused:
+    """The error that a program gets for a refused call."""
+    more: dict[str, Any] = {"code": fault.code, "data": fault.data}
+    match fault:
+        case TooManyRequests():
+            kind, more = "RateLimited", {**more, "retry_after": fault.retry_after}
+        case ApprovalRequired():
+            kind = "ApprovalNeeded"
+        case ConnectionRequired():
+            kind, more = "ConnectionNeeded", {**more, "url": (fault.data or {}).get("url")}
+        case Denied() | Forbidden():
+            kind = "Denied"
+        case MethodNotFound():
+            kind = "NotFound"
+        case InvalidParams():
+            kind = "NotFound" if fault.message.startswith("Unknown tool") else "Invalid"
+        case _:
+            kind = "ToolError"
+    retryable = isinstance(fault, TooManyRequests | Unavailable | Unreachable)
+    return AskRefused(kind, fault.message, retryable=retryable, **more)

@@ -1,0 +1,87 @@
+"""Programs that attack the gateway by what they send, and by what they ask for."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.settings import Settings
+from tests.wings.code.shop import code_shop
+
+pytestmark = pytest.mark.anyio
+
+SEND = """
+import gc, os, json
+host = [o for o in gc.get_objects() if type(o).__name__ == "Host"][0]
+def send(data):
+    data = len(data).to_bytes(4, "big") + data
+    while data:
+        data = data[os.write(host._target, data):]
+"""
+FORGED = {
+    "no json": SEND + "send(b'x')\nhost.read()",
+    "no object": SEND + "send(b'[1]')\nhost.read()",
+    "no number": SEND + "host.write({'ask': 'x', 'do': 'call'})\nhost.read()",
+    "unknown end": SEND + "host.write({'end': 'paused', 'output': ''})\nhost.read()",
+    "deep": SEND + "send(b'[' * 100000)\nhost.read()",
+}
+REFUSED = {
+    "unknown request": "{'ask': 1, 'do': 'execute', 'name': 'send_mail'}",
+    "no name": "{'ask': 1, 'do': 'call', 'arguments': {}}",
+    "no arguments": "{'ask': 1, 'do': 'call', 'name': 'get-item', 'arguments': [1]}",
+    "a writing tool": "{'ask': 1, 'do': 'call', 'name': 'send_mail', 'arguments': {'text': 'x'}}",
+    "a page of a writing tool": "{'ask': 1, 'do': 'page', 'name': 'send_mail', "
+    "'arguments': {'text': 'x'}}",
+    "an own tool": "{'ask': 1, 'do': 'call', 'name': 'search_tools', 'exact': True, "
+    "'arguments': {'query': 'x'}}",
+}
+
+
+async def test_forged_frames_reach_nothing_beyond_the_tools(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with code_shop(settings, tmp_path) as shop:
+        for name, code in FORGED.items():
+            end = await shop.run(code)
+            assert (end["state"], end["error"][:22]) == ("failed", "the program was ended:"), name
+        for name, frame in REFUSED.items():
+            end = await shop.run(f"{SEND}host.write({frame})\n'error' in host.read()")
+            assert (end.get("result"), end["calls"]) == (True, []), name
+        assert not shop.shop.mails
+        false_end = f"{SEND}host.write({{'end': 'completed', 'output': 'x' * 10**6, 'result': 1}})"
+        end = await shop.run(false_end + "\nhost.read()")
+        assert len(end["output"]) < 20_000
+
+
+async def test_frames_are_bounded(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path) as shop:
+        end = await shop.run("'x' * (9 * 2**20)")
+        assert "is too long" in end["error"]
+        end = await shop.run("tools.get_item(id='x' * (9 * 2**20))")
+        assert "is too long" in end["error"]
+        declared = f"{SEND}os.write(host._target, b'\\xff' * 4)\nhost.read()"
+        assert "is too long" in (await shop.run(declared))["error"]
+
+
+async def test_a_denied_tool_is_named_by_nothing(settings: Settings, tmp_path: Path) -> None:
+    rules = {"mail": Rule(effect="deny", tools=("send_mail",))}
+    policy = replace(settings.policy, rules=rules)
+    async with code_shop(settings, tmp_path, policy=policy) as shop:
+        codes = (
+            *(
+                "tools.send_mail(text='x')",
+                "tools.send_mial(text='x')",
+                "tools.describe('send_mail')",
+            ),
+            "tools.search('send a mail')",
+            "tools['shop.send_mail'](text='x')",
+        )
+        for code in codes:
+            end = await shop.run(code, "run_code_writing")
+            text = (
+                str(end).replace(code, "").replace("'send_mail'. ", "").replace("[send_mail]", "")
+            )
+            assert "Did you mean send_mail" not in text, code
+            assert "may change something" not in text, code
+        assert not shop.shop.mails

@@ -1,0 +1,211 @@
+"""Programs over tools: what they may write, what they get, and what they may not do."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.settings import Settings
+from tests.wings.code.shop import CodeShop, code_shop
+
+pytestmark = pytest.mark.anyio
+
+SUM = "sum(item['count'] for item in {})"
+
+
+@pytest.fixture
+async def shop(settings: Settings, tmp_path: Path) -> AsyncIterator[CodeShop]:
+    async with code_shop(settings, tmp_path) as shop:
+        yield shop
+
+
+TASKS = """
+async def read(i):
+    return (await tools.get_item(id=i))["count"]
+
+async def main():
+    tasks = [asyncio.create_task(read(i)) for i in range(3)]
+    return [await task for task in tasks]
+
+asyncio.run(main())
+"""
+GROUP = """
+async with asyncio.TaskGroup() as group:
+    one, two = (group.create_task(tools.get_item(id=i)) for i in (1, 2))
+one.result()["id"] + two.result()["id"]
+"""
+ERRORS = """
+calls = tools.all([tools.get_item(id=99), tools.get_item(id=1)], errors=True)
+[type(call).__name__ for call in calls]
+"""
+UNUSED = "async def main():\n    return tools.get_item(id=1)['id']\nawait main()"
+RETURN = "for i in range(10):\n    if tools.get_item(id=i)['id'] == 4:\n        return i"
+CAUGHT = "try:\n    tools.get_item(id=99)\nexcept ToolError as error:\n    result(error.tool)"
+PROGRAMS: dict[str, tuple[str, Any]] = {
+    "expression": ("tools.get_item(id=3)['count'] + 1", 11),
+    "return": (RETURN, 4),
+    "result": ("result({'a': (1, 2)})\nprint('x')", {"a": [1, 2]}),
+    "exact name": ("tools.call('get-item', {'id': 1})['id'] + tools['get-item'](id=2)['id']", 3),
+    "together": (SUM.format("tools.all([tools.get_item(id=i) for i in range(5)])"), 50),
+    "gather": (SUM.format("await asyncio.gather(*(tools.get_item(id=i) for i in range(5)))"), 50),
+    "tasks": (TASKS, [10, 10, 10]),
+    "task group": (GROUP, 3),
+    "not awaited": (UNUSED, 1),
+    "json": ("async def no(): ...\njson.dumps(tools.get_item(id=1))", '{"id": 1, "count": 10}'),
+    "pages": ("[len(page['items']) for page in tools.pages(tools.list_items, limit=2)]", [3, 3]),
+    "caught": (CAUGHT, "get_item"),
+    "errors as values": (ERRORS, ["ToolError", "dict"]),
+    "sleep": ("import time\ntime.sleep(9999)\nawait asyncio.sleep(9999)\n1", 1),
+    "global": ("n = 0\ndef more():\n    global n\n    n += 1\nmore(); more()\nn", 2),
+}
+
+
+async def test_programs_may_call_with_and_without_await(shop: CodeShop) -> None:
+    ends = {name: await shop.run(code) for name, (code, _) in PROGRAMS.items()}
+    results = {name: end.get("result", end["error"]) for name, end in ends.items()}
+    assert results == {name: value for name, (_, value) in PROGRAMS.items()}
+    assert {end["state"] for end in ends.values()} == {"completed"}
+    [call] = ends["expression"]["calls"]
+    assert (call["tool"], call["ok"], call["writes"]) == ("get-item", True, False)
+
+
+FAILURES = {
+    "tools.get_item(id='x')": "Invalid [get_item]: Invalid arguments for get-item: id",
+    "tools.get_item(3)": "Invalid [get_item]: get_item: expected arguments by name",
+    "tools.get_itm(id=1)": "NotFound [get_itm]: There is no tool 'get_itm'. Did you mean get_item?",
+    "tools.send_mail(text='x')": "Denied [send_mail]: send_mail may change something, and run_code "
+    "only reads; run_code_writing may call it.",
+    "tools.run_code(code='1')": "Denied [run_code]: A program cannot run a program.",
+    "x = 1\n1 / 0": "line 2: 1 / 0\nZeroDivisionError: division by zero",
+    "def f(:": "line 1: def f(:\nSyntaxError: invalid syntax",
+    "await asyncio.Event().wait()": "RuntimeError: the program waits for something that nothing "
+    "will do",
+    "while True: pass": "the program was ended: the cell took more than 1 s of CPU time",
+    "'a' * 10**10": "MemoryError",
+    "import os\nos._exit(0)": "the program was ended: the process of the session has ended",
+    "import socket\nsocket.socket()": "PermissionError",
+    "open('/etc/passwd')": "FileNotFoundError",
+    "async def f():\n    tools.get_item(id=99)\nawait f()": "ToolError [get_item]: ",
+}
+
+
+async def test_failures_name_the_line_and_the_reason(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"cpu_s": 1}) as shop:
+        for code, text in FAILURES.items():
+            end = await shop.run(code)
+            assert (end["state"], text in end["error"]) == ("failed", True), (code, end)
+        assert not shop.shop.mails
+        wrong = await shop.ask("tools.get_item(id=1)", language="cobol")
+        assert "'python'" in wrong["error"]["message"] or "language" in str(wrong["error"])
+
+
+async def test_a_failed_program_lists_its_changes(shop: CodeShop) -> None:
+    code = "tools.change_item(id=1, count=5)\ntools.get_item(id=2)\n1 / 0"
+    end = await shop.run(code, "run_code_writing")
+    assert end["state"] == "failed"
+    assert [(call["tool"], call["writes"]) for call in end["calls"]] == [
+        ("change_item", True),
+        ("get-item", False),
+    ]
+    assert shop.shop.stock[1] == 5
+
+
+async def test_calls_run_together_within_the_limit(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"parallel": 4, "calls": 12}) as shop:
+        shop.shop.slow_s = 0.02
+        code = "len(tools.all([tools.get_item(id=i % 10) for i in range(12)]))"
+        assert (await shop.run(code))["result"] == 12
+        assert 1 < shop.shop.most_at_once <= 4
+        end = await shop.run("for i in range(20):\n    tools.get_item(id=1)")
+        assert "LimitReached [get_item]: The run may make 12 calls." in end["error"]
+        assert len(end["calls"]) == 12
+        end = await shop.run("for i in range(5):\n    tools.get_item(id=1)", calls=2)
+        assert "The run may make 2 calls." in end["error"]
+        catching = "while True:\n    try:\n        tools.get_item(id=1)\n    except ToolError: pass"
+        assert "beyond its limit" in (await shop.run(catching))["error"]
+
+
+async def test_a_run_that_takes_too_long_is_ended(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"wall_s": 1}) as shop:
+        shop.shop.hangs = True
+        end = await shop.run("tools.get_item(id=1)")
+        assert "took more than 1 s" in end["error"]
+        assert [call["ok"] for call in end["calls"]] == [False]
+        with anyio.fail_after(5):
+            await shop.shop.gone.wait()
+
+
+async def test_runs_of_a_principal_are_limited(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"runs_per_principal": 1}) as shop:
+        shop.shop.hangs = True
+        async with anyio.create_task_group() as group:
+            group.start_soon(shop.ask, "tools.get_item(id=1)")
+            with anyio.fail_after(10):
+                await shop.shop.arrived.wait()
+            refused = await shop.ask("1")
+            assert "code.runs_per_principal" in str(refused)
+            group.cancel_scope.cancel()
+
+
+async def test_rules_decide_by_the_sources_of_a_program(settings: Settings, tmp_path: Path) -> None:
+    """Mail only if nothing of the shop was read; no call of a tool by programs, where a rule says
+    so; and a denied tool is one that there is not."""
+    rules = {
+        "mail": Rule(effect="deny", tools=("send_mail",), when="'shop' in context.sources"),
+        "direct": Rule(effect="deny", tools=("change_item",), when="context.code"),
+        "hidden": Rule(effect="deny", tools=("list_items",)),
+        "twice": Rule(effect="deny", tools=("get-item",), when="context.calls > 1"),
+    }
+    policy = replace(settings.policy, rules=rules)
+    async with code_shop(settings, tmp_path, policy=policy) as shop:
+        writing = "run_code_writing"
+        sent = await shop.run("tools.send_mail(text='a')", writing)
+        assert (sent["state"], shop.shop.mails) == ("completed", ["a"])
+        end = await shop.run("tools.get_item(id=1)\ntools.send_mail(text='b')", writing)
+        assert "Denied" in end["error"] or "NotFound" in end["error"]
+        end = await shop.run("tools.change_item(id=1, count=0)", writing)
+        assert end["state"] == "failed"
+        end = await shop.run("tools.list_items()")
+        assert "NotFound [list_items]" in end["error"]
+        end = await shop.run("for i in range(3):\n    tools.get_item(id=i)\n    print(i)")
+        assert (end["state"], end["output"]) == ("failed", "0\n1\n")
+        assert (shop.shop.mails, shop.shop.stock[1]) == (["a"], 10)
+
+
+async def test_the_same_program_gives_the_same_output(shop: CodeShop) -> None:
+    code = (
+        "import random, time, uuid, datetime\n"
+        "print(random.random(), time.time(), uuid.uuid4(), datetime.datetime.now(), hash('x'))\n"
+        "[sorted({'a', 'b', 'c'}), list({'a', 'b', 'c'})]"
+    )
+    first, second = [await shop.run(code) for _ in range(2)]
+    assert first == second
+
+
+async def test_long_output_is_shortened(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"output_characters": 100}) as shop:
+        end = await shop.run("print('a' * 1000)\nprint('end')")
+        assert end["output"].endswith("end\n")
+        assert "characters left out" in end["output"]
+        assert len(end["output"]) < 200
+
+
+async def test_answers_are_limited(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"call_bytes": 10, "total_bytes": 10}) as shop:
+        end = await shop.run("tools.get_item(id=1)")
+        assert "LimitReached" in end["error"]
+        assert "code.call_bytes" in end["error"]
+        large = await shop.ask("#" * (shop.client.gateway.settings.code.source_bytes + 1))
+        assert "code.source_bytes" in str(large["error"])
+
+
+async def test_writing_programs_need_the_setting(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"writes": "never"}) as shop:
+        answer = await shop.ask("1", "run_code_writing")
+        assert answer["error"]["code"] == -32601
+        end = await shop.run("tools.send_mail(text='x')")
+        assert "only reads." in end["error"]
