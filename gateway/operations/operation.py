@@ -154,7 +154,7 @@ of `answering`."""
 class Operation:
     id: str
     method: Method
-    path: str  # "/sources/{source}"
+    path: str  # "/sources/{source}"; "": it has no route, and is a tool alone
     summary: str
     scope: str  # "": any authenticated caller
     handle: Handle
@@ -172,7 +172,7 @@ class Operation:
     waits: bool = False  # it may take long, and is cancelled when its HTTP client goes away
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
-    tool: str = ""  # its name where it is not the id; then it has no route
+    tool: str = ""  # its name where it is not the id
     forwards: str = ""  # the argument that names a tool that it calls later: rules judge that one
     job: AsJob | None = None  # None: it answers at once
     types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES

@@ -186,7 +186,7 @@ class OperationServer:
         self.by_id: Mapping[str, Operation] = {operation.id: operation for operation in operations}
         self.routes: dict[tuple[str, ...], dict[str, Operation]] = {}
         for operation in operations:
-            if operation.tool:
+            if not operation.path:
                 continue
             self.routes.setdefault(operation.parts, {})[operation.method] = operation
 

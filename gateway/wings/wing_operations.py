@@ -245,7 +245,7 @@ class WingApi(OperationApi):
 
         @cache  # slow and constant
         def describe_api() -> dict[str, Any]:
-            routed = [operation for operation in all_ if not operation.tool]
+            routed = [operation for operation in all_ if operation.path]
             return describe(routed, root, version, title=title, about=ABOUT)
 
         async def description(_asked: OperationInput) -> Any:

@@ -26,4 +26,10 @@ async def check_sandbox(
 
 
 CHECKS: Checks = check_sandbox
-WING = Wing(name="code", title="Code", open=open_code, checks=CHECKS)
+WING = Wing(
+    name="code",
+    title="Code",
+    open=open_code,
+    checks=CHECKS,
+    commands={"run": ("gateway.cli.code:run_file", "Run a program over tools.")},
+)

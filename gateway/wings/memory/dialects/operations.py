@@ -53,7 +53,7 @@ GRAPH_HINTS = {  # of the reference server, by the verb of a tool
 def graph_operations(parts: MemoryParts) -> Iterator[Operation]:
     for name, summary, scope, body, gives in GRAPH:
         yield Operation(
-            f"memory_graph_{name}", "POST", f"/graph/{name}", summary, scope,
+            f"memory_graph_{name}", "POST", "", summary, scope,
             _graph_tool(name, parts), gives, body=body, tool=name,
             hints=GRAPH_HINTS[name.partition("_")[0]],
         )  # fmt: skip
@@ -82,7 +82,7 @@ def file_operations(parts: MemoryParts) -> Iterator[Operation]:
         return OperationOutput(None, text=await tool.run(asked.body))
 
     yield Operation(
-        "memory_files", "POST", "/files", "View and change the files below /memories.", WRITE, run,
+        "memory_files", "POST", "", "View and change the files below /memories.", WRITE, run,
         body=FileCommand, tool="memory",
         details="Commands: view, create, str_replace, insert, delete, rename.",
     )  # fmt: skip

@@ -1,0 +1,65 @@
+"""`toolgate code run`: a program over tools, at a running gateway."""
+
+from typing import IO, Any
+
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import FAILED
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import err, print_json, say
+from gateway.cli.running.client import gateway_options, running_gateway
+
+ROOT = "/code/v1"
+
+
+@click.command(name="run")
+@click.argument("file", type=click.File(encoding="utf-8"))
+@click.option("--writing", is_flag=True, help="Let it call tools that change something.")
+@click.option("--time", "time_s", type=float, metavar="SECONDS", help="Most seconds.")
+@click.option("--calls", type=click.IntRange(1), metavar="N", help="Most calls.")
+@json_option
+@gateway_options(key_required=False)
+@settings_option
+def run_file(
+    settings: Settings,
+    *,
+    file: IO[str],
+    writing: bool,
+    time_s: float | None,
+    calls: int | None,
+    as_json: bool,
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Run the Python program in FILE (-: standard input), whose calls of tools are yours.
+
+    Its output and its result are printed; an error, with the calls that were made, goes to standard
+    error.
+
+    \b
+    Example:
+      echo 'len(tools.listPets(limit=50)["pets"])' | toolgate code run -
+    """
+    limits = {"time_s": time_s, "calls": calls}
+    given = {"code": file.read(), **{name: value for name, value in limits.items() if value}}
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    end = run(gateway.call("code_run_writing" if writing else "code_run", given)).value
+    if as_json:
+        print_json(end)
+    else:
+        _print_end(end)
+    if end["state"] == "failed":
+        raise click.exceptions.Exit(FAILED)
+
+
+def _print_end(end: dict[str, Any]) -> None:
+    if end["output"]:
+        say(end["output"].removesuffix("\n"))
+    if end.get("result") is not None:
+        print_json(end["result"])
+    if end["state"] == "failed":
+        made = [f"{call['tool']} ({'ok' if call['ok'] else 'failed'})" for call in end["calls"]]
+        calls = f"\nCalls: {', '.join(made)}" if made else ""
+        err.print(f"{end['error']}{calls}", markup=False, highlight=False)

@@ -1,0 +1,39 @@
+"""`toolgate code run`."""
+
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+from click.testing import CliRunner
+
+from config.settings import Settings
+from gateway.cli.main import cli
+from tests.wings.code.shop import CodeShop, code_shop
+
+pytestmark = pytest.mark.anyio
+
+
+async def run(shop: CodeShop, code: str, *options: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+
+    def invoke() -> tuple[int, str, str]:
+        words = ("code", "run", "-", "--url", shop.client.url, *options)
+        ran = CliRunner().invoke(cli, words, input=code, env={"TOOLGATE_CODE__ENABLED": "true"})
+        return ran.exit_code, ran.stdout, ran.stderr
+
+    return await to_thread.run_sync(invoke)
+
+
+async def test_a_program_is_run_from_a_terminal(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path) as shop:
+        assert await run(shop, "print('a')\ntools.get_item(id=1)['count']") == (0, "a\n10\n", "")
+        code, out, error = await run(shop, "tools.get_item(id=1)\ntools.send_mail(text='x')")
+        assert (code, out) == (1, "")
+        assert "Denied [send_mail]" in error
+        assert "Calls: get-item (ok)" in error
+        assert await run(shop, "tools.send_mail(text='x')", "--writing") == (
+            0,
+            '"204 No Content"\n',
+            "",
+        )
+        assert shop.shop.mails == ["x"]
