@@ -133,7 +133,7 @@ class NoteOperations:
             Operation(
                 "toy_greet",
                 "POST",
-                "/greetings",
+                "",
                 "Greet somebody.",
                 "toy:read",
                 self.greet,
