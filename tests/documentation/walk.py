@@ -100,8 +100,9 @@ class Walk:
         return self.gateway or f"127.0.0.1:{self.port}"
 
     async def _start(self, command: str) -> None:
-        if command == "toolgate serve":
-            settings = load("toolgate.yaml", dict(self.env))
+        if command.startswith("toolgate serve"):
+            file = command.partition(" -c ")[2] or "toolgate.yaml"
+            settings = load(file, dict(self.env))
             settings = replace(settings, database=self.database)
             client = await self.running.enter_async_context(
                 running(settings, 0 if self.gateway else self.port)
