@@ -1,28 +1,20 @@
-"""The OAuth example: a real authorization server, the official client, the gateway between that
-and a service which takes tokens of its own only."""
+"""A foreign authorization server, the official client, and the gateway between these and a service
+that takes tokens of its own only."""
 
 import asyncio
 import json
-import shutil
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import anyio
 import jwt
-import psutil
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from config.settings import DatabaseSettings
 from registry.access.revocations import Revocation, Revocations
-from tests.examples.conftest import ROOT, STOP_S, errors, program
-from tests.fixtures_database import quick_place
+from tests.examples.conftest import ROOT
 from tests.servers.authorization import Company, company, person
 
 pytestmark = pytest.mark.anyio
@@ -42,43 +34,6 @@ async def shop(
     monkeypatch.chdir(ROOT)
     async with company(database_settings, leeway_s=0, jwks_cooldown_s=1e-6) as made:
         yield made
-
-
-@contextmanager
-def start_example() -> Iterator[str]:
-    """URL of the gateway of `examples/oauth/run.py`, with everything beside it."""
-    data_dir = Path(tempfile.mkdtemp(prefix="toolgate-oauth-", dir=quick_place()))
-    data_dir.chmod(0o711)  # as root, the database runs as a user who must get in
-    env = {"TOOLGATE_DATABASE__DATA_DIR": str(data_dir), "TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
-    try:
-        with program("-m", "examples.oauth.run", env=env) as process:
-            assert process.stdout
-            printed = ""
-            while "Ctrl-C stops all" not in printed:
-                line = process.stdout.readline()
-                assert line, f"ended before it was ready:\n{printed}{errors(process)}"
-                printed += line
-            family = psutil.Process(process.pid).children(recursive=True)
-            yield printed.split("Toolgate is ready: ")[1].split()[0]
-            process.terminate()
-            _, alive = psutil.wait_procs(family, timeout=STOP_S)
-            assert not alive
-    finally:
-        shutil.rmtree(data_dir, ignore_errors=True)
-
-
-async def test_everything_in_processes_of_its_own() -> None:
-    with start_example() as url:
-        command = (sys.executable, "-m", "examples.oauth.client", "--as", "ada:lovelace", url)
-        client = await anyio.run_process(command, cwd=ROOT, check=False)
-    assert client.stderr == b""
-    first, tools, listed, placed, second, refunded = client.stdout.decode().splitlines()
-    assert (first, tools) == ("logging in, to orders:read", "tools: listOrders placeOrder")
-    assert listed.startswith('listOrders: {"askedBy":"ada","through":"toolgate"')
-    assert placed.startswith("placeOrder: failed: orders")
-    assert placed.endswith("(invalid_scope)")
-    assert second == "logging in, to orders:read orders:refund"
-    assert refunded == 'orders_refund: {"refunded":"tea"}'
 
 
 async def test_the_service_sees_the_user_and_never_the_gateway_token(shop: Company) -> None:

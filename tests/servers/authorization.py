@@ -1,9 +1,7 @@
-"""The authorization server and the service of `examples/oauth`, and a gateway between them, in the
-event loop of a test."""
+"""An authorization server, a service that takes tokens of its own only, and a gateway between them,
+in the event loop of a test."""
 
 import asyncio
-import base64
-import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,9 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.load import load
 from config.settings import DatabaseSettings
+from examples.login.client import Login, Memory, provider
 from examples.oauth.accounts import USERS, Grantee
 from examples.oauth.authorization_server import GATEWAY, build_app, with_programs
-from examples.oauth.client import Login, Memory, provider
 from examples.oauth.server import Server
 from examples.oauth.service import build_app as build_service
 from gateway.app.gateway import Gateway
@@ -30,7 +28,6 @@ from tests.fixtures_gateway import DEADLINE_S, Client
 from tests.fixtures_servers import serving
 
 CONFIG = "examples/oauth/toolgate.yaml"
-VERIFIER = "a" * 43
 
 
 @dataclass
@@ -85,12 +82,24 @@ class Company:
         return await self.client.post(path, request, headers)
 
 
+class Browser(Login):
+    """Fills in the form, and notes for which scopes."""
+
+    def __init__(self, credentials: str) -> None:
+        super().__init__(credentials)
+        self.scopes: list[str] = []  # login by login
+
+    async def redirect(self, url: str) -> None:
+        self.scopes.append(query(url).get("scope", ""))
+        await super().redirect(url)
+
+
 @dataclass
 class Person:
     """Somebody with the official client."""
 
     mcp: McpClient
-    login: Login
+    login: Browser
     memory: Memory
     oauth: Any
 
@@ -103,7 +112,7 @@ class Person:
 async def company(
     database: DatabaseSettings, env: Mapping[str, str] | None = None, **auth: Any
 ) -> AsyncIterator[Company]:
-    """With the settings of the example, but `auth` and the variables of `env`."""
+    """With the settings of CONFIG, but `auth` and the variables of `env`."""
     issuer, service, gate = Late(), Late(), Late()
     async with AsyncExitStack() as stack:
         served = [await stack.enter_async_context(serving(one)) for one in (issuer, service, gate)]
@@ -141,19 +150,14 @@ async def ready(http: aiohttp.ClientSession, url: str) -> None:
 async def person(url: str, credentials: str, mode: Any = "auto") -> AsyncIterator[Person]:
     """The official client of somebody who logs in with NAME:PASSWORD when they have to."""
     memory = Memory()
-    async with Login(credentials).listening() as login:
+    login = Browser(credentials)
+    async with login.listening():
         oauth = provider(url, login, memory)
         async with (
             httpx2.AsyncClient(auth=oauth, timeout=60) as http,
             McpClient(streamable_http_client(url, http_client=http), mode=mode) as mcp,
         ):
             yield Person(mcp, login, memory, oauth)
-
-
-def challenge(verifier: str = VERIFIER) -> str:
-    """RFC 7636, section 4.2."""
-    digest = hashlib.sha256(verifier.encode()).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def query(url: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from config.login import LoginClient
 from config.settings import DatabaseSettings
-from examples.oauth.client import Memory
+from examples.login.client import Memory
 from tests.fixtures_servers import serving
 from tests.gateway.login.company import REDIRECT, Browser, Company, browsing, company, query_of
 from tests.gateway.login.test_clients import Published

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from config.load import load
 from config.settings import DatabaseSettings
-from examples.oauth.client import Memory
+from examples.login.client import Memory
 from gateway.audit.records import AuditEntry
 from gateway.login import passwords as module
 from gateway.login.passwords import Busy, Passwords, hash_of, is_password, weakness
