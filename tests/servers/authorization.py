@@ -19,15 +19,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from config.load import load
 from config.settings import DatabaseSettings
 from examples.login.client import Login, Memory, provider
-from examples.oauth.accounts import USERS, Grantee
-from examples.oauth.authorization_server import GATEWAY, build_app, with_programs
-from examples.oauth.server import Server
-from examples.oauth.service import build_app as build_service
 from gateway.app.gateway import Gateway
 from tests.fixtures_gateway import DEADLINE_S, Client
 from tests.fixtures_servers import serving
+from tests.servers.issuer.accounts import USERS, Grantee
+from tests.servers.issuer.app import GATEWAY, build_app, with_programs
+from tests.servers.issuer.server import Server
+from tests.servers.issuer.service import build_app as build_service
 
-CONFIG = "examples/oauth/toolgate.yaml"
+CONFIG = "tests/servers/issuer/toolgate.yaml"
 
 
 @dataclass

@@ -13,9 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from msgspec.structs import replace
 
-from examples.oauth.accounts import Client
-from examples.oauth.authorization_server import build_app
-from examples.oauth.server import Server
 from gateway.connections.oauth.clients import AssertionKey, OAuthClient
 from gateway.connections.oauth.discovery import Discovery
 from gateway.connections.oauth.grants import (
@@ -34,6 +31,9 @@ from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth.limits import limits
 from tests.servers.authorization import Late
 from tests.servers.habits import Habits
+from tests.servers.issuer.accounts import Client
+from tests.servers.issuer.app import build_app
+from tests.servers.issuer.server import Server
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint, InvalidClientMetadataError
 from authlib.oauth2.rfc9207 import IssuerParameter
 
-from examples.oauth.accounts import (
+from tests.servers.issuer.accounts import (
     OPENID,
     SCOPES,
     TOKEN_EXCHANGE,
@@ -27,7 +27,7 @@ from examples.oauth.accounts import (
     RefreshToken,
     is_below,
 )
-from examples.oauth.grants import (
+from tests.servers.issuer.grants import (
     SECRETS,
     AccessTokens,
     ByItself,
@@ -37,7 +37,7 @@ from examples.oauth.grants import (
     Pkce,
     Refresh,
 )
-from examples.oauth.keys import Keys
+from tests.servers.issuer.keys import Keys
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A service that takes tokens of its own audience only (RFC 9068), and says who asks.
 
-    python -m examples.oauth.service --issuer URL
+    python -m tests.servers.issuer.service --issuer URL
 
 openapi.yaml describes it.
 """
@@ -76,7 +76,7 @@ def build_app(issuer: str, url: str) -> Starlette:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.oauth.service")
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.issuer.service")
     parser.add_argument("--port", type=int, default=8771, help="0 takes a free one")
     parser.add_argument("--issuer", required=True, help="URL of the authorization server")
     arguments = parser.parse_args()

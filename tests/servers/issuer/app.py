@@ -1,6 +1,6 @@
 """An OAuth 2.1 authorization server, made with authlib.
 
-    python -m examples.oauth.authorization_server --resource URL [--resource URL ...]
+    python -m tests.servers.issuer.app --resource URL [--resource URL ...]
 
 Metadata (RFC 8414), registration of clients (RFC 7591), login with PKCE (RFC 7636) for one resource
 (RFC 8707), `iss` in the answer (RFC 9207), refresh tokens, client credentials, token exchange (RFC
@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from examples.oauth import pages
-from examples.oauth.accounts import TOKEN_EXCHANGE, Client, logged_in
-from examples.oauth.server import Answer, Asked, Server
+from tests.servers.issuer import pages
+from tests.servers.issuer.accounts import TOKEN_EXCHANGE, Client, logged_in
+from tests.servers.issuer.server import Answer, Asked, Server
 
 HOST = "127.0.0.1"
 BODY_BYTES = 64 << 10
@@ -133,7 +133,7 @@ def _page(text: str, status: int = 200) -> Response:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.oauth.authorization_server")
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.issuer.app")
     parser.add_argument("--port", type=int, default=8770, help="0 takes a free one")
     parser.add_argument("--resource", action="append", required=True, help="what tokens are for")
     parser.add_argument("--lifetime", type=int, default=300, help="of access tokens, seconds")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from examples.oauth.accounts import SCOPES
+from tests.servers.issuer.accounts import SCOPES
 
 # No script, no frame around it (OAuth 2.1, section 7.8), no address in a Referer.
 HEADERS = {

@@ -12,7 +12,7 @@ from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
 from joserfc.errors import JoseError
 
-from examples.oauth.accounts import (
+from tests.servers.issuer.accounts import (
     OPENID,
     TOKEN_EXCHANGE,
     USERS,
@@ -23,7 +23,7 @@ from examples.oauth.accounts import (
     is_below,
     within,
 )
-from examples.oauth.keys import Keys
+from tests.servers.issuer.keys import Keys
 
 SECRETS = ("client_secret_basic", "client_secret_post")
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
