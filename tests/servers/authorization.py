@@ -23,7 +23,7 @@ from gateway.app.gateway import Gateway
 from tests.fixtures_gateway import DEADLINE_S, Client
 from tests.fixtures_servers import serving
 from tests.servers.issuer.accounts import USERS, Grantee
-from tests.servers.issuer.app import GATEWAY, build_app, with_programs
+from tests.servers.issuer.app import GATEWAY, build_app, with_gateway
 from tests.servers.issuer.server import Server
 from tests.servers.issuer.service import build_app as build_service
 
@@ -117,7 +117,7 @@ async def company(
     async with AsyncExitStack() as stack:
         served = [await stack.enter_async_context(serving(one)) for one in (issuer, service, gate)]
         issuer_url, orders_url, url = served
-        server = with_programs(Server(issuer_url, [url, orders_url]))
+        server = with_gateway(Server(issuer_url, [url, orders_url]))
         issuer.app, service.app = build_app(server), build_service(issuer_url, orders_url)
         named = {"GATEWAY_URL": url, "ISSUER": issuer_url, "ORDERS_URL": orders_url}
         settings = load(CONFIG, {**named, **(env or {})})

@@ -8,11 +8,7 @@ from secrets import compare_digest
 from authlib.oauth2.rfc6749 import AuthorizationCodeMixin, ClientMixin, TokenMixin
 
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-SCOPES = {
-    "orders:read": "see orders",
-    "orders:write": "place orders",
-    "orders:refund": "give customers their money back",
-}
+SCOPES = ("orders:read", "orders:write", "orders:refund")
 OPENID = "openid"
 CODE_S = 60
 
@@ -20,7 +16,7 @@ CODE_S = 60
 @dataclass(frozen=True)
 class User:
     name: str
-    password: str  # in the clear, because this is an example
+    password: str
     scopes: frozenset[str]  # the most that this user can give to a program
     roles: tuple[str, ...] = ()
 

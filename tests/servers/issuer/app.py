@@ -1,34 +1,28 @@
-"""An OAuth 2.1 authorization server, made with authlib.
-
-    python -m tests.servers.issuer.app --resource URL [--resource URL ...]
+"""The routes of an authorization server, made with authlib.
 
 Metadata (RFC 8414), registration of clients (RFC 7591), login with PKCE (RFC 7636) for one resource
 (RFC 8707), `iss` in the answer (RFC 9207), refresh tokens, client credentials, token exchange (RFC
-8693), JWTs as access tokens (RFC 9068), and their keys, which change by `POST /rotate`. On loopback
-and in memory: for trying things out.
+8693), JWTs as access tokens (RFC 9068), and their keys. On loopback and in memory.
 """
 
-import argparse
 import json
-import os
-import socket
 from typing import Any
 
-import uvicorn
 from authlib.oauth2 import OAuth2Error
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tests.servers.issuer import pages
 from tests.servers.issuer.accounts import TOKEN_EXCHANGE, Client, logged_in
 from tests.servers.issuer.server import Answer, Asked, Server
 
-HOST = "127.0.0.1"
 BODY_BYTES = 64 << 10
 GATEWAY = ("toolgate", "the-gateway-s-own-secret")  # how the gateway says who it is
-REPORTS = ("reports", "the-secret-of-a-nightly-job")  # a program that acts for nobody
+FORM = """<!doctype html><title>Log in</title><form method="post">
+<input name="username"><input name="password" type="password">
+<button name="answer" value="allow">Allow</button>
+<button name="answer" value="deny">Deny</button></form>"""
 
 
 class Endpoints:
@@ -39,11 +33,6 @@ class Endpoints:
         return JSONResponse(self._server.metadata)
 
     async def jwks(self, _request: Request) -> Response:
-        return JSONResponse(self._server.keys.public)
-
-    async def rotate(self, _request: Request) -> Response:
-        """No such thing is open to all in earnest."""
-        self._server.keys.rotate()
         return JSONResponse(self._server.keys.public)
 
     async def register(self, request: Request) -> Response:
@@ -70,17 +59,14 @@ class Endpoints:
         except OAuth2Error as error:
             if error.redirect_uri:  # it is the client's own; others are not to be believed
                 return _sent(self._server.refusal(asked, error))
-            return _page(pages.failure(f"{error.error}: {error.description}"), 400)
+            return PlainTextResponse(f"{error.error}: {error.description}", 400)
         form = asked.form
         user = logged_in(form.get("username", ""), form.get("password", ""))
         if request.method == "POST" and (user or form.get("answer") == "deny"):
             granting = user if form.get("answer") == "allow" else None
             made = self._server.create_authorization_response(asked, granting, grant)
             return _sent(made)
-        problem = "That is not right." if request.method == "POST" else ""
-        client, target = grant.request.client, self._server.target(asked)
-        scope = client.get_allowed_scope(asked.payload.scope)
-        return _page(pages.login(client.name, target, scope, problem))
+        return HTMLResponse(FORM)
 
 
 def build_app(server: Server) -> Starlette:
@@ -95,20 +81,15 @@ def build_app(server: Server) -> Starlette:
             Route("/authorize", at.authorize, methods=["GET", "POST"]),
             Route("/token", at.token, methods=["POST"]),
             Route("/revoke", at.revoke, methods=["POST"]),
-            Route("/rotate", at.rotate, methods=["POST"]),
         ]
     )
 
 
-def with_programs(server: Server) -> Server:
-    """Those that nobody has to register: the gateway, and a job that runs by night."""
+def with_gateway(server: Server) -> Server:
+    """With the gateway as a client, which nobody has to register."""
     gateway_url, *_ = server.resources
-    name, secret = GATEWAY
     own = ("client_credentials", TOKEN_EXCHANGE)
-    gateway = Client(name, secret, "Toolgate", grant_types=own, receives=gateway_url)
-    scopes = frozenset({"orders:read"})
-    job = Client(*REPORTS, "Reports", grant_types=("client_credentials",), scopes=scopes)
-    server.accounts.add(gateway, job)
+    server.accounts.add(Client(*GATEWAY, "Toolgate", grant_types=own, receives=gateway_url))
     return server
 
 
@@ -126,27 +107,3 @@ async def _read(request: Request) -> Asked:
 def _sent(answer: Answer) -> Response:
     body: Any = json.dumps(answer.body) if isinstance(answer.body, dict) else answer.body
     return Response(body or b"", answer.status, dict(answer.headers))
-
-
-def _page(text: str, status: int = 200) -> Response:
-    return HTMLResponse(text, status, pages.HEADERS)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.servers.issuer.app")
-    parser.add_argument("--port", type=int, default=8770, help="0 takes a free one")
-    parser.add_argument("--resource", action="append", required=True, help="what tokens are for")
-    parser.add_argument("--lifetime", type=int, default=300, help="of access tokens, seconds")
-    arguments = parser.parse_args()
-    try:
-        listener = socket.create_server((HOST, arguments.port))
-    except OSError as error:
-        parser.exit(1, f"{HOST}:{arguments.port}: {os.strerror(error.errno or 0)}. Try --port 0.\n")
-    url = f"http://{HOST}:{listener.getsockname()[1]}"
-    server = with_programs(Server(url, arguments.resource, arguments.lifetime))
-    print(url, flush=True)
-    uvicorn.Server(uvicorn.Config(build_app(server), log_level="warning")).run(sockets=[listener])
-
-
-if __name__ == "__main__":
-    main()

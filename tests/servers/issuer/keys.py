@@ -1,6 +1,5 @@
 """The keys that access tokens are signed with; the newest one signs."""
 
-import time
 from secrets import token_hex
 from typing import Any
 
@@ -9,23 +8,16 @@ from joserfc.jwk import ECKey, KeySet
 
 
 class Keys:
-    def __init__(self, lifetime_s: float) -> None:
-        """`lifetime_s`: of what they sign."""
-        self._lifetime_s = lifetime_s
+    def __init__(self) -> None:
         self._keys = [_new()]
-        self._retired: list[float] = []  # when those after the first one were, s, monotonic clock
 
     def rotate(self) -> None:
-        """Sign with a new key from now on. The others verify what they have signed until that has
-        ended."""
-        now = time.monotonic()
+        """Sign with a new key from now on; the others go on verifying what they have signed."""
         self._keys = [_new(), *self._keys]
-        self._retired = [now, *(at for at in self._retired if now - at < self._lifetime_s)]
-        del self._keys[len(self._retired) + 1 :]
 
     def forget(self) -> None:
         """Whatever was signed is worth nothing from now on, as after a theft."""
-        self._keys, self._retired = [_new()], []
+        self._keys = [_new()]
 
     @property
     def signing(self) -> KeySet:

@@ -165,7 +165,7 @@ class Server(AuthorizationServer):
         self.resources = list(resources)
         self.lifetime_s = lifetime_s
         self.accounts = Accounts()
-        self.keys = Keys(lifetime_s)
+        self.keys = Keys()
         self.register_token_generator("default", AccessTokens(issuer, self.keys, lifetime_s))
         self.register_grant(Login, [Pkce()])
         for grant in (Refresh, ByItself, Exchange):

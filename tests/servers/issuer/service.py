@@ -1,24 +1,14 @@
-"""A service that takes tokens of its own audience only (RFC 9068), and says who asks.
+"""A service that takes tokens of its own audience only (RFC 9068), and says who asks. openapi.yaml
+describes it."""
 
-    python -m tests.servers.issuer.service --issuer URL
-
-openapi.yaml describes it.
-"""
-
-import argparse
-import os
-import socket
 from typing import Any
 
 import jwt
-import uvicorn
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-
-HOST = "127.0.0.1"
 
 
 class Orders:
@@ -73,22 +63,3 @@ def build_app(issuer: str, url: str) -> Starlette:
             Route("/orders", orders.place, methods=["POST"]),
         ]
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.servers.issuer.service")
-    parser.add_argument("--port", type=int, default=8771, help="0 takes a free one")
-    parser.add_argument("--issuer", required=True, help="URL of the authorization server")
-    arguments = parser.parse_args()
-    try:
-        listener = socket.create_server((HOST, arguments.port))
-    except OSError as error:
-        parser.exit(1, f"{HOST}:{arguments.port}: {os.strerror(error.errno or 0)}. Try --port 0.\n")
-    url = f"http://{HOST}:{listener.getsockname()[1]}"
-    print(url, flush=True)
-    app = build_app(arguments.issuer, url)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
-
-
-if __name__ == "__main__":
-    main()
