@@ -20,7 +20,7 @@ from starlette.types import Scope
 from config.access import Auth
 from gateway.context import KEY_MARK, Identity, Principal
 from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.tokens import KeysMissing, Token, Tokens
+from gateway.guards.tokens import Token, Tokens
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
 from registry.access.revocations import load_revocations, purge
@@ -240,8 +240,8 @@ class Authenticator:
             return _log_refusal(refusals, StatusFault(refusals.expired), "expired")
         except InvalidTokenError as error:
             return _log_refusal(refusals, StatusFault(refusals.invalid), type(error).__name__)
-        except (KeysMissing, Unavailable) as error:
-            return _log_refusal(refusals, Unavailable(str(error)), type(error).__name__)
+        except Unavailable as error:
+            return _log_refusal(refusals, error, type(error).__name__)
         except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError) as error:
             fault = StatusFault(TOKEN_VERIFICATION_EXCEPTION, f"of {refusals.header}")
             return _log_refusal(refusals, fault, type(error).__name__)

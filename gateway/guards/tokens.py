@@ -29,18 +29,13 @@ from gateway.context import Identity, Principal
 from gateway.guards import claims as token_claims
 from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, plain
-from gateway.guards.verification_keys import Key, KeyRing
+from gateway.guards.verification_keys import Key, KeyRing, KeysMissing
 from registry.access.revocations import RevocationCache
-from schemas.errors import ToolgateError
 
 KNOWN_BYTES = 32 << 20  # of cached tokens; their decoded claims take some times as much
 MARK_LENGTH = 16  # of 64 hexadecimal digits: enough to distinguish the tokens of a day
 
 _jws = PyJWS()
-
-
-class KeysMissing(ToolgateError):
-    """The token cannot be verified yet: the keys of its issuer have not been fetched."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -116,13 +111,14 @@ class Tokens:
             raise InvalidAudienceError("its `aud` names another endpoint")
         return token
 
-    async def made_for(self, text: bytes, audience: str) -> Claims:
-        """The claims of a token that a trusted issuer made for `audience`, and not for this
-        gateway: an ID token (OpenID Connect Core 1.0, 3.1.3.7). Raises as `read` does."""
+    async def made_for(self, text: bytes, *audiences: str) -> Claims:
+        """The claims of a token that a trusted issuer made for one of `audiences`, and not for the
+        endpoints of this gateway, such as an ID token (OpenID Connect Core 1.0, 3.1.3.7). Raises
+        as `read` does."""
         if len(text) > self._auth.token_limit_bytes:
             raise InvalidTokenError("longer than auth.token_limit_bytes")
         issuer, _, _, claims = await self._claims(text)
-        only = replace(issuer, audiences=frozenset({audience}), required=())
+        only = replace(issuer, audiences=frozenset(map(plain, audiences)))
         only.check(claims, token_claims.audiences(claims))
         if token_claims.timestamp(claims["exp"]) + self._auth.leeway_s <= self._clock():
             raise ExpiredSignatureError("expired")
@@ -233,7 +229,7 @@ async def _key(issuer: Issuer, header: Mapping[str, Any]) -> tuple[Key, KeyRing]
         ring = issuer.keys.ring
         key = None if ring is None else ring.find(header)
     if ring is None:
-        raise KeysMissing("The keys that tokens are checked with cannot be had at the moment")
+        raise KeysMissing
     if key is None:
         raise InvalidTokenError("no key has its `kid` and `alg`")
     return key, ring

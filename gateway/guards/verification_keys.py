@@ -11,8 +11,9 @@ unknown key id triggers a fetch, too, at most every `auth.jwks_cooldown_s`, howe
 come. While fetching fails the last keys serve, for `auth.jwks_stale_s`. A set without a usable key
 counts as a failed fetch.
 
-The gateway starts without key sets. Until they are fetched, requests with a token get 503, not 401:
-a client whose token is called bad discards it and asks its user to log in again.
+The gateway starts without key sets. Until they are fetched, requests with a token get 503, not 401,
+as do those with an unknown key while fetching fails: a client whose token is called bad discards it
+and asks its user to log in again.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from jwt.exceptions import PyJWTError
 
 from config.access import Auth
 from registry.documents.fetch import read_at_most
-from schemas.errors import ToolgateError
+from schemas.errors import ToolgateError, Unavailable
 
 log = logging.getLogger("toolgate.auth")
 
@@ -60,6 +61,13 @@ FIRST_PAUSE_S = 1.0  # backoff while there are no keys; doubles with each failur
 
 class UnusableKey(ToolgateError):
     """A key that cannot verify tokens; the message has the reason."""
+
+
+class KeysMissing(Unavailable):
+    """A token cannot be verified yet: the keys of its issuer cannot be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__("The keys that tokens are checked with cannot be had at the moment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +273,18 @@ class RemoteKeys:
 
     async def reload(self) -> bool:
         """Fetch because a token has an unknown key; False during the cooldown. Single-flight:
-        concurrent callers share one request."""
+        concurrent callers share one request. Raises KeysMissing where the last fetch failed: the
+        key may be a new one."""
         now, fetches = self._clock(), self._fetches
         async with self._turn:
-            if self._fetches > fetches:
-                return True  # during our wait for the lock; perhaps begun before it
-            if now - self._tried < self._pause_s():
-                return False
-            await self._fetch()
-            return True
+            # during our wait for the lock, perhaps begun before it
+            is_fetched = self._fetches > fetches
+            if not is_fetched and now - self._tried >= self._pause_s():
+                await self._fetch()
+                is_fetched = True
+            if self._failures:
+                raise KeysMissing
+            return is_fetched
 
     async def check(self) -> str | None:
         """Fetch the key set; returns the reason why its keys are unusable, if so."""

@@ -26,8 +26,8 @@ from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.claims import claim, strings
 from gateway.guards.issuers import Issuer, Tenants
-from gateway.guards.tokens import KeysMissing, Tokens
-from gateway.guards.verification_keys import RemoteKeys
+from gateway.guards.tokens import Tokens
+from gateway.guards.verification_keys import KeysMissing, RemoteKeys
 from gateway.http_client.token_endpoint import ClientCredentials, TokenEndpoint, TokenFailed
 from registry.login.people import Person
 from schemas.errors import Fault

@@ -29,8 +29,8 @@ from gateway.context import Principal
 from gateway.guards.authentication import is_key
 from gateway.guards.claims import claim
 from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.tokens import KeysMissing, Tokens
-from gateway.guards.verification_keys import KeyRing, LocalKeys, RemoteKeys
+from gateway.guards.tokens import Tokens
+from gateway.guards.verification_keys import KeyRing, KeysMissing, LocalKeys, RemoteKeys
 
 
 @click.command()

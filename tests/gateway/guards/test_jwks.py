@@ -223,6 +223,22 @@ async def test_the_last_keys_serve_while_none_can_be_fetched(trusting: Trusting)
     assert await trusting.outcome(token) is None
 
 
+async def test_a_key_may_be_new_while_keys_cannot_be_fetched(trusting: Trusting) -> None:
+    """A client whose token is called bad asks its person to log in again."""
+    assert await trusting.outcome(OLD.token()) is None
+    trusting.publisher.keys, trusting.publisher.status = [NEW.jwk()], 500
+    trusting.now += 30
+    unnamed = signer("ES256", "new")
+    for token in (NEW.token(), NEW.token(), unnamed.token()):
+        assert await trusting.outcome(token) == "503"
+    assert trusting.publisher.asked == 2
+    assert await trusting.outcome(OLD.token()) is None
+    trusting.publisher.status = 200
+    trusting.now += 30
+    assert await trusting.outcome(NEW.token()) is None
+    assert await trusting.outcome(OLD.token()) == INVALID
+
+
 async def test_a_gateway_without_keys_is_unavailable_and_recovers(serve: Serve) -> None:
     publisher = Publisher([OLD.jwk()], status=503)
     publisher.released.set()

@@ -124,6 +124,20 @@ async def test_a_provider_moves_its_keys(database_settings: DatabaseSettings) ->
         assert (await browser.log_in(made.authorize(client))).query["code"]
 
 
+async def test_a_login_whose_key_cannot_be_had_is_an_outage(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-8: the provider has a new key, and its key set is away."""
+    env = {"TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001"}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        await made.granted(browser)
+        made.identity.use_key("k2", "/away/jwks")
+        client = (await made.register())["client_id"]
+        assert (await browser.log_in(made.authorize(client))).status == 502
+        made.identity.jwks = "/jwks"
+        assert (await browser.log_in(made.authorize(client))).query["code"]
+
+
 @pytest.mark.parametrize(
     ("switch", "said", "subject"),
     [
