@@ -4,21 +4,13 @@ A set is fetched as that of an issuer is (`RemoteKeys`): again after `auth.jwks_
 unknown key at most every `auth.jwks_cooldown_s`, and the last one serves while it cannot be had.
 """
 
-import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from config.settings import Settings
-from gateway.context import new_request_id
-from gateway.guards.verification_keys import Key, RemoteKeys, UnusableKey
-from gateway.login.answers import LoginError
+from gateway.guards.verification_keys import RemoteKeys, UnusableKey
 from schemas.errors import ImportRejected
-
-log = logging.getLogger("toolgate.login")
-
-RETRY_S = 5  # after which a client is to try again
 
 Fetch = Callable[[str, bool], Awaitable[bytes]]
 """The body of a key set; whether an operator chose its URL. Raises ImportRejected."""
@@ -31,20 +23,12 @@ class ClientKeys:
         self._fetch = fetch
         self._sets: OrderedDict[tuple[str, bool], RemoteKeys] = OrderedDict()
 
-    async def find(self, url: str, header: Mapping[str, Any], *, named: bool) -> Key | None:
-        """The key of an assertion with this header, which is still unverified. `named`: an operator
-        chose the URL. Raises LoginError while there are no keys."""
+    async def of(self, url: str, *, named: bool) -> RemoteKeys:
+        """The keys at a URL, no older than those of an issuer may be. `named`: an operator chose
+        the URL."""
         keys = self._set(url, named)
         await keys.fetch_due()
-        key = None if keys.ring is None else keys.ring.find(header)
-        if key is None and keys.ring is not None and await keys.reload():
-            key = None if keys.ring is None else keys.ring.find(header)
-        if keys.ring is None:
-            number = new_request_id()
-            log.warning("client_keys_missing", extra={"request_id": number, "url": url[:200]})
-            text = "the keys of this client cannot be had at the moment; try again later"
-            raise LoginError(503, "temporarily_unavailable", text, retry_s=RETRY_S, number=number)
-        return key
+        return keys
 
     def _set(self, url: str, named: bool) -> RemoteKeys:
         place = (url, named)

@@ -27,7 +27,10 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.console.texts import visible
-from gateway.guards.verification_keys import Key, UnusableKey, read_jwks
+from gateway.context import new_request_id
+from gateway.guards.issuers import Issuer, KeySource, Tenants
+from gateway.guards.tokens import Tokens
+from gateway.guards.verification_keys import KeysMissing, LocalKeys, UnusableKey, read_jwks
 from gateway.login.answers import LoginError
 from gateway.login.client_keys import ClientKeys
 from gateway.login.redirects import is_loopback, matches, redirect_problem
@@ -53,6 +56,7 @@ SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 METHODS = ("none", *SECRET_METHODS, "private_key_jwt")
 GRANTS = ("authorization_code", "refresh_token")
 RETRY_S = 10.0  # after a document could not be fetched
+KEYS_RETRY_S = 5  # after which a client whose keys cannot be had is to try again
 
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
@@ -367,18 +371,7 @@ class LoginClients:
     ) -> None:
         """A signed authentication (RFC 7523, 3), good once. Raises LoginError."""
         try:
-            key = await self._key(client, jwt.get_unverified_header(assertion))
-            if key is None:
-                raise LoginError(401, "invalid_client", "no key of its has the `kid` and `alg`")
-            claims = jwt.decode(
-                assertion,
-                key.material,
-                algorithms=[*key.algorithms],
-                audience=[*audiences],
-                issuer=client.id,
-                leeway=self._settings.auth.leeway_s,
-                options={"require": ["exp", "iss", "sub", "aud", "jti"]},
-            )
+            claims = await self._verify(client, assertion, audiences)
             until = datetime.fromtimestamp(float(claims["exp"]), UTC)
         except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, OverflowError) as error:
             raise LoginError(401, "invalid_client", f"its assertion: {error}") from error
@@ -391,16 +384,33 @@ class LoginClients:
         if not await logins.use_once(f"{client.id} {claims['jti']}", until + leeway):
             raise LoginError(401, "invalid_client", "its assertion was used before")
 
-    async def _key(self, client: LoginClient, header: Mapping[str, Any]) -> Key | None:
-        """The key of a client's assertion with this header. Raises LoginError."""
-        if client.jwks is None:
-            named = client.kind == "configured"
-            return await self._keys.find(client.jwks_uri, header, named=named)
+    async def _verify(
+        self, client: LoginClient, assertion: str, audiences: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """The claims of a client's assertion. Raises PyJWTError for one that is not good, and
+        LoginError."""
+        keys = await self._keys_of(client)
+        issuer = Issuer(iss=client.id, keys=keys, tenants=Tenants(""), required=("jti", "sub"))
+        verifier = Tokens(self._settings.auth, [issuer], time.time)
         try:
-            body = msgspec.json.encode(client.jwks)
-            return read_jwks(body, self._settings.auth.algorithms).find(header)
+            return await verifier.made_for(assertion.encode(), *audiences)
+        except KeysMissing as error:
+            number, url = new_request_id(), client.jwks_uri[:200]
+            log.warning("client_keys_missing", extra={"request_id": number, "url": url})
+            text = "the keys of this client cannot be had at the moment; try again later"
+            raise LoginError(
+                503, "temporarily_unavailable", text, retry_s=KEYS_RETRY_S, number=number
+            ) from error
+
+    async def _keys_of(self, client: LoginClient) -> KeySource:
+        """The keys with which a client signs. Raises LoginError."""
+        if client.jwks is None:
+            return await self._keys.of(client.jwks_uri, named=client.kind == "configured")
+        try:
+            ring = read_jwks(msgspec.json.encode(client.jwks), self._settings.auth.algorithms)
         except UnusableKey as error:
             raise LoginError(401, "invalid_client", f"its jwks: {error}") from error
+        return LocalKeys(ring, lambda: ring)
 
     async def _fetch_keys(self, url: str, named: bool) -> bytes:
         """Raises ImportRejected."""

@@ -419,6 +419,28 @@ async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
         assert status == 200, tokens
 
 
+async def test_a_client_replaces_a_key_without_a_name(
+    database_settings: DatabaseSettings, published: Published, signed: Sign
+) -> None:
+    """RFC 7517, 4.5: `kid` is optional. A signature that is not of the former key has the key set
+    fetched, now and then."""
+    env = {"TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001"}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        tokens = {}
+        for _ in range(2):
+            key = generate_private_key(SECP256R1())
+            public = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+            published.documents[KEYS] = {"keys": [public]}
+            claims = jwt.decode(signed(made.url), options={"verify_signature": False})
+            proof = {"client_assertion": jwt.encode(claims, key, "ES256"), **KIND}
+            if tokens:
+                status, tokens = await made.refresh(DOCUMENT, tokens["refresh_token"], **proof)
+            else:
+                back = await browser.log_in(made.authorize(DOCUMENT))
+                status, tokens = await made.take_code(DOCUMENT, back.query["code"], **proof)
+            assert status == 200, tokens
+
+
 async def test_a_stranger_does_not_use_up_fetches_of_keys(
     database_settings: DatabaseSettings, published: Published, signed: Sign
 ) -> None:
@@ -442,8 +464,7 @@ async def test_key_sets_of_clients_are_bounded(
         "http://localhost", "http://localhost:1", database_settings, {}, key_sets=3
     )
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
-    header = {"kid": "1", "alg": "ES256"}
     for number in (0, 1, 2, 0, 3):
         published.documents[f"{KEYS}?{number}"] = published.documents[KEYS]
-        assert await clients._keys.find(f"{KEYS}?{number}", header, named=False) is not None
+        assert (await clients._keys.of(f"{KEYS}?{number}", named=False)).ring is not None
     assert [url for url, _ in clients._keys._sets] == [f"{KEYS}?{n}" for n in (2, 0, 3)]
