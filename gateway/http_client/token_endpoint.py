@@ -62,9 +62,9 @@ class ClientCredentials(Struct, frozen=True):
 
 class TokenAnswer(Struct, frozen=True):
     access_token: str
-    token_type: str = "Bearer"  # noqa: S105 - required, and left out by some
+    token_type: str | None = None  # required, and left out by some
     expires_in: float | str | None = None  # some servers send the number as a string
-    issued_token_type: str = ""
+    issued_token_type: str | None = None
     refresh_token: str | None = None
     scope: str | None = None
 
@@ -133,7 +133,7 @@ class TokenEndpoint:
     def lifetime_s(self, answer: TokenAnswer) -> float | None:
         """Lifetime of the token in `answer`, which can be sent; None where it is not said. Raises
         TokenFailed."""
-        if answer.token_type.lower() != "bearer":
+        if (answer.token_type or "Bearer").lower() != "bearer":
             raise self.failure("answered a token that is not of the type Bearer")
         if not answer.access_token:
             raise self.failure("answered something that is no token")

@@ -65,6 +65,15 @@ async def test_a_token_is_fetched_once_and_reused_until_expiry(serve):
     assert seen.all("accept") == ["application/json"]  # GitHub answers a form without it
 
 
+async def test_members_of_a_token_answer_may_be_null(serve):
+    """Some servers write null for what they leave out."""
+    absent = ("token_type", "expires_in", "refresh_token", "scope", "issued_token_type")
+    tokens, pets = TokenServer(dict.fromkeys(absent)), Recorder()
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
+        assert not (await Caller(client, await serve(pets))()).is_error
+    assert [seen.all("authorization") for seen in pets.seen] == [["Bearer token-1"]]
+
+
 async def test_the_secret_may_stand_in_the_body(serve):
     tokens, pets = TokenServer(), Recorder()
     credentials = login(await serve(tokens), client_auth="body")
