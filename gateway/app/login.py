@@ -5,9 +5,11 @@ from datetime import datetime
 from functools import lru_cache, partial
 
 from config.access import CLIENT_PROVIDER, USERS_PROVIDER
+from config.login import LoginSettings
 from config.settings import Settings
 from gateway.app.access import ENDPOINTS, Access, LoginAccess, resources_of
 from gateway.audit.records import AuditEntry, printable
+from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, Tenants
 from gateway.login.record import LoginAct
 from gateway.login.scopes import Scopes
@@ -34,6 +36,7 @@ class Login:
                 tenants=Tenants(host_id, "tenant"),
                 roles_claim="roles",
                 bound=_audiences(settings),
+                knows=_machines(settings.login),
             ),
             reserved=(*settings.login.providers, USERS_PROVIDER, CLIENT_PROVIDER),
             metadata=self._metadata,
@@ -97,6 +100,23 @@ def _audiences(settings: Settings) -> Callable[[str], frozenset[str]]:
         return audiences(resources.endpoint(path) or "")
 
     return audiences_of
+
+
+def _machines(login: LoginSettings) -> Callable[[Claims], bool]:
+    """Whether a token is of a person, or of a client that may still act for itself: what a client
+    has ends with its entry, as what a person has ends when they leave."""
+    prefix = f"{CLIENT_PROVIDER}:"
+    names = {
+        f"{prefix}{name}"
+        for name, client in login.clients.items()
+        if "client_credentials" in client.grants
+    }
+
+    def knows(claims: Claims) -> bool:
+        subject = claims.get("sub")
+        return subject in names or not str(subject).startswith(prefix)
+
+    return knows
 
 
 def entry_of_act(act: LoginAct, front: str, host_id: str, now: datetime) -> AuditEntry:

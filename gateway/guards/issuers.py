@@ -78,9 +78,11 @@ class Issuer:
     prefix: str = ""  # of its principals: two issuers may use one name for different people
     reserved: frozenset[str] = frozenset()  # prefixes of other issuers
     bound: Callable[[str], frozenset[str]] | None = None  # audiences by path; None: see Tokens
+    knows: Callable[[Claims], bool] | None = None  # whom a token is of; None: everybody
 
     def check(self, claims: Claims, audiences: frozenset[str]) -> None:
-        """Raises InvalidTokenError for a wrong issuer or audience, or a missing claim."""
+        """Raises InvalidTokenError for a wrong issuer or audience, a missing claim, or a subject
+        that is gone."""
         if self.iss and claims.get("iss") != self.iss:
             raise InvalidIssuerError("its `iss` is another one")
         if self.audiences and not any(plain(audience) in self.audiences for audience in audiences):
@@ -88,6 +90,8 @@ class Issuer:
         for path in self.required:
             if token_claims.claim(claims, path) is None:
                 raise MissingRequiredClaimError(path)
+        if self.knows is not None and not self.knows(claims):
+            raise InvalidTokenError("its subject is gone")
 
     def name(self, claims: Claims) -> str | None:
         """The id of the principal; None without a usable one."""

@@ -289,6 +289,24 @@ async def test_a_client_acts_for_itself(database_settings: DatabaseSettings) -> 
         assert answer["error"] == "unsupported_grant_type"
 
 
+async def test_a_client_that_is_no_longer_configured_has_no_tokens(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-13: as a person who has left, as soon as a node has the new settings."""
+    secret = "a secret of a machine"
+    machine = LoginClient(secret=secret, grants=("client_credentials",))
+    browsers = LoginClient(secret=secret, redirect_uris=(REDIRECT,))
+    async with company(database_settings, clients={"machine": machine}) as made:
+        form = {"grant_type": "client_credentials", "client_id": "machine"}
+        status, answer = await made.token(**form, client_secret=secret)
+        assert status == 200
+        for clients, good in (({"machine": machine}, 200), ({"machine": browsers}, 401), ({}, 401)):
+            async with company(
+                database_settings, made.identity, url=made.url, clients=clients
+            ) as node:
+                assert await node.status(answer["access_token"]) == good
+
+
 async def test_an_assertion_of_a_provider_gives_a_token_without_a_page(
     database_settings: DatabaseSettings,
 ) -> None:
