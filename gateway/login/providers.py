@@ -97,7 +97,7 @@ class Provider:
         self._server = AuthorizationServer(entry.issuer, settings.oauth)
         self.redirect = f"{settings.server.public_url.rstrip('/')}/login/callback/{name}"
         self._said = ("", "")  # key set and issuer, by the metadata
-        self._keys: RemoteKeys | None = None  # of that key set
+        self._keys = RemoteKeys("", settings.auth.algorithms, settings.auth)  # of that key set
         self._tokens = Tokens(settings.auth, (), time.time)  # likewise
 
     async def url(self, upstream: Upstream, state: str, prompt: str = "") -> str:
@@ -156,10 +156,6 @@ class Provider:
             raise ProviderAway(str(error)) from error
         return tokens.refresh_token or refresh_token, said
 
-    async def check(self) -> str:
-        """The authorization endpoint, for the doctor. Raises ProviderAway."""
-        return (await self._metadata()).authorization_endpoint
-
     async def assertion(self, text: str, audience: str) -> Mapping[str, Any]:
         """The claims of a token that the provider signed for `audience`. Raises ProviderRefused
         and ProviderAway."""
@@ -178,7 +174,7 @@ class Provider:
                 f"{self.title} does not say that the e-mail address is verified (the claim "
                 "email_verified), by which it names a person here."
             )
-        issuer = self._issuer(None)
+        issuer = self._issuer
         subject = claim(claims, self.entry.subject_claim)
         principal = issuer.name({"sub": subject})
         if principal is None:
@@ -214,12 +210,13 @@ class Provider:
             raise ProviderRefused("The ID token has a claim with the character NUL.")
         return person
 
-    def _issuer(self, keys: RemoteKeys | None) -> Issuer:
+    @property
+    def _issuer(self) -> Issuer:
         entry, auth = self.entry, self._settings.auth
         own = bool(auth.issuer) and auth.issuer == entry.issuer
         return Issuer(
             iss=entry.issuer,
-            keys=keys or _NO_KEYS,
+            keys=self._keys,
             tenants=Tenants(
                 entry.tenant or self._settings.tenant.host_id,
                 entry.tenant_claim,
@@ -250,11 +247,11 @@ class Provider:
         """The verifier of what the metadata says now, whose keys are as old as those of
         `auth.issuers` may be."""
         said = metadata.jwks_uri, metadata.issuer
-        if self._keys is None or self._said != said:
+        if self._said != said:
             self._said = said
             auth = self._settings.auth
             self._keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
-            issuer = replace(self._issuer(self._keys), iss=metadata.issuer)
+            issuer = replace(self._issuer, iss=metadata.issuer)
             self._tokens = Tokens(auth, [issuer], time.time)
         await self._keys.fetch_due()
         return self._tokens
@@ -337,13 +334,3 @@ def _reserved_prefixes(settings: Settings) -> frozenset[str]:
     """Prefixes of principals that are not of the issuer without one."""
     names = (RESERVED_ISSUER, USERS_PROVIDER, CLIENT_PROVIDER)
     return frozenset({*settings.auth.issuers, *settings.login.providers, *names})
-
-
-class _NoKeys:
-    ring = None
-
-    async def reload(self) -> bool:
-        return False
-
-
-_NO_KEYS = _NoKeys()
