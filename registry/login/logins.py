@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from msgspec.structs import astuple
 from psycopg import AsyncConnection
-from psycopg.rows import class_row, tuple_row
+from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
@@ -198,13 +198,12 @@ class Logins:
         """The grant of a code, once. A second use ends what the first one gave (OAuth 2.1,
         4.1.3)."""
         async with borrow(self._pool) as connection, connection.transaction():
-            cursor = connection.cursor(row_factory=tuple_row)
-            await cursor.execute(
+            rows = await connection.execute(
                 "SELECT grant_id, challenge, code_ts > now() - make_interval(secs => %s), taken_ts"
                 " FROM login_grant_t WHERE host_id = %s AND code = %s FOR UPDATE",
                 [CODE_S, self._host_id, digest_of(claim.code)],
             )
-            row = await cursor.fetchone()
+            row = await rows.fetchone()
             if row is None:
                 return Refused("unknown")
             grant_id, wanted, fresh, taken = row
@@ -234,64 +233,82 @@ class Logins:
         """The successor of a refresh token: the same one for `grace_s` after its first use; later
         a use ends the family, because somebody else has a copy. `resource`: "" for that of the
         grant. Times are the database's, since nodes have clocks of their own."""
-        digest = digest_of(token)
         async with borrow(self._pool) as connection, connection.transaction():
-            cursor = connection.cursor(row_factory=tuple_row)
-            await cursor.execute(
-                "SELECT r.grant_id, g.login_id FROM login_refresh_t AS r"
-                " JOIN login_grant_t AS g USING (host_id, grant_id)"
-                " WHERE host_id = %s AND r.digest = %s",
-                [self._host_id, digest],
-            )
-            row = await cursor.fetchone()
-            if row is None:
-                return Refused("unknown")
-            grant_id, login_id = row
-            await cursor.execute(  # before the grant, as whoever ends the login
-                "SELECT 1 FROM login_t WHERE (host_id, login_id) = (%s, %s) FOR NO KEY UPDATE",
-                [self._host_id, login_id],
-            )
-            await cursor.execute(  # one refresh of a family at a time, at all nodes
-                "SELECT 1 FROM login_grant_t WHERE (host_id, grant_id) = (%s, %s) FOR UPDATE",
-                [self._host_id, grant_id],
-            )
-            grant = await self._grant(connection, grant_id)
-            if grant is None:
-                return Refused("ended")
+            grant = await self._lock_family(connection, digest_of(token))
+            if isinstance(grant, Refused):
+                return grant
             if grant.client_id != client_id:
                 return Refused("client")
             if resource not in ("", grant.resource):
                 return Refused("resource")
-            await cursor.execute(
-                "SELECT clock_timestamp(), replaced_ts, successor FROM login_refresh_t"
+            return await self._succeed(connection, token, grant, grace_s=grace_s, idle_s=idle_s)
+
+    async def _lock_family(
+        self, connection: AsyncConnection[Any], digest: bytes
+    ) -> Grant | Refused:
+        """The grant of a refresh token. Its login is locked before it, as by whoever ends the
+        login; then the grant, for one refresh of a family at a time, at all nodes."""
+        rows = await connection.execute(
+            "SELECT r.grant_id, g.login_id FROM login_refresh_t AS r"
+            " JOIN login_grant_t AS g USING (host_id, grant_id)"
+            " WHERE host_id = %s AND r.digest = %s",
+            [self._host_id, digest],
+        )
+        row = await rows.fetchone()
+        if row is None:
+            return Refused("unknown")
+        grant_id, login_id = row
+        await connection.execute(
+            "SELECT 1 FROM login_t WHERE (host_id, login_id) = (%s, %s) FOR NO KEY UPDATE",
+            [self._host_id, login_id],
+        )
+        await connection.execute(
+            "SELECT 1 FROM login_grant_t WHERE (host_id, grant_id) = (%s, %s) FOR UPDATE",
+            [self._host_id, grant_id],
+        )
+        return await self._grant(connection, grant_id) or Refused("ended")
+
+    async def _succeed(
+        self,
+        connection: AsyncConnection[Any],
+        token: str,
+        grant: Grant,
+        *,
+        grace_s: float,
+        idle_s: float,
+    ) -> Taken | Refused:
+        """The successor of a token of a locked family."""
+        place = [self._host_id, digest_of(token)]
+        rows = await connection.execute(
+            "SELECT clock_timestamp(), replaced_ts, successor FROM login_refresh_t"
+            " WHERE host_id = %s AND digest = %s",
+            place,
+        )
+        now, replaced, successor = await rows.fetchone() or (grant.expires, None, b"")
+        if grant.expires <= now or grant.used + timedelta(seconds=idle_s) <= now:
+            await end_grants(connection, self._host_id, [grant])
+            return Refused("ended", grant)
+        if replaced is None:
+            following = await self._add_refresh(connection, grant.id)
+            await connection.execute(
+                "UPDATE login_refresh_t SET replaced_ts = %s, successor = %s"
                 " WHERE host_id = %s AND digest = %s",
-                [self._host_id, digest],
+                [now, _seal_successor(token, following), *place],
             )
-            now, replaced, successor = await cursor.fetchone() or (grant.expires, None, b"")
-            if grant.expires <= now or grant.used + timedelta(seconds=idle_s) <= now:
-                await end_grants(connection, self._host_id, [grant])
-                return Refused("ended", grant)
-            if replaced is None:
-                following = await self._add_refresh(connection, grant_id)
-                await connection.execute(
-                    "UPDATE login_refresh_t SET replaced_ts = %s, successor = %s"
-                    " WHERE host_id = %s AND digest = %s",
-                    [now, _seal_successor(token, following), self._host_id, digest],
-                )
-            elif (now - replaced).total_seconds() <= grace_s:
-                following = _unseal_successor(token, successor)
-            else:
-                await end_grants(connection, self._host_id, [grant])
-                return Refused("reused", grant)
-            await connection.execute(
-                "UPDATE login_grant_t SET used_ts = %s WHERE (host_id, grant_id) = (%s, %s)",
-                [now, self._host_id, grant_id],
-            )
-            await connection.execute(
-                "UPDATE login_t SET used_ts = %s WHERE (host_id, login_id) = (%s, %s)",
-                [now, self._host_id, grant.login],
-            )
-            return Taken(grant, following)
+        elif (now - replaced).total_seconds() <= grace_s:
+            following = _unseal_successor(token, successor)
+        else:
+            await end_grants(connection, self._host_id, [grant])
+            return Refused("reused", grant)
+        await connection.execute(
+            "UPDATE login_grant_t SET used_ts = %s WHERE (host_id, grant_id) = (%s, %s)",
+            [now, self._host_id, grant.id],
+        )
+        await connection.execute(
+            "UPDATE login_t SET used_ts = %s WHERE (host_id, login_id) = (%s, %s)",
+            [now, self._host_id, grant.login],
+        )
+        return Taken(grant, following)
 
     async def claim_check(self, login: UUID, check_s: float) -> bytes | None:
         """The provider's refresh token of a login that was not checked for `check_s`, for one
