@@ -17,6 +17,7 @@ from gateway.login.server import LoginServer
 from gateway.login.signing import LoginKeys
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
+from registry.login.logins import Logins
 from registry.login.users import erase_login
 
 
@@ -79,12 +80,16 @@ class Login:
         return await self._server.metadata()
 
     async def _end_revoked(self, pool: Pool) -> None:
-        if self._server is not None:
-            await self._server.end_revoked(pool)
+        """End logins that are older than a revocation of their person."""
+        await self._logins(pool).end_revoked()
 
     async def _sweep(self, pool: Pool) -> None:
-        if self._server is not None:
-            await self._server.sweep(pool)
+        """Delete logins that are over, and what nobody uses of them."""
+        settings = self._settings
+        await self._logins(pool).sweep(settings.login.idle_s, settings.console.session_s)
+
+    def _logins(self, pool: Pool) -> Logins:
+        return Logins(pool, self._settings.tenant.host_id)
 
 
 def _audiences(settings: Settings) -> Callable[[str], frozenset[str]]:

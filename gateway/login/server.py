@@ -159,16 +159,6 @@ class LoginServer:
             document["authorization_grant_profiles_supported"] = [ID_JAG_PROFILE]
         return msgspec.json.encode({k: v for k, v in document.items() if v != []})
 
-    async def end_revoked(self, pool: Pool) -> None:
-        """End what was revoked elsewhere: logins that are older than a revocation of their
-        person."""
-        await Logins(pool, self._settings.tenant.host_id).end_revoked()
-
-    async def sweep(self, pool: Pool) -> None:
-        """Delete logins that are over, and what nobody uses of them."""
-        logins, settings = Logins(pool, self._settings.tenant.host_id), self._settings
-        await logins.sweep(settings.login.idle_s, settings.console.session_s)
-
     def page_route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
         """A page, whose errors are pages."""
 
