@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from gateway.console.assets import assets
+from gateway.console.assets import asset_response
 from gateway.console.login import NOBODY, LoginMethods
 from gateway.console.operations import ConsoleOperations, ConsoleParts
 from gateway.console.page_request import THEMES, PageRequest, read_form
@@ -50,7 +50,6 @@ SECURITY = {
     "cache-control": "no-store",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
 FORM_BYTES = 4 << 20  # of a form, whose text may be three times what it says
 
 
@@ -95,7 +94,7 @@ class Console:
             raise ProblemDetails(403, "foreign-page", "Pages of other origins cannot read this.")
         path = request.url.path.removeprefix(self._root) or "/"
         if path.startswith("/static/"):
-            return _static(path.removeprefix("/static/"))
+            return asset_response(path.removeprefix("/static/"))
         match = self._route(path)
         if match is None or request.method not in match[0].methods:
             visit = await self._visit(request)
@@ -191,13 +190,6 @@ class Console:
     def _is_secure(self, request: Request) -> bool:
         public = self._parts.settings().server.public_url
         return request.url.scheme == "https" or public.startswith("https:")
-
-
-def _static(name: str) -> Response:
-    asset = assets().get(name)
-    if asset is None:
-        return PlainTextResponse("There is no such file.", 404)
-    return Response(asset.content, 200, {"cache-control": FOR_EVER}, asset.media_type)
 
 
 def _is_foreign(request: Request) -> bool:

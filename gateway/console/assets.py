@@ -6,6 +6,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from starlette.responses import PlainTextResponse, Response
+
+FOR_EVER = "public, max-age=31536000, immutable"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -39,3 +42,11 @@ def assets() -> Mapping[str, Asset]:
 def asset(name: str) -> str:
     """The name of a file with its hash."""
     return _names()[name]
+
+
+def asset_response(name: str) -> Response:
+    """The file with a name that has a hash."""
+    file = assets().get(name)
+    if file is None:
+        return PlainTextResponse("There is no such file.", 404)
+    return Response(file.content, 200, {"cache-control": FOR_EVER}, file.media_type)

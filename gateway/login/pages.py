@@ -10,9 +10,8 @@ from typing import Any
 
 from jinja2 import Environment
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse
 
-from gateway.console.assets import assets
 from gateway.console.page_request import templates_of
 from gateway.console.sessions import cookies_of
 from gateway.console.texts import Texts, language_of
@@ -30,7 +29,6 @@ SECURITY = {
     "cache-control": "no-store",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -46,13 +44,6 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
         .render(_=Texts(language), language=language, number=number, **values)
     )
     return HTMLResponse(text, status, {**SECURITY, "x-request-id": number})
-
-
-def static(name: str) -> Response:
-    file = assets().get(name)
-    if file is None:
-        return PlainTextResponse("There is no such file.", 404)
-    return Response(file.content, 200, {"cache-control": FOR_EVER}, file.media_type)
 
 
 @cache

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from config.settings import Settings
+from gateway.console.assets import asset_response
 from gateway.guards.oauth import METADATA_AGE_S
 from gateway.login import pages
 from gateway.login.accounts import Accounts
@@ -285,4 +286,4 @@ class LoginServer:
 
 
 async def _static(request: Request) -> Response:
-    return pages.static(request.path_params["name"])
+    return asset_response(request.path_params["name"])
