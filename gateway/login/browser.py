@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from config.access import USERS_PROVIDER
-from gateway.console.sessions import csrf_token, is_csrf_token
+from gateway.console.sessions import is_csrf_token
 from gateway.login import texts
 from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
 from gateway.login.answers import LoginError
@@ -29,11 +29,12 @@ from gateway.login.authorize import (
 )
 from gateway.login.clients import LoginClient, LoginClients, is_unverifiable
 from gateway.login.form_pages import NO_STORE, FormPages
+from gateway.login.passwords import PasswordRefused
 from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Upstream
 from gateway.login.record import Decision, LoginAct, RecordLogin
 from gateway.login.redirects import is_loopback, target_of
 from gateway.login.scopes import Resources, Scopes
-from gateway.login.users import PasswordForm, PasswordRefused, UserLogins
+from gateway.login.users import PasswordForm, UserLogins
 from registry.login.logins import Consent, Logins
 from registry.login.people import Person
 from registry.login.users import User
@@ -176,7 +177,6 @@ class BrowserLogin(FormPages):
             account=visit.account,
             rows=rows,
             users=self._users is not None and person.provider == USERS_PROVIDER,
-            token=csrf_token,
         )
 
     async def out(self, request: Request) -> Response:
@@ -391,7 +391,6 @@ class BrowserLogin(FormPages):
             providers=[*self._providers.values()],
             next=below,
             notice=notice,
-            token=csrf_token,
             **self._passwords(refused),
         )
 

@@ -42,23 +42,32 @@ WORDS = (
 T = TypeVar("T")
 
 
-class Busy(Exception):
-    """Too many passwords wait to be hashed."""
+class PasswordRefused(Exception):
+    """A password that does not do; `text` and its `values` say why. `name` is of a user who
+    exists."""
+
+    def __init__(self, text: str, status: int = 403, name: str = "", **values: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.status = status
+        self.name = name
+        self.values = values
 
 
 class Passwords:
+    """Methods raise PasswordRefused where too many passwords wait to be hashed."""
+
     def __init__(self, at_once: int) -> None:
         self._limiter = CapacityLimiter(at_once)
         self._waiting = WAITING * at_once
         self._nobody = ""  # a hash that no password has been made for
 
     async def hash(self, password: str) -> str:
-        """Raises Busy."""
         return await self._run(lambda: hash_of(password))
 
     async def check(self, password: str, hashed: str | None) -> bool:
-        """Whether a password is right; for a user without one, or none at all, it takes as long.
-        Raises Busy."""
+        """Whether a password is right; for a user without one, or none at all, it takes as
+        long."""
         if hashed is None:
             self._nobody = self._nobody or await self.hash(os.urandom(SALT_BYTES).hex())
         expected = self._nobody if hashed is None else hashed
@@ -66,7 +75,7 @@ class Passwords:
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._limiter.statistics().tasks_waiting >= self._waiting:
-            raise Busy
+            raise PasswordRefused(texts.BUSY, 503)
         return await run_sync(work, limiter=self._limiter)
 
 

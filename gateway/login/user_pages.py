@@ -5,12 +5,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from config.access import USERS_PROVIDER
-from gateway.console.sessions import csrf_token
 from gateway.login import texts, totp
 from gateway.login.accounts import Visit, is_same_origin
 from gateway.login.browser import BrowserLogin, address_of, password_form
 from gateway.login.form_pages import NO_STORE
-from gateway.login.users import PasswordForm, PasswordRefused, UserLogins
+from gateway.login.passwords import PasswordRefused
+from gateway.login.users import PasswordForm, UserLogins
 
 
 class UserPages(BrowserLogin):
@@ -84,7 +84,7 @@ class UserPages(BrowserLogin):
             return self._totp_page(request, visit, form, refused)
         self._note(request, user.person, "totp", "set up")
         await self._revoke_at_once()
-        return self._page(request, visit, "recovery.html", codes=codes, token=csrf_token)
+        return self._page(request, visit, "recovery.html", codes=codes)
 
     def _totp_page(
         self,
@@ -102,7 +102,6 @@ class UserPages(BrowserLogin):
             uri=totp.provisioning_uri(form.secret, form.name or "user", self._issuer),
             refused=refused,
             status=200 if refused is None else refused.status,
-            token=csrf_token,
         )
 
     def _new_password(
@@ -123,7 +122,6 @@ class UserPages(BrowserLogin):
             asks_old=asks_old,
             refused=refused,
             status=200 if refused is None else refused.status,
-            token=csrf_token,
         )
 
     @property

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from config.login import LoginSettings
 from gateway.login import texts, totp
-from gateway.login.passwords import Busy, Passwords, weakness
+from gateway.login.passwords import PasswordRefused, Passwords, weakness
 from gateway.state.rates import network_of
 from registry.access.keys import digest_of
 from registry.access.secrets import SecretRefused
@@ -22,18 +22,6 @@ from registry.login.users import User, Users
 from schemas.errors import whole_seconds
 
 log = logging.getLogger("toolgate.login")
-
-
-class PasswordRefused(Exception):
-    """A password that does not do; `text` and its `values` say why. `name` is of a user who
-    exists."""
-
-    def __init__(self, text: str, status: int = 403, name: str = "", **values: int) -> None:
-        super().__init__(text)
-        self.text = text
-        self.status = status
-        self.name = name
-        self.values = values
 
 
 class PasswordForm(Struct, frozen=True):
@@ -118,7 +106,7 @@ class UserLogins:
         user = await users.find(name)
         known = None if user is None or user.disabled else user
         hashed = None if known is None else known.password
-        if not await self._is_right(form.password, hashed) or known is None:
+        if not await self.passwords.check(form.password, hashed) or known is None:
             raise PasswordRefused(texts.WRONG, name="" if user is None else user.name)
         await users.forget_attempts(name, network)
         return known
@@ -153,13 +141,4 @@ class UserLogins:
             raise PasswordRefused(texts.DIFFERENT)
         if reason := weakness(form.new, name, self.least):
             raise PasswordRefused(reason, least=self.least)
-        try:
-            return await self.passwords.hash(form.new)
-        except Busy as error:
-            raise PasswordRefused(texts.BUSY, 503) from error
-
-    async def _is_right(self, password: str, hashed: str | None) -> bool:
-        try:
-            return await self.passwords.check(password, hashed)
-        except Busy as error:
-            raise PasswordRefused(texts.BUSY, 503) from error
+        return await self.passwords.hash(form.new)

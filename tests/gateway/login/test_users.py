@@ -18,7 +18,7 @@ from config.settings import DatabaseSettings
 from examples.login.client import Memory
 from gateway.audit.records import AuditEntry
 from gateway.login import passwords as module
-from gateway.login.passwords import Busy, Passwords, hash_of, is_password, weakness
+from gateway.login.passwords import PasswordRefused, Passwords, hash_of, is_password, weakness
 from registry.database.postgres import borrow
 from registry.login.users import Users
 from tests.gateway.login.company import Browser, Company, browsing, company, fields, query_of
@@ -383,7 +383,7 @@ def test_passwords_are_hashed_by_scrypt_without_argon2(monkeypatch: pytest.Monke
 async def test_too_many_passwords_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most so many are hashed at once, and so many wait."""
     monkeypatch.setattr(module, "WAITING", 0)
-    with pytest.raises(Busy):
+    with pytest.raises(PasswordRefused, match="Too many people"):
         await Passwords(1).hash("x")
 
 
