@@ -87,15 +87,7 @@ class Clients:
         """Store a registration; False where there are `most_unused` that nobody has used within
         `flood_s`: older ones make room, so that a flood keeps nobody out for long."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await self._sweep(connection)
-            await connection.execute(
-                "DELETE FROM login_client_t WHERE host_id = %s AND kind = 'registered'"
-                " AND client_id IN (SELECT client_id FROM login_client_t WHERE host_id = %s"
-                " AND used_ts IS NULL AND kind = 'registered'"
-                " ORDER BY created_ts DESC OFFSET greatest(%s - 1, 0))"
-                " AND used_ts IS NULL AND created_ts < now() - make_interval(secs => %s)",
-                [self._host_id, self._host_id, most_unused, flood_s],
-            )
+            await self._make_room(connection, client.kind, most_unused, flood_s)
             added = await connection.execute(
                 "INSERT INTO login_client_t (host_id, client_id, kind, document, secret)"
                 " SELECT %s, %s, %s, %s, %s WHERE (SELECT count(*) FROM login_client_t"
@@ -111,14 +103,7 @@ class Clients:
         """Store a document as it was fetched, in place of that before. The oldest of more than
         `most_unused` that nobody used is forgotten: it is fetched again where it is needed."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await self._sweep(connection)
-            await connection.execute(
-                "DELETE FROM login_client_t WHERE host_id = %s AND kind = 'document'"
-                " AND client_id IN (SELECT client_id FROM login_client_t WHERE host_id = %s"
-                " AND used_ts IS NULL AND kind = 'document'"
-                " ORDER BY created_ts DESC OFFSET greatest(%s - 1, 0))",
-                [self._host_id, self._host_id, most_unused],
-            )
+            await self._make_room(connection, client.kind, most_unused, 0.0)
             await connection.execute(
                 "INSERT INTO login_client_t (host_id, client_id, kind, document, fresh_ts)"
                 " VALUES (%s, %s, 'document', %s, %s) ON CONFLICT (host_id, client_id)"
@@ -126,13 +111,23 @@ class Clients:
                 [self._host_id, client.client_id, Jsonb(client.document), client.fresh_until],
             )
 
-    async def _sweep(self, connection: AsyncConnection[Any]) -> None:
-        """Delete clients that nobody uses."""
+    async def _make_room(
+        self, connection: AsyncConnection[Any], kind: Kind, most_unused: int, least_s: float
+    ) -> None:
+        """Delete clients that nobody uses, and the oldest of `most_unused` of a kind that nobody
+        has used, if they are older than `least_s`."""
         now = datetime.now(UTC)
         await connection.execute(
             "DELETE FROM login_client_t WHERE host_id = %s"
             " AND (used_ts IS NULL AND created_ts < %s OR used_ts < %s)",
             [self._host_id, now - UNUSED, now - FORGOTTEN],
+        )
+        await connection.execute(
+            "DELETE FROM login_client_t WHERE host_id = %s AND client_id IN"
+            " (SELECT client_id FROM login_client_t WHERE host_id = %s AND used_ts IS NULL"
+            " AND kind = %s ORDER BY created_ts DESC OFFSET greatest(%s - 1, 0))"
+            " AND used_ts IS NULL AND created_ts < now() - make_interval(secs => %s)",
+            [self._host_id, self._host_id, kind, most_unused, least_s],
         )
 
     async def note_use(self, client_id: str) -> None:
