@@ -1,5 +1,6 @@
 """Clients of the login that registered, and the documents that clients publish about themselves."""
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -27,6 +28,11 @@ class ClientRow(Struct, frozen=True):
     created: datetime
     used: datetime | None
     grants: int
+
+    @property
+    def id(self) -> str:
+        """The name in addresses, where a client_id may be a URL."""
+        return hashlib.sha256(b"client " + self.client_id.encode()).hexdigest()[:32]
 
 
 class StoredClient(Struct, frozen=True):
@@ -61,7 +67,8 @@ class Clients:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(ClientRow))
             await cursor.execute(
-                "SELECT c.client_id, kind, coalesce(document->>'client_name', '') AS name,"
+                "SELECT c.client_id, kind,"
+                " left(coalesce(document->>'client_name', ''), 200) AS name,"
                 " coalesce(document->'redirect_uris', '[]') AS redirects, created_ts AS created,"
                 " used_ts AS used, coalesce(g.grants, 0) AS grants FROM login_client_t AS c"
                 " LEFT JOIN (SELECT client_id, count(*) AS grants FROM login_grant_t"

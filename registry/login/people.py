@@ -40,7 +40,8 @@ class PersonRow(Struct, frozen=True):
     disabled: datetime | None
 
     @property
-    def handle(self) -> str:
+    def id(self) -> str:
+        """The name in addresses."""
         is_erased = not self.provider and self.principal.startswith(ERASED)
         return self.principal.removeprefix(ERASED) if is_erased else handle_of(self.principal)
 

@@ -1,11 +1,10 @@
 """People who have logged in, their logins, and the clients that got something by these."""
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from config.settings import Settings
@@ -20,9 +19,9 @@ from gateway.operations.operation import (
 )
 from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, not_found
-from registry.login.clients import ClientRow, Clients, Kind
+from registry.login.clients import Clients, Kind
 from registry.login.logins import LoginRow, Logins
-from registry.login.people import People, PersonRow
+from registry.login.people import People
 
 READ, WRITE = "admin:logins:read", "admin:logins:write"
 
@@ -125,7 +124,8 @@ class LoginOperations:
         )  # fmt: skip
 
     async def people(self, asked: OperationInput) -> ListPage[PersonView]:
-        views = [_view(row) for row in await self._people.all(asked.tenant)]
+        rows = await self._people.all(asked.tenant)
+        views = convert(rows, list[PersonView], from_attributes=True)
         return self._ground.pages.page(asked.query, views, lambda view: view.principal)
 
     async def person(self, asked: OperationInput) -> PersonView:
@@ -156,13 +156,14 @@ class LoginOperations:
         await self._reload("revocations")
 
     async def clients(self, asked: OperationInput) -> ListPage[ClientView]:
-        views = [_client_view(row) for row in await self._clients(asked).all()]
+        rows = await self._clients(asked).all()
+        views = convert(rows, list[ClientView], from_attributes=True)
         return self._ground.pages.page(asked.query, views, lambda view: view.client_id)
 
     async def client(self, asked: OperationInput) -> ClientView:
         for row in await self._clients(asked).all():
-            if _client_handle(row.client_id) == asked.names["client"]:
-                return _client_view(row)
+            if row.id == asked.names["client"]:
+                return convert(row, ClientView, from_attributes=True)
         raise not_found("client", asked.names["client"])
 
     async def remove_client(self, asked: OperationInput) -> None:
@@ -178,9 +179,10 @@ class LoginOperations:
         return await self._find_person(asked) or replace(person, disabled=None)
 
     async def _find_person(self, asked: OperationInput) -> PersonView | None:
-        rows = await self._people.all(asked.tenant)
-        views = (_view(row) for row in rows if row.handle == asked.names["person"])
-        return next(views, None)
+        for row in await self._people.all(asked.tenant):
+            if row.id == asked.names["person"]:
+                return convert(row, PersonView, from_attributes=True)
+        return None
 
     @property
     def _people(self) -> People:
@@ -196,34 +198,3 @@ class LoginOperations:
     @property
     def _logins(self) -> Logins:
         return Logins(self._ground.pool, self._ground.host_id)
-
-
-def _client_handle(client_id: str) -> str:
-    """The id of a client in addresses, where a client_id may be a URL."""
-    return hashlib.sha256(b"client " + client_id.encode()).hexdigest()[:32]
-
-
-def _client_view(row: ClientRow) -> ClientView:
-    return ClientView(
-        id=_client_handle(row.client_id),
-        client_id=row.client_id,
-        name=row.name[:200],
-        kind=row.kind,
-        redirects=tuple(row.redirects),
-        created=row.created,
-        used=row.used,
-        grants=row.grants,
-    )
-
-
-def _view(row: PersonRow) -> PersonView:
-    return PersonView(
-        id=row.handle,
-        principal=row.principal,
-        name=row.name,
-        provider=row.provider,
-        roles=tuple(row.roles),
-        first=row.first,
-        last=row.last,
-        disabled=row.disabled,
-    )

@@ -127,7 +127,7 @@ async def test_erased_people_stay_disabled(
         assert (back.status, back.location) == (403, "")
         (row,) = await people.all(host_id)
         assert "ann" not in f"{row.principal} {row.name} {row.provider}".casefold()
-        assert row.handle == handle_of("corp:ann")
+        assert row.id == handle_of("corp:ann")
         await people.set_disabled(host_id, row.principal, False)
         assert await people.all(host_id) == []
         await made.granted(browser)
