@@ -68,7 +68,7 @@ class PersonalConnections:
         return ConnectionPages(
             self.connector,
             settings=self._settings,
-            accounts=login.accounts,
+            accounts=login.parts.accounts,
             facts=services.facts,
             check=partial(_check, outcome),
             identify=access.identify,

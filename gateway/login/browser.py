@@ -7,7 +7,7 @@ practices: confused deputy). The answer of a provider counts in the browser that
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from config.access import USERS_PROVIDER
 from gateway.console.sessions import is_csrf_token
 from gateway.login import texts
-from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
+from gateway.login.accounts import Account, Visit, is_same_origin
 from gateway.login.answers import LoginError
 from gateway.login.authorize import (
     AuthorizationRequest,
@@ -27,15 +27,15 @@ from gateway.login.authorize import (
     RedirectProblem,
     read_request,
 )
-from gateway.login.clients import LoginClient, LoginClients, is_unverifiable
+from gateway.login.clients import LoginClient, is_unverifiable
 from gateway.login.form_pages import NO_STORE, FormPages
+from gateway.login.parts import LoginParts
 from gateway.login.passwords import PasswordRefused
 from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Upstream
-from gateway.login.record import Decision, LoginAct, RecordLogin
+from gateway.login.record import Decision, LoginAct
 from gateway.login.redirects import is_loopback, target_of
-from gateway.login.scopes import Resources, Scopes
 from gateway.login.users import PasswordForm, UserLogins
-from registry.login.logins import Consent, Logins
+from registry.login.logins import Consent
 from registry.login.people import Person
 from registry.login.users import User
 
@@ -54,38 +54,17 @@ class Attempt(Struct, frozen=True):
 
 
 class BrowserLogin(FormPages):
-    def __init__(
-        self,
-        *,
-        issuer: str,
-        clients: LoginClients,
-        resources: Resources,
-        scopes: Scopes,
-        accounts: Accounts,
-        providers: Mapping[str, Provider],
-        logins: Callable[[], Logins],
-        record: RecordLogin,
-        revoke_at_once: Callable[[], Awaitable[None]],
-        users: UserLogins | None = None,
-    ) -> None:
-        """`issuer`: the public URL; `logins` raises LoginError without a database;
-        `revoke_at_once` is awaited after logins ended; `users`: those of the gateway's own."""
-        super().__init__(accounts, issuer)
-        self._issuer = issuer
-        self._clients = clients
-        self._resources = resources
-        self._scopes = scopes
-        self._providers = providers
-        self._logins = logins
-        self._record = record
-        self._revoke_at_once = revoke_at_once
+    def __init__(self, parts: LoginParts, users: UserLogins | None = None) -> None:
+        """`users`: those of the gateway's own."""
+        super().__init__(parts.accounts, parts.issuer)
+        self._parts = parts
         self._users = users
 
     async def authorize(self, request: Request) -> Response:
         """`/authorize`: GET shows what is asked, POST grants or denies it."""
         try:
             client, asked = await read_request(
-                request.url.query, self._clients, self._resources, self._issuer
+                request.url.query, self._parts.clients, self._parts.resources, self._public_url
             )
         except PageProblem as problem:
             return self._problem(request, 400, problem.text, problem.advice, client=problem.client)
@@ -104,9 +83,9 @@ class BrowserLogin(FormPages):
         query = dict(request.query_params)
         taken = None
         if visit.browser and query.get("state"):
-            taken = await self._logins().take_attempt(query["state"], visit.browser)
+            taken = await self._parts.logins.take_attempt(query["state"], visit.browser)
         attempt = None if taken is None else msgspec.convert(taken, Attempt)
-        provider = self._providers.get(request.path_params["provider"])
+        provider = self._parts.providers.get(request.path_params["provider"])
         if attempt is None or provider is None or attempt.provider != provider.name:
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         again = self._way_back(attempt)
@@ -116,7 +95,9 @@ class BrowserLogin(FormPages):
             upstream = Upstream.derive(visit.browser, query["state"])
             person, refresh = await provider.person(upstream, query)
         except ProviderRefused as error:
-            self._record(LoginAct("login", provider.name, "deny", address=address_of(request)))
+            self._parts.record(
+                LoginAct("login", provider.name, "deny", address=address_of(request))
+            )
             return self._problem(
                 request, 403, texts.PROVIDER_REFUSED, "", detail=str(error), again=again
             )
@@ -137,7 +118,7 @@ class BrowserLogin(FormPages):
             if visit.account is not None:
                 return RedirectResponse(f"{self._prefix}{below}", 303, NO_STORE)
             return self._chooser(request, visit, below)
-        if not is_same_origin(request.headers, self._issuer):
+        if not is_same_origin(request.headers, self._public_url):
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
         if not is_csrf_token(visit.browser, form.get("_csrf", "")):
             return self._chooser(request, visit, below, notice=texts.AGAIN)
@@ -146,7 +127,7 @@ class BrowserLogin(FormPages):
                 return await self._by_password(request, form, below=below)
             except PasswordRefused as refused:
                 return self._chooser(request, visit, below, refused=refused)
-        provider = self._providers.get(form.get("choice", "").removeprefix("at:"))
+        provider = self._parts.providers.get(form.get("choice", "").removeprefix("at:"))
         if provider is None:
             return self._chooser(request, visit, below)
         attempt = Attempt(provider.name, None, below)
@@ -163,13 +144,11 @@ class BrowserLogin(FormPages):
             form = await self._form(request)
             if not self._is_ours(request, visit, form):
                 return self._problem(request, 403, texts.FOREIGN_FORM, "")
-            if await self._logins().end(person.tenant, form.get("end", ""), person.principal):
-                await self._revoke_at_once()
-                self._record(
-                    LoginAct.of(person, "end", form["end"], "allow", address=address_of(request))
-                )
+            if await self._parts.logins.end(person.tenant, form.get("end", ""), person.principal):
+                await self._parts.revoke_at_once()
+                self._note(request, person, "end", form["end"])
             return RedirectResponse(f"{self._prefix}/login/sessions", 303, NO_STORE)
-        rows = await self._logins().all(person.tenant, person.principal)
+        rows = await self._parts.logins.all(person.tenant, person.principal)
         return self._page(
             request,
             visit,
@@ -193,7 +172,7 @@ class BrowserLogin(FormPages):
     ) -> Response:
         """A form of the consent page."""
         form = await self._form(request)
-        if not is_same_origin(request.headers, self._issuer):
+        if not is_same_origin(request.headers, self._public_url):
             return self._problem(request, 403, texts.FOREIGN_FORM, texts.BEGIN_AGAIN)
         if not visit.browser and form.get("again"):
             return self._problem(request, 400, texts.NEVER_COOKIE, texts.ALLOW_COOKIES)
@@ -203,8 +182,8 @@ class BrowserLogin(FormPages):
         choice = form.get("choice", "")
         if choice == "deny":
             told = {"error": "access_denied", "error_description": "the person denied it"}
-            return RedirectResponse(asked.answer(self._issuer, **told), 303, NO_STORE)
-        provider = self._providers.get(choice.removeprefix("at:"))
+            return RedirectResponse(asked.answer(self._public_url, **told), 303, NO_STORE)
+        provider = self._parts.providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
             attempt = Attempt(provider.name, asked)
             another = "select_account" if visit.account is not None else ""
@@ -255,7 +234,7 @@ class BrowserLogin(FormPages):
             return self._problem(request, 403, texts.DISABLED, texts.ASK)
         if asked is None:
             return response
-        client = await self._clients.find(asked.client_id)
+        client = await self._parts.clients.find(asked.client_id)
         if client is None or client.redirect(asked.redirect) is None:  # as it now is
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         answer = await self._grant(request, account, client, asked)
@@ -275,8 +254,8 @@ class BrowserLogin(FormPages):
         if is_unverifiable(client, asked.redirect):
             return False
         person = visit.account.person
-        scopes = self._scopes.grant(asked.scopes, self._scopes.of(person.roles))
-        return await self._logins().has_consent(_consent(person, client, asked, scopes))
+        scopes = self._parts.scopes.grant(asked.scopes, self._parts.scopes.of(person.roles))
+        return await self._parts.logins.has_consent(_consent(person, client, asked, scopes))
 
     async def _without_page(
         self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
@@ -287,21 +266,21 @@ class BrowserLogin(FormPages):
             return await self._grant(request, visit.account, client, asked)
         code = "login_required" if visit.account is None else "consent_required"
         told = {"error": code, "error_description": "it needs a page"}
-        return RedirectResponse(asked.answer(self._issuer, **told), 303, NO_STORE)
+        return RedirectResponse(asked.answer(self._public_url, **told), 303, NO_STORE)
 
     async def _grant(
         self, request: Request, account: Account, client: LoginClient, asked: AuthorizationRequest
     ) -> Response:
         """Send the browser back to the client with a code."""
-        person, logins = account.person, self._logins()
-        scopes = self._scopes.grant(asked.scopes, self._scopes.of(person.roles))
+        person, logins = account.person, self._parts.logins
+        scopes = self._parts.scopes.grant(asked.scopes, self._parts.scopes.of(person.roles))
         if not is_unverifiable(client, asked.redirect):  # whose people are asked each time
             await logins.add_consent(_consent(person, client, asked, scopes))
         code = await logins.add_grant(account.login, asked.grant(client, scopes))
         if code is None:  # the login ended a moment ago
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         self._note(request, person, "grant", client.id)
-        return RedirectResponse(asked.answer(self._issuer, code=code), 303, NO_STORE)
+        return RedirectResponse(asked.answer(self._public_url, code=code), 303, NO_STORE)
 
     async def _leave_for(
         self,
@@ -322,19 +301,21 @@ class BrowserLogin(FormPages):
                 request, 502, texts.PROVIDER_AWAY, texts.ASK, detail=str(error), again=again
             )
         wanted = msgspec.to_builtins(attempt)
-        await self._logins().add_attempt(state, visit.browser, wanted, ATTEMPT_S)
+        await self._parts.logins.add_attempt(state, visit.browser, wanted, ATTEMPT_S)
         return RedirectResponse(url, 303, NO_STORE)
 
     def _note(
         self, request: Request, person: Person, act: str, subject: str, *, allowed: bool = True
     ) -> None:
         decision: Decision = "allow" if allowed else "deny"
-        self._record(LoginAct.of(person, act, subject, decision, address=address_of(request)))
+        self._parts.record(LoginAct.of(person, act, subject, decision, address=address_of(request)))
 
     def _note_refusal(self, request: Request, act: str, refused: PasswordRefused) -> None:
         """Record a wrong password or code, wherever it was sent to."""
         who = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
-        self._record(LoginAct(act, USERS_PROVIDER, "deny", "", who, address=address_of(request)))
+        self._parts.record(
+            LoginAct(act, USERS_PROVIDER, "deny", "", who, address=address_of(request))
+        )
 
     def _consent(
         self,
@@ -346,19 +327,19 @@ class BrowserLogin(FormPages):
         notice: str = "",
         refused: PasswordRefused | None = None,
     ) -> Response:
-        account, possible = visit.account, frozenset(self._scopes.possible)
+        account, possible = visit.account, frozenset(self._parts.scopes.possible)
         if asked.other_account:
             account = None
-        has = possible if account is None else self._scopes.of(account.person.roles)
+        has = possible if account is None else self._parts.scopes.of(account.person.roles)
         return self._page(
             request,
             visit,
             "consent.html",
             client=client,
             account=account,
-            providers=[*self._providers.values()],
+            providers=[*self._parts.providers.values()],
             resource=asked.resource,
-            scopes=self._scopes.grant(asked.scopes, has),
+            scopes=self._parts.scopes.grant(asked.scopes, has),
             target=target_of(asked.redirect),
             loopback=is_loopback(asked.redirect) and client.kind != "configured",
             notice=notice,
@@ -388,7 +369,7 @@ class BrowserLogin(FormPages):
             request,
             visit,
             "choose.html",
-            providers=[*self._providers.values()],
+            providers=[*self._parts.providers.values()],
             next=below,
             notice=notice,
             **self._passwords(refused),

@@ -21,6 +21,7 @@ from gateway.login import pages
 from gateway.login.accounts import Accounts
 from gateway.login.answers import OPEN, LoginError, as_json
 from gateway.login.clients import METHODS, LoginClients, read_metadata
+from gateway.login.parts import LoginParts
 from gateway.login.providers import Provider
 from gateway.login.record import LoginAct, RecordLogin
 from gateway.login.scopes import Resources, Scopes
@@ -34,7 +35,6 @@ from gateway.state.rates import LocalRates, network_of
 from registry.access.secrets import Keys
 from registry.access.vault import Vault
 from registry.database.postgres import AWAY, Pool
-from registry.login.logins import Logins
 from registry.login.users import Users
 from schemas.errors import Fault, whole_seconds
 
@@ -60,42 +60,27 @@ class LoginServer:
         self._settings = settings
         self._keys = keys
         self._opened = pool
-        self._record = record
         self._reload = reload
         self._rates = LocalRates()
         self.issuer = settings.server.public_url.rstrip("/")
-        self._scopes = Scopes(settings)
-        resources = Resources(self.issuer, endpoints)
-        self.providers = {
-            name: Provider(name, entry, settings)
-            for name, entry in settings.login.providers.items()
-        }
-        self._clients = LoginClients(settings, self._pool)
-        self.accounts = accounts = Accounts(settings, self._scopes, self._pool)
-        self._tokens = TokenIssuer(
-            settings,
+        scopes = Scopes(settings)
+        self.parts = LoginParts(
+            settings=settings,
             issuer=self.issuer,
-            keys=keys,
-            resources=resources,
-            scopes=self._scopes,
-            accounts=accounts,
-            providers=self.providers,
+            clients=LoginClients(settings, self._pool),
+            resources=Resources(self.issuer, endpoints),
+            scopes=scopes,
+            accounts=Accounts(settings, scopes, self._pool),
+            providers={
+                name: Provider(name, entry, settings)
+                for name, entry in settings.login.providers.items()
+            },
             pool=self._pool,
             record=record,
             revoke_at_once=self.revoke_at_once,
         )
-        self._browser = UserPages(
-            issuer=self.issuer,
-            clients=self._clients,
-            resources=resources,
-            scopes=self._scopes,
-            accounts=accounts,
-            providers=self.providers,
-            logins=lambda: Logins(self._pool(), settings.tenant.host_id),
-            record=record,
-            revoke_at_once=self.revoke_at_once,
-            users=self._users(settings),
-        )
+        self._tokens = TokenIssuer(self.parts, keys)
+        self._browser = UserPages(self.parts, self._users(settings))
 
     def _users(self, settings: Settings) -> UserLogins | None:
         if not settings.login.users:
@@ -142,7 +127,7 @@ class LoginServer:
             "token_endpoint": f"{self.issuer}/token",
             "revocation_endpoint": f"{self.issuer}/revoke",
             "jwks_uri": f"{self.issuer}/.well-known/jwks.json",
-            "scopes_supported": self._scopes.possible,
+            "scopes_supported": self.parts.scopes.possible,
             "response_types_supported": ["code"],
             "response_modes_supported": ["query"],
             "grant_types_supported": [*grants, *([JWT_BEARER] if marked else [])],
@@ -201,17 +186,17 @@ class LoginServer:
 
     async def _token(self, request: Request) -> Response:
         form, resources = await self._form(request)
-        client = await self._clients.authenticate(
+        client = await self.parts.clients.authenticate(
             form, request.headers.get("authorization", ""), self._audiences
         )
         address = request.client.host if request.client else ""
         answer = await self._tokens.exchange(client, form, resources, address)
-        await self._clients.note_use(client)
+        await self.parts.clients.note_use(client)
         return as_json(answer)
 
     async def _revoke(self, request: Request) -> Response:
         form, _ = await self._form(request)
-        client = await self._clients.authenticate(
+        client = await self.parts.clients.authenticate(
             form, request.headers.get("authorization", ""), self._audiences
         )
         await self._tokens.revoke(client, form.get("token", ""))
@@ -224,8 +209,8 @@ class LoginServer:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise LoginError(400, "invalid_client_metadata", f"the body: {error}") from error
         network = network_of(request.client.host if request.client else "")
-        answer = await self._clients.register(metadata, network)
-        self._record(LoginAct("register", answer["client_id"], "allow"))
+        answer = await self.parts.clients.register(metadata, network)
+        self.parts.record(LoginAct("register", answer["client_id"], "allow"))
         return as_json(answer, 201)
 
     async def _jwks(self, _request: Request) -> Response:

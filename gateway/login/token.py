@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -13,17 +13,15 @@ import msgspec
 from jwt.exceptions import PyJWTError
 
 from config.access import CLIENT_PROVIDER, USERS_PROVIDER
-from config.settings import Settings
-from gateway.login.accounts import Accounts
 from gateway.login.answers import LoginError
 from gateway.login.clients import LoginClient
+from gateway.login.parts import LoginParts
 from gateway.login.providers import PersonLeft, Provider, ProviderAway, ProviderRefused
-from gateway.login.record import Decision, LoginAct, RecordLogin
-from gateway.login.scopes import Resources, Scopes
+from gateway.login.record import Decision, LoginAct
 from gateway.login.signing import LoginKeys
 from registry.access.secrets import SecretRefused
-from registry.database.postgres import Pool, borrow
-from registry.login.logins import CodeClaim, Grant, Logins, Refused, Taken
+from registry.database.postgres import borrow
+from registry.login.logins import CodeClaim, Grant, Refused, Taken
 from registry.login.people import Person, match_email, note_login
 from registry.login.users import Users
 from schemas.pkce import challenge_of
@@ -54,32 +52,10 @@ WHY: Mapping[str, str] = {
 
 
 class TokenIssuer:
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        issuer: str,
-        keys: LoginKeys,
-        resources: Resources,
-        scopes: Scopes,
-        accounts: Accounts,
-        providers: Mapping[str, Provider],
-        pool: Callable[[], Pool],
-        record: RecordLogin,
-        revoke_at_once: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`pool` raises LoginError without a database; `revoke_at_once` is awaited after logins
-        ended, so that this node refuses their tokens at once."""
-        self._settings = settings
-        self._issuer = issuer
+    def __init__(self, parts: LoginParts, keys: LoginKeys) -> None:
+        self._parts = parts
+        self._settings = parts.settings
         self._keys = keys
-        self._resources = resources
-        self._scopes = scopes
-        self._accounts = accounts
-        self._providers = providers
-        self._pool = pool
-        self._record = record
-        self._revoke_at_once = revoke_at_once
 
     async def exchange(
         self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
@@ -106,7 +82,7 @@ class TokenIssuer:
     async def revoke(self, client: LoginClient, token: str) -> None:
         """End what a token belongs to; nothing happens for one that is unknown, or another
         client's (RFC 7009, 2.2)."""
-        logins = self._logins
+        logins = self._parts.logins
         grant = await logins.find_by_refresh(token)
         sid = None if grant is None else str(grant.id)
         tenant = None if grant is None else grant.tenant
@@ -121,8 +97,8 @@ class TokenIssuer:
             return
         if not await logins.end(tenant, sid):
             await logins.revoke(tenant, sid)
-        await self._revoke_at_once()
-        self._record(LoginAct("end", client.id, "allow", tenant))
+        await self._parts.revoke_at_once()
+        self._parts.record(LoginAct("end", client.id, "allow", tenant))
 
     async def _by_code(
         self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
@@ -137,7 +113,7 @@ class TokenIssuer:
         redirect = form.get("redirect_uri") or (client.redirect(None) or "")
         resource, challenge = self._resource(resources), challenge_of(verifier)
         claim = CodeClaim(code, client.id, redirect, challenge, resource)
-        taken = await self._logins.take_code(claim)
+        taken = await self._parts.logins.take_code(claim)
         return await self._answer(
             client, await self._check_taken(client, taken, "code", address), ()
         )
@@ -146,7 +122,7 @@ class TokenIssuer:
         self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
     ) -> dict[str, Any]:
         login = self._settings.login
-        taken = await self._logins.refresh(
+        taken = await self._parts.logins.refresh(
             form.get("refresh_token", ""),
             client.id,
             self._resource(resources),
@@ -158,7 +134,7 @@ class TokenIssuer:
         answer = await self._answer(
             client, taken, tuple(form.get("scope", "").split()), person=person
         )
-        self._record(LoginAct.of(person, "refresh", client.id, "allow", address=address))
+        self._parts.record(LoginAct.of(person, "refresh", client.id, "allow", address=address))
         return answer
 
     async def _by_client(
@@ -167,15 +143,15 @@ class TokenIssuer:
         """A token for the client itself (RFC 6749, 4.4)."""
         if client.method == "none":
             raise LoginError(401, "invalid_client", "a client without a secret is nobody")
-        resource = self._resource(resources) or self._issuer
-        has = frozenset((*self._scopes.of(client.roles), *client.scopes))
+        resource = self._resource(resources) or self._parts.issuer
+        has = frozenset((*self._parts.scopes.of(client.roles), *client.scopes))
         asked = tuple(form.get("scope", "").split()) or client.scopes
         host_id = self._settings.tenant.host_id
         person = Person(
             host_id, f"{CLIENT_PROVIDER}:{client.id}", CLIENT_PROVIDER, client.name, client.roles
         )
-        self._record(LoginAct.of(person, "token", client.id, "allow", address=address))
-        scopes = self._scopes.grant(asked, has)
+        self._parts.record(LoginAct.of(person, "token", client.id, "allow", address=address))
+        scopes = self._parts.scopes.grant(asked, has)
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
 
     async def _by_assertion(
@@ -191,12 +167,12 @@ class TokenIssuer:
         leeway = self._settings.auth.leeway_s
         if float(claims["exp"]) > now + ID_JAG_S + leeway:
             raise LoginError(400, "invalid_grant", "the assertion is good for too long")
-        resource = self._resources.read(_texts(claims.get("resource", [])))
+        resource = self._parts.resources.read(_texts(claims.get("resource", [])))
         if resource is None or self._resource(resources) not in ("", resource):
             raise LoginError(400, "invalid_target", "the assertion is for another resource")
         jti = claims.get("jti")
         until = datetime.fromtimestamp(float(claims["exp"]), UTC) + timedelta(seconds=leeway)
-        if not isinstance(jti, str) or not await self._logins.use_once(
+        if not isinstance(jti, str) or not await self._parts.logins.use_once(
             f"{provider.name} {jti}", until
         ):
             raise LoginError(400, "invalid_grant", "the assertion has no jti, or was used before")
@@ -205,23 +181,23 @@ class TokenIssuer:
         except ProviderRefused as error:
             raise LoginError(400, "invalid_grant", str(error)) from error
         host_id = self._settings.tenant.host_id
-        async with borrow(self._pool()) as connection:
+        async with borrow(self._parts.pool()) as connection:
             person = await match_email(connection, host_id, person)
             allowed = await note_login(connection, host_id, person)
         decision: Decision = "allow" if allowed else "deny"
-        self._record(LoginAct.of(person, "id_jag", client.id, decision, address=address))
+        self._parts.record(LoginAct.of(person, "id_jag", client.id, decision, address=address))
         if not allowed:
             raise LoginError(400, "invalid_grant", "this person is disabled here")
         asked = str(claims.get("scope", "")).split()
         wanted = form.get("scope", "").split()
         asked = [scope for scope in asked if scope in wanted] if wanted else asked
-        scopes = self._scopes.grant(asked, self._scopes.of(person.roles))
+        scopes = self._parts.scopes.grant(asked, self._parts.scopes.of(person.roles))
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
 
     @property
     def takes_assertions(self) -> bool:
         """Whether assertions of some provider are grants."""
-        return any(provider.entry.id_jag for provider in self._providers.values())
+        return any(provider.entry.id_jag for provider in self._parts.providers.values())
 
     def _takes_assertions(self, client: LoginClient) -> bool:
         allowed = client.kind != "configured" or "id_jag" in client.grants
@@ -236,10 +212,10 @@ class TokenIssuer:
             raise LoginError(400, "invalid_grant", "the assertion is no JWT") from error
         if str(header.get("typ", "")).lower().removeprefix("application/") != ID_JAG_TYPE:
             raise LoginError(400, "invalid_grant", f"expected an assertion of type {ID_JAG_TYPE}")
-        for provider in self._providers.values():
+        for provider in self._parts.providers.values():
             if provider.entry.id_jag and provider.entry.issuer == issuer:
                 try:
-                    return provider, await provider.assertion(text, self._issuer)
+                    return provider, await provider.assertion(text, self._parts.issuer)
                 except ProviderRefused as error:
                     raise LoginError(400, "invalid_grant", str(error)) from error
                 except ProviderAway as error:
@@ -254,9 +230,11 @@ class TokenIssuer:
             return taken
         grant = taken.grant
         if grant is not None:
-            await self._revoke_at_once()
+            await self._parts.revoke_at_once()
             act = "reuse" if taken.reason == "reused" else "end"
-            self._record(LoginAct(act, client.id, "deny", grant.tenant, grant.principal, address))
+            self._parts.record(
+                LoginAct(act, client.id, "deny", grant.tenant, grant.principal, address)
+            )
         code = "invalid_target" if taken.reason == "resource" else "invalid_grant"
         raise LoginError(400, code, f"the {what}: {WHY[taken.reason]}")
 
@@ -266,15 +244,15 @@ class TokenIssuer:
         person = msgspec.convert(grant.person, Person)
         if grant.provider == USERS_PROVIDER:
             return await self._user(grant, person)
-        provider = self._providers.get(grant.provider)
+        provider = self._parts.providers.get(grant.provider)
         if provider is None:
             return await self._without_check(grant, person, "it is not in login.providers")
-        sealed = await self._logins.claim_check(grant.login, self._settings.login.check_s)
+        sealed = await self._parts.logins.claim_check(grant.login, self._settings.login.check_s)
         if sealed is None:
             return person
         login = str(grant.login)
         try:
-            refresh, said = await provider.renew(self._accounts.unseal(login, sealed))
+            refresh, said = await provider.renew(self._parts.accounts.unseal(login, sealed))
         except PersonLeft as error:
             raise await self._leave(grant, person, LEFT) from error
         except (ProviderAway, SecretRefused) as error:
@@ -282,12 +260,14 @@ class TokenIssuer:
         if said is not None and (said.principal, said.tenant) != (person.principal, person.tenant):
             return await self._without_check(grant, person, "it answered about somebody else")
         kept = None if said is None else msgspec.to_builtins(said)
-        await self._logins.note_check(grant.login, self._accounts.seal(login, refresh), kept)
+        await self._parts.logins.note_check(
+            grant.login, self._parts.accounts.seal(login, refresh), kept
+        )
         return said or person
 
     async def _user(self, grant: Grant, person: Person) -> Person:
         """A user of the gateway's own, with the roles that they have now. Raises LoginError."""
-        users = Users(self._pool(), self._settings.tenant.host_id)
+        users = Users(self._parts.pool(), self._settings.tenant.host_id)
         user = await users.find(person.name) if self._settings.login.users else None
         if user is None or user.disabled or user.tenant != person.tenant:
             raise await self._leave(grant, person, LEFT)
@@ -297,15 +277,15 @@ class TokenIssuer:
         """The person as they were, since an outage logs nobody out. Raises LoginError where it has
         lasted too long for somebody who may have left."""
         log.warning("person_not_checked", extra={"provider": grant.provider, "reason": reason})
-        if await self._logins.note_failure(grant.login, self._settings.login.unchecked_s):
+        if await self._parts.logins.note_failure(grant.login, self._settings.login.unchecked_s):
             raise await self._leave(grant, person, UNCHECKED)
         return person
 
     async def _leave(self, grant: Grant, person: Person, text: str) -> LoginError:
         """End the login of a person who has left, or may have; returns what the client is told."""
-        await self._logins.end(grant.tenant, str(grant.login))
-        await self._revoke_at_once()
-        self._record(LoginAct.of(person, "left", grant.provider, "deny"))
+        await self._parts.logins.end(grant.tenant, str(grant.login))
+        await self._parts.revoke_at_once()
+        self._parts.record(LoginAct.of(person, "left", grant.provider, "deny"))
         return LoginError(400, "invalid_grant", text)
 
     async def _answer(
@@ -317,7 +297,7 @@ class TokenIssuer:
     ) -> dict[str, Any]:
         grant = taken.grant
         person = person or msgspec.convert(grant.person, Person)
-        has = self._scopes.of(person.roles)
+        has = self._parts.scopes.of(person.roles)
         scopes = tuple(scope for scope in grant.scopes if scope in has)
         if asked and set(asked) & set(scopes):
             scopes = tuple(scope for scope in scopes if scope in asked)
@@ -338,7 +318,7 @@ class TokenIssuer:
         now, lasts_s = int(time.time()), int(client.access_s or self._settings.login.access_s)
         claims = {
             **{name: value for name, value in person.claims.items() if name not in OWN_CLAIMS},
-            "iss": self._issuer,
+            "iss": self._parts.issuer,
             "sub": person.principal,
             "aud": resource,
             "iat": now,
@@ -369,7 +349,7 @@ class TokenIssuer:
                 token,
                 key.material,
                 algorithms=[*key.algorithms],
-                issuer=self._issuer,
+                issuer=self._parts.issuer,
                 options={"verify_exp": False, "verify_aud": False},
             )
         except (PyJWTError, ValueError):
@@ -380,14 +360,10 @@ class TokenIssuer:
         """The resource of a request; "" where it names none. Raises LoginError."""
         if not any(resources):
             return ""
-        resource = self._resources.read(resources)
+        resource = self._parts.resources.read(resources)
         if resource is None:
             raise LoginError(400, "invalid_target", "expected one endpoint of this gateway")
         return resource
-
-    @property
-    def _logins(self) -> Logins:
-        return Logins(self._pool(), self._settings.tenant.host_id)
 
 
 def _texts(value: Any) -> list[str]:

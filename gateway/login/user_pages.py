@@ -22,7 +22,7 @@ class UserPages(BrowserLogin):
         users, ticket = self.users, request.query_params.get("ticket", "")
         visit = await self._accounts.visit(request)
         form = await self._form(request) if request.method == "POST" else {}
-        if request.method == "POST" and not is_same_origin(request.headers, self._issuer):
+        if request.method == "POST" and not is_same_origin(request.headers, self._public_url):
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
         try:
             user = await users.find_invited(ticket)
@@ -35,7 +35,7 @@ class UserPages(BrowserLogin):
                 return self._problem(request, 404, refused.text, texts.NEW_INVITATION)
             return self._new_password(request, visit, user.name, refused)
         self._note(request, user.person, "password", "invitation")
-        await self._revoke_at_once()
+        await self._parts.revoke_at_once()
         return RedirectResponse(f"{self._prefix}/login", 303, NO_STORE)
 
     async def password(self, request: Request) -> Response:
@@ -59,7 +59,7 @@ class UserPages(BrowserLogin):
         self._note(request, user.person, "password", "changed")
         response = RedirectResponse(f"{self._prefix}/login/sessions", 303, NO_STORE)
         await self._accounts.begin(response, user.person, "", user)
-        await self._revoke_at_once()
+        await self._parts.revoke_at_once()
         return response
 
     async def totp(self, request: Request) -> Response:
@@ -83,7 +83,7 @@ class UserPages(BrowserLogin):
             self._note_refusal(request, "totp", refused)
             return self._totp_page(request, visit, form, refused)
         self._note(request, user.person, "totp", "set up")
-        await self._revoke_at_once()
+        await self._parts.revoke_at_once()
         return self._page(request, visit, "recovery.html", codes=codes)
 
     def _totp_page(
@@ -99,7 +99,7 @@ class UserPages(BrowserLogin):
             "totp.html",
             name=form.name,
             secret=form.secret,
-            uri=totp.provisioning_uri(form.secret, form.name or "user", self._issuer),
+            uri=totp.provisioning_uri(form.secret, form.name or "user", self._public_url),
             refused=refused,
             status=200 if refused is None else refused.status,
         )

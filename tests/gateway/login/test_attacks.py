@@ -390,8 +390,8 @@ async def test_a_disabled_person_has_no_token_left(database_settings: DatabaseSe
     async with company(database_settings, identity, clients={"machine": machine}) as made:
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        entry = server.providers["corp"].entry
-        server.providers["corp"].entry = replace(entry, id_jag=True)
+        entry = server.parts.providers["corp"].entry
+        server.parts.providers["corp"].entry = replace(entry, id_jag=True)
 
         async def ask(**changes: Any) -> tuple[int, Any]:
             claims = {"sub": "ann", "aud": made.url, "client_id": "machine",

@@ -74,8 +74,8 @@ async def test_an_answer_counts_at_its_provider(database_settings: DatabaseSetti
     async with company(database_settings) as made, browsing() as browser:
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        entry = server.providers["corp"].entry
-        server.providers["twin"] = Provider("twin", entry, made.gateway.settings)
+        entry = server.parts.providers["corp"].entry
+        server.parts.providers["twin"] = Provider("twin", entry, made.gateway.settings)
         client = (await made.register())["client_id"]
         sent = await browser.press(made.authorize(client), "at:corp")
         back = await browser.get(sent.location)
@@ -157,14 +157,14 @@ async def test_assertions_are_for_clients_that_have_a_secret_and_the_grant(
     async with company(database_settings, clients=clients) as made:
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        corp = server.providers["corp"]
+        corp = server.parts.providers["corp"]
         status, answer = await ask(made, "machine", **secret)
         assert (status, answer["error"]) == (400, "unauthorized_client")  # no provider is marked
         corp.entry = replace(corp.entry, id_jag=True)
         plain = Provider("plain", replace(corp.entry, id_jag=False, issuer="https://plain.example"),
                          made.gateway.settings)  # fmt: skip
-        server.providers = {"plain": plain, "corp": corp}
-        server._tokens._providers = server.providers
+        providers = server.parts.providers
+        providers.update({"plain": plain, "corp": providers.pop("corp")})
         status, answer = await ask(made, "machine", **secret)
         assert (status, answer["scope"]) == (200, "tools:read")
         cases: tuple[tuple[str, dict[str, Any]], ...] = (("another", secret), ("public", {}))
@@ -195,7 +195,7 @@ async def test_consent_to_a_client_that_lost_its_secret_is_asked_for_again(
         assert (await browser.get(made.authorize("app"))).status == 303
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        clients = server._clients
+        clients = server.parts.clients
         clients._login = replace(clients._login, clients={"app": public})
         assert (await browser.get(made.authorize("app"))).status == 200
 

@@ -317,7 +317,7 @@ async def test_an_assertion_of_a_provider_gives_a_token_without_a_page(
                                            id_jag=True)  # fmt: skip
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        server.providers["corp"].entry = provider
+        server.parts.providers["corp"].entry = provider
         good = {
             "sub": "ann",
             "aud": made.url,
@@ -430,7 +430,7 @@ async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
         published.documents[KEYS] = keys
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        server._clients._keys._sets.clear()  # as after the pause
+        server.parts.clients._keys._sets.clear()  # as after the pause
         status, tokens = await made.take_code(
             DOCUMENT, code, client_assertion=signed(made.url), **KIND
         )
@@ -468,7 +468,7 @@ async def test_a_stranger_does_not_use_up_fetches_of_keys(
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
         for number in range(made.gateway.settings.login.requests + 1):
-            assert await server._clients.find(f"{DOCUMENT}/{number}") is None
+            assert await server.parts.clients.find(f"{DOCUMENT}/{number}") is None
         status, tokens = await made.take_code(
             DOCUMENT, code, client_assertion=signed(made.url), **KIND
         )

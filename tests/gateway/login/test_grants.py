@@ -166,7 +166,7 @@ async def test_people_of_a_provider_that_was_removed_are_logged_out(
 ) -> None:
     async with company(database_settings, unchecked_s=1e-3) as made, browsing() as browser:
         client, tokens = await made.granted(browser)
-        made.gateway.login._server.providers.pop("corp")  # type: ignore[union-attr]
+        made.gateway.login._server.parts.providers.pop("corp")  # type: ignore[union-attr]
         status, tokens = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
         status, answer = await made.refresh(client, tokens["refresh_token"])

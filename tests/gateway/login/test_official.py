@@ -208,7 +208,7 @@ async def test_the_client_gets_a_token_by_an_identity_assertion(
     async with company(database_settings, clients={"machine": machine}) as made:
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        corp = server.providers["corp"]
+        corp = server.parts.providers["corp"]
         corp.entry = replace(corp.entry, id_jag=True)
 
         async def assertion(audience: str, resource: str) -> str:

@@ -21,7 +21,7 @@ ADDRESS = "ann@corp.example"
 def provider_of(made: Company) -> Provider:
     server = made.gateway.login._server  # type: ignore[union-attr]
     assert server is not None
-    return server.providers["corp"]
+    return server.parts.providers["corp"]
 
 
 @pytest.mark.parametrize("verified", [None, False, "false", 1, "yes"])
