@@ -437,6 +437,29 @@ async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
         assert status == 200, tokens
 
 
+async def test_a_client_signs_with_keys_of_its_registration(
+    database_settings: DatabaseSettings, signed: Sign
+) -> None:
+    own, eve = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
+    public = {**ECAlgorithm.to_jwk(own.public_key(), as_dict=True), "kid": "own"}
+    unusable = {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}
+    async with company(database_settings) as made, browsing() as browser:
+        for keys, signer, expected in (
+            ([public], own, 200),
+            ([public], eve, 401),
+            ([unusable], own, 401),
+        ):
+            more = {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": keys}}
+            client = (await made.register(**more))["client_id"]
+            code = (await browser.log_in(made.authorize(client))).query["code"]
+            claims = jwt.decode(
+                signed(made.url, iss=client, sub=client), options={"verify_signature": False}
+            )
+            assertion = jwt.encode(claims, signer, "ES256", {"kid": "own"})
+            status, answer = await made.take_code(client, code, client_assertion=assertion, **KIND)
+            assert status == expected, answer
+
+
 async def test_a_client_replaces_a_key_without_a_name(
     database_settings: DatabaseSettings, published: Published, signed: Sign
 ) -> None:
