@@ -85,7 +85,7 @@ class Accounts:
         gateway's own; None: they may not."""
         login, settings = uuid4(), self._settings.login
         upstream = self.seal(str(login), refresh) if refresh else None
-        is_own = not settings.providers or person.provider not in settings.providers
+        is_own = person.provider not in settings.providers
         lasts_s = settings.session_s if refresh or is_own else settings.unchecked_s
         pool = self._pool()
         account = Account(str(login), person)

@@ -88,7 +88,10 @@ async def read_request(
     query: str, clients: LoginClients, resources: Resources, issuer: str
 ) -> tuple[LoginClient, AuthorizationRequest]:
     """Raises PageProblem, and RedirectProblem."""
-    values = _parameters(query)
+    try:
+        values = read_parameters(query, PARAMETERS)
+    except ValueError as error:
+        raise PageProblem(texts.UNREADABLE, texts.BEGIN_AGAIN) from error
     client_id = _single(values, "client_id")
     client = await clients.find(client_id) if client_id else None
     if client is None:
@@ -119,9 +122,8 @@ async def read_request(
 
 def _fault(values: Mapping[str, list[str]]) -> tuple[str, str] | None:
     """Code and text of an error that the client is told of; None: there is none."""
-    repeated = [name for name, texts in values.items() if len(texts) > 1 and name != "resource"]
-    if repeated:
-        return "invalid_request", f"{repeated[0]} is sent more than once"
+    if name := repeated_name(values):
+        return "invalid_request", f"{name} is sent more than once"
     if len(_single(values, "state") or "") > STATE_LIMIT:
         return "invalid_request", f"state is longer than {STATE_LIMIT} characters"
     for name in ("request", "request_uri"):
@@ -140,16 +142,21 @@ def _fault(values: Mapping[str, list[str]]) -> tuple[str, str] | None:
     return None
 
 
-def _parameters(query: str) -> Mapping[str, list[str]]:
-    """Raises PageProblem."""
+def read_parameters(text: str, most: int) -> Mapping[str, list[str]]:
+    """The values of a query, or of a form, by name. Raises ValueError, also for more than `most`
+    fields."""
     values: dict[str, list[str]] = {}
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS)
-    except ValueError as error:
-        raise PageProblem(texts.UNREADABLE, texts.BEGIN_AGAIN) from error
-    for name, value in pairs:
+    for name, value in parse_qsl(
+        text, keep_blank_values=True, errors="strict", max_num_fields=most
+    ):
         values.setdefault(name, []).append(value.replace("\0", ""))
     return values
+
+
+def repeated_name(values: Mapping[str, list[str]]) -> str | None:
+    """A parameter that is sent more than once, and may not be (OAuth 2.1, 3.1)."""
+    names = (name for name, texts in values.items() if len(texts) > 1 and name != "resource")
+    return next(names, None)
 
 
 def _single(values: Mapping[str, list[str]], name: str) -> str | None:

@@ -7,7 +7,6 @@ cookie. Whoever asks is counted by address before a body is read.
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
@@ -20,6 +19,8 @@ from gateway.guards.oauth import METADATA_AGE_S
 from gateway.login import pages
 from gateway.login.accounts import Accounts
 from gateway.login.answers import OPEN, LoginError, as_json
+from gateway.login.authorize import read_parameters, repeated_name
+from gateway.login.browser import address_of
 from gateway.login.clients import METHODS, LoginClients, read_metadata
 from gateway.login.parts import LoginParts
 from gateway.login.providers import Provider
@@ -189,8 +190,7 @@ class LoginServer:
         client = await self.parts.clients.authenticate(
             form, request.headers.get("authorization", ""), self._audiences
         )
-        address = request.client.host if request.client else ""
-        answer = await self._tokens.exchange(client, form, resources, address)
+        answer = await self._tokens.exchange(client, form, resources, address_of(request))
         await self.parts.clients.note_use(client)
         return as_json(answer)
 
@@ -208,7 +208,7 @@ class LoginServer:
             _, metadata = read_metadata(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise LoginError(400, "invalid_client_metadata", f"the body: {error}") from error
-        network = network_of(request.client.host if request.client else "")
+        network = network_of(address_of(request))
         answer = await self.parts.clients.register(metadata, network)
         self.parts.record(LoginAct("register", answer["client_id"], "allow"))
         return as_json(answer, 201)
@@ -225,17 +225,12 @@ class LoginServer:
             raise LoginError(400, "invalid_request", text)
         body = await self._body(request)
         try:
-            pairs = parse_qsl(
-                body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
-            )
+            values = read_parameters(body.decode("ascii"), FIELDS)
         except ValueError as error:
             raise LoginError(400, "invalid_request", "the form cannot be read") from error
-        form: dict[str, str] = {}
-        for name, value in pairs:
-            if name in form and name != "resource":
-                raise LoginError(400, "invalid_request", f"{name[:50]} is sent more than once")
-            form[name] = value.replace("\0", "")
-        return form, [value for name, value in pairs if name == "resource"]
+        if name := repeated_name(values):
+            raise LoginError(400, "invalid_request", f"{name[:50]} is sent more than once")
+        return {name: texts[0] for name, texts in values.items()}, values.get("resource", [])
 
     async def _body(self, request: Request) -> bytes:
         return await receive_body(
@@ -247,8 +242,8 @@ class LoginServer:
         login = self._settings.login
         if not login.requests:
             return
-        address = request.client.host if request.client else ""
-        wait_s = self._rates.take(("", network_of(address)), login.requests, login.per_s)
+        network = network_of(address_of(request))
+        wait_s = self._rates.take(("", network), login.requests, login.per_s)
         if wait_s:
             after_s = whole_seconds(wait_s)
             text = f"too many requests: try again in {after_s} s (login.requests)"
