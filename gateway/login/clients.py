@@ -69,7 +69,6 @@ class ClientMetadata(Struct, frozen=True):
     client_uri: str = ""
     token_endpoint_auth_method: str | None = None
     grant_types: tuple[str, ...] = GRANTS
-    response_types: tuple[str, ...] = ("code",)
     scope: str = ""
     jwks_uri: str = ""
     jwks: dict[str, Any] | None = None

@@ -75,7 +75,6 @@ class Grant(Struct, frozen=True):
     id: UUID
     login: UUID
     client_id: str
-    client_name: str
     redirect: str
     resource: str
     scopes: list[str]
@@ -83,10 +82,8 @@ class Grant(Struct, frozen=True):
     principal: str
     provider: str
     person: dict[str, Any]
-    created: datetime
     used: datetime
-    began: datetime  # the login
-    expires: datetime  # likewise
+    expires: datetime  # the login
 
 
 Refusal = Literal["unknown", "reused", "client", "redirect", "challenge", "resource", "ended"]
@@ -121,10 +118,9 @@ class LoginRow(Struct, frozen=True):
 
 
 _GRANT = SQL(
-    "SELECT g.grant_id AS id, g.login_id AS login, g.client_id, g.client_name, g.redirect,"
-    " g.resource, g.scopes, l.tenant_id::text AS tenant, l.principal, l.provider, l.person,"
-    " g.created_ts AS created, g.used_ts AS used, l.created_ts AS began, l.expires_ts AS expires"
-    " FROM login_grant_t AS g JOIN login_t AS l USING (host_id, login_id)"
+    "SELECT g.grant_id AS id, g.login_id AS login, g.client_id, g.redirect, g.resource, g.scopes,"
+    " l.tenant_id::text AS tenant, l.principal, l.provider, l.person, g.used_ts AS used,"
+    " l.expires_ts AS expires FROM login_grant_t AS g JOIN login_t AS l USING (host_id, login_id)"
 )
 
 
