@@ -3,7 +3,7 @@ answering from the catalog, so they are checked, truncated and counted like othe
 
 import difflib
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,8 +18,9 @@ from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import MissingPart, part
 from registry.display.profiles import SelectedProfile
 from registry.display.schema_folding import Fold
+from registry.display.stubs import StubLanguage, fit_stubs, write_alias, write_comment
 from registry.display.summaries import shorten
-from registry.display.tool_shaper import ListedTool, ListingBudget, length
+from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget, length
 from schemas.errors import InvalidParams
 from schemas.json_schema.references import has_references
 from schemas.jsonrpc import decode_json, encode
@@ -61,12 +62,41 @@ class DescribeSeveral:
         """Raises InvalidParams where none of the tools exists."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
         ceiling = ListingBudget(self._tokens, self._lists.shaper, chosen, tool.name)
-        return answer(await to_thread.run_sync(_several, catalog, ceiling, arguments))
+        value = await to_thread.run_sync(_several, catalog, ceiling, arguments)
+        return answer(value, arguments.get("as"))
 
 
-def answer(value: Any) -> ToolResult:
-    text = encode(value)
-    return ToolResult((TextContent(text.decode()),), Raw(text))
+def answer(value: Json, language: StubLanguage | None = None) -> ToolResult:
+    """The value as structured content, and as JSON or, with `language`, as the stubs in it."""
+    encoded = encode(value)
+    text = encoded.decode() if language is None else _stub_text(value, language)
+    return ToolResult((TextContent(text),), Raw(encoded))
+
+
+def _stub_text(value: Json, language: StubLanguage) -> str:
+    """The stubs of tools, a line for each; all else of an answer as comments."""
+    notes = [f"{entry['name']}: {entry['error']}" for entry in value["tools"] if "error" in entry]
+    notes += [
+        f"there is no tool {unknown['name']!r}{_instead(unknown['near'])}"
+        for unknown in value.get("unknown", ())
+    ]
+    notes += [value[key] for key in ("note", "more") if key in value]
+    lines = [entry["stub"] for entry in value["tools"] if "stub" in entry]
+    return "\n".join((*lines, *(write_comment(note, language) for note in notes)))
+
+
+def stubs_of(
+    catalog: Catalog,
+    tools: Sequence[ListedTool],
+    left: int,
+    *,
+    language: StubLanguage,
+    most: int,
+) -> FittedTools:
+    """Stubs of the tools in at most `left` characters, each of at most `most` tokens."""
+    identifiers = ((catalog.identifier(listed.tool), listed) for listed in tools)
+    by_identifier = {name: listed for name, listed in identifiers if name is not None}
+    return fit_stubs(by_identifier, left, language=language, most=most)
 
 
 def unknown_tool(name: str, catalog: Catalog) -> str:
@@ -92,7 +122,13 @@ def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json
 
 def _several(catalog: Catalog, ceiling: ListingBudget, arguments: Json) -> Json:
     names = list(dict.fromkeys(arguments["names"]))
+    language: StubLanguage | None = arguments.get("as")
     tools_by_name = {name: _find_tool(catalog, name) for name in names[:NAMES]}
+    if language is not None:  # programs do not call the gateway's own
+        tools_by_name = {
+            name: tool if tool is not None and catalog.identifier(tool) else None
+            for name, tool in tools_by_name.items()
+        }
     tools = [tool for tool in tools_by_name.values() if tool is not None]
     missing = [name for name, tool in tools_by_name.items() if tool is None]
     if not tools:
@@ -105,7 +141,14 @@ def _several(catalog: Catalog, ceiling: ListingBudget, arguments: Json) -> Json:
         unknown.pop()
         left = ceiling.tokens * CHARACTERS - MORE - length(rest)
     path = arguments.get("path", "")
-    told, more = _parts(tools, path, ceiling, left) if path else _wholes(tools, ceiling, left)
+    if path:
+        told, more = _parts(tools, path, ceiling, left, language=language)
+    elif language is not None:
+        listed = [ListedTool(tool, {}) for tool in tools]
+        fitted = stubs_of(catalog, listed, left, language=language, most=ceiling.tokens)
+        told, more = fitted.entries, _rest(fitted.left_out)
+    else:
+        told, more = _wholes(tools, ceiling, left)
     if len(names) > NAMES:
         more.append(f"Only the first {NAMES} names were read.")
     return {"tools": told, **rest, **({"more": " ".join(more)} if more else {})}
@@ -126,25 +169,37 @@ def _wholes(tools: list[Tool], ceiling: ListingBudget, left: int) -> tuple[list[
         return told, ["Output schemas are left out: ask for fewer tools."]
     fitted = ceiling.fit([ListedTool(tool, {}) for tool in tools], left, schemas=True)
     more = ["Shortened: ask for fewer tools, or for parts by their path."]
-    if fitted.left_out:
-        more.append(f"There was no room for the last {fitted.left_out}.")
-    return fitted.entries, more
+    return fitted.entries, [*more, *_rest(fitted.left_out)]
+
+
+def _rest(left_out: int) -> list[str]:
+    return [f"There was no room for the last {left_out}."] if left_out else []
 
 
 def _parts(
-    tools: list[Tool], path: str, ceiling: ListingBudget, left: int
+    tools: list[Tool],
+    path: str,
+    ceiling: ListingBudget,
+    left: int,
+    *,
+    language: StubLanguage | None,
 ) -> tuple[list[Json], list[str]]:
     """The same for the parts of their input schemas at `path`. Raises InvalidParams where no tool
     has that path."""
     told: list[Json] = []
     for place, tool in enumerate(tools):
-        rest = [f"There was no room for the last {len(tools) - place}."]
+        rest = _rest(len(tools) - place)
         if left < SMALLEST:
             return told, rest
         share = max(left // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
         fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
         try:
-            entry = _part(tool, path, partial(_fold_schema, fold))
+            if language is None:
+                entry = _part(tool, path, partial(_fold_schema, fold))
+            else:
+                name = f"{tool.name}.{path}"
+                alias = partial(write_alias, name, language=language, limit=share * 3 // 4)
+                entry = _part(tool, path, alias, "stub")
         except InvalidParams as fault:
             entry = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
         if length(entry) > left:
@@ -180,7 +235,7 @@ def _whole(found: Tool, readable: Callable[[Any], Any]) -> Json:
     return told
 
 
-def _part(found: Tool, path: str, readable: Callable[[Any], Any]) -> Json:
+def _part(found: Tool, path: str, readable: Callable[[Any], Any], key: str = "schema") -> Json:
     schema = decode_json(bytes(found.input_schema))
     if not isinstance(schema, dict):
         raise InvalidParams(f"path: the input schema of {found.name} has no parts")
@@ -190,7 +245,7 @@ def _part(found: Tool, path: str, readable: Callable[[Any], Any]) -> Json:
         there = _near(missing.step, missing.known)
         text = f"path: there is no {missing.step[:100]!r} in the input schema of {found.name}"
         raise InvalidParams(f"{text}{_instead(there or missing.known[:NAMES])}") from missing
-    return {"name": found.name, "path": path, "schema": readable(inner)}
+    return {"name": found.name, "path": path, key: readable(inner)}
 
 
 def _readable(schema: Any, chosen: SelectedProfile, called: str) -> Any:

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from config.settings import Toolset
 from gateway.context import Context, Principal
-from gateway.methods.describe_tools import answer
+from gateway.methods.describe_tools import answer, stubs_of
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Handles
 from gateway.protocol.revision_adapter import Members, is_failure
@@ -27,8 +27,9 @@ from registry.catalog.tool_lists import searchable_text
 from registry.database.postgres import AWAY
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
+from registry.display.stubs import StubLanguage
 from registry.display.summaries import shorten
-from registry.display.tool_shaper import ListedTool, ListingBudget, length
+from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget, length
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable
 from schemas.mcp.messages import ToolListParams
@@ -133,6 +134,9 @@ NO_TOOLS = "There are no tools here yet: the operator of this gateway has import
 
 Json = dict[str, Any]
 
+Fit = Callable[[int], FittedTools]
+"""Fits the tools that were found into so many characters."""
+
 Find = Callable[[SearchQuery], Awaitable[SearchResult]]
 """See `registry.search.search.Search.run`."""
 
@@ -145,6 +149,7 @@ class SearchLimits:
     usual: int  # tools in an answer
     most: int
     tokens: int  # of an answer
+    stub_tokens: int = 200  # of a tool in it
 
 
 class SearchTools:
@@ -180,7 +185,6 @@ class SearchTools:
             scored, note = await self._find_tools(query, catalog, context)
         except Unreachable as fault:
             return unsearchable_result(fault)
-        ceiling = ListingBudget(self._limits.tokens, shaper, chosen, DESCRIBES)
         entries = [
             ListedTool(
                 replace(tool, name=catalog.display_name(tool, chosen)), {"score": round(score, 3)}
@@ -188,12 +192,26 @@ class SearchTools:
             for tool, score in scored
         ]
         schemas = arguments.get("detail") != "names"
+        language: StubLanguage | None = arguments.get("as")
+        fit: Fit
+        if language is None:
+            ceiling = ListingBudget(self._limits.tokens, shaper, chosen, DESCRIBES)
+            fit = partial(ceiling.fit, entries, schemas=schemas)
+        else:
+            stub_tokens = self._limits.stub_tokens
+            fit = partial(stubs_of, catalog, entries, language=language, most=stub_tokens)
         # in a thread: a schema of megabytes takes long to fold, the first time
         nothing = NOTHING if catalog.tools else NO_TOOLS
         found_tools = partial(
-            _found_tools, entries, ceiling, schemas=schemas, note=note, nothing=nothing
+            _found_tools,
+            entries,
+            self._limits.tokens,
+            fit,
+            schemas=schemas,
+            note=note,
+            nothing=nothing,
         )
-        return answer(await to_thread.run_sync(found_tools))
+        return answer(await to_thread.run_sync(found_tools), language)
 
     async def mean(self, context: Context, catalog: Catalog, params: ToolListParams) -> list[str]:
         """Names of tools by semantic search for `intent`, filtered by the words of `query`. Raises
@@ -267,7 +285,8 @@ def _find_by_words(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[
 
 def _found_tools(
     entries: Sequence[ListedTool],
-    ceiling: ListingBudget,
+    tokens: int,
+    fit: Fit,
     *,
     schemas: bool,
     note: str | None,
@@ -277,18 +296,17 @@ def _found_tools(
     if not entries:
         return {"tools": [], **({"note": shorten(note, NOTE)} if note else {}), "more": nothing}
     before: Json = {"note": shorten(note, NOTE)} if note else {}
-    longest = _advice(len(entries), len(entries), schemas, ceiling.describer)
-    left = ceiling.tokens * CHARACTERS - length({**before, "more": longest}) - AROUND
-    fitted = ceiling.fit(entries, left, schemas)
-    more = _advice(fitted.folded, fitted.left_out, schemas, ceiling.describer)
+    longest = _advice(len(entries), len(entries), schemas)
+    fitted = fit(tokens * CHARACTERS - length({**before, "more": longest}) - AROUND)
+    more = _advice(fitted.folded, fitted.left_out, schemas)
     return {"tools": fitted.entries, **before, **({"more": more} if more else {})}
 
 
-def _advice(folded: int, left_out: int, schemas: bool, describer: str) -> str:
+def _advice(folded: int, left_out: int, schemas: bool) -> str:
     """Text on what an answer omits, and how to get it."""
     searchable_text = []
     if schemas and folded:
-        searchable_text.append(f"{folded} without input schema: {describer} tells it.")
+        searchable_text.append(f"{folded} without input schema: {DESCRIBES} tells it.")
     if left_out:
         searchable_text.append(f"{left_out} left out: ask for fewer (limit), or more precisely.")
     return " ".join(searchable_text)

@@ -145,6 +145,19 @@ class Catalog:
         """The tool's name in a profile."""
         return self._names.of(tool.name, chosen)
 
+    def identifier(self, tool: Tool) -> str | None:
+        """The tool's identifier in programs, whatever it is shown as; None for one that is not in
+        this catalog, as the gateway's own."""
+        known = self._lookup.by_id.get(tool.id)
+        return None if known is None else self._names.identifiers[known.name]
+
+    def find_identifier(self, identifier: str) -> Tool | None:
+        """The tool of this identifier in programs. It stands for one tool of the tenant, also in
+        views that lack this tool."""
+        name = self._names.by_identifier.get(identifier)
+        tool = None if name is None else self._lookup.get(name)
+        return tool if tool is not None and tool.name == name else None
+
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one that runs inside the
         gateway."""

@@ -397,7 +397,10 @@ class CatalogLists:
             return {}
         sources = {tool.source for tool in self._tools if tool.source}
         return own_tools(
-            sources, skills=bool(self._skills), limit_maximum=self._shaper.search_limit
+            sources,
+            skills=bool(self._skills),
+            limit_maximum=self._shaper.search_limit,
+            stubs=self._shaper.stubs,
         )
 
     def page(

@@ -185,6 +185,11 @@ _PROPERTIES: Mapping[Does, Json] = {
         "after": {"type": "integer", "minimum": 0, "description": "Where to read on."},
     },
 }
+_AS: Json = {
+    **_TEXT,
+    "enum": ["python", "typescript"],
+    "description": "Answer with signatures for programs, instead of schemas.",
+}
 _REQUIRED: Mapping[Does, list[str]] = {
     "search_tools": ["query"],
     "describe_tools": ["names"],
@@ -198,13 +203,18 @@ _UNKNOWN_EFFECTS = Annotations()  # unknown: depends on the tool that is called
 
 
 def own_tools(
-    sources: Iterable[str], skills: bool = False, limit_maximum: int | None = None
+    sources: Iterable[str],
+    skills: bool = False,
+    limit_maximum: int | None = None,
+    *,
+    stubs: bool = False,
 ) -> Mapping[Does, Tool]:
     """The gateway's own tools, by function. `sources` are those with tools; with `skills`, searches
-    and calls can name one; `limit_maximum` is the maximum of a search's `limit`."""
+    and calls can name one; `limit_maximum` is the maximum of a search's `limit`; with `stubs`,
+    searches and descriptions can be asked for them."""
     does = (*DISCLOSURE_TOOLS, *SKILL_TOOLS) if skills else DISCLOSURE_TOOLS
     texts = {"sources": _sources(sources)}
-    return {task: _tool(task, texts, skills, limit_maximum) for task in does}
+    return {task: _tool(task, texts, _options(task, skills, limit_maximum, stubs)) for task in does}
 
 
 def _sources(names: Iterable[str]) -> str:
@@ -219,13 +229,20 @@ def _sources(names: Iterable[str]) -> str:
     return f" (of {', '.join(listed)})" if listed else ""
 
 
-def _tool(does: Does, texts: Mapping[str, str], skills: bool, limit_maximum: int | None) -> Tool:
-    description = _DESCRIPTIONS[does].format(**texts)
+def _options(does: Does, skills: bool, limit_maximum: int | None, stubs: bool) -> Json:
+    """The properties of the arguments."""
     properties = dict(_PROPERTIES[does])
     if skills and does in ("search_tools", "call_tool"):
         properties["skill"] = _SKILL
     if limit_maximum is not None and does == "search_tools":
         properties["limit"] = {**properties["limit"], "maximum": limit_maximum}
+    if stubs and does in ("search_tools", "describe_tools"):
+        properties["as"] = _AS
+    return properties
+
+
+def _tool(does: Does, texts: Mapping[str, str], properties: Json) -> Tool:
+    description = _DESCRIPTIONS[does].format(**texts)
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if does in _REQUIRED:
         schema["required"] = _REQUIRED[does]

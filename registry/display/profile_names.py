@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import count
 
 from registry.display.profiles import Profiles, SelectedProfile
+from registry.names.identifiers import identifier_names
 from registry.names.tool_names import HASH_DIGITS, NameForms, add_suffix, begins_plainly
 
 
@@ -42,6 +43,16 @@ class ProfileNames:
             for chosen in (self._profiles.default, *self._profiles)
             for original, name in self.replacements(chosen).items()
         }
+
+    @cached_property
+    def by_identifier(self) -> Mapping[str, str]:
+        """Original names, by the identifiers of the tools in programs."""
+        return identifier_names(self._names)
+
+    @cached_property
+    def identifiers(self) -> Mapping[str, str]:
+        """Identifiers of the tools in programs, by their original names."""
+        return {name: identifier for identifier, name in self.by_identifier.items()}
 
     def _change(self, chosen: SelectedProfile) -> dict[str, str]:
         pairs = self._pairs if chosen.profile.names_fold else frozenset()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from registry.display.budgets import CHARACTERS
 from registry.display.summaries import first_sentence
-from registry.display.tool_shaper import length
+from registry.display.tool_shaper import FittedTools, ListedTool, length
 from registry.names.identifiers import identifier_of
 from schemas.errors import ParseError
 from schemas.json_schema.keywords import UNIONS, Json
@@ -217,13 +217,14 @@ def write_comment(text: str, language: StubLanguage) -> str:
 
 
 def fit_stubs(
-    tools: Sequence[tuple[Tool, str, Json]], left: int, language: StubLanguage, most: int
-) -> list[Json]:
-    """Entries with stubs for as many of the tools as fit into `left` characters of JSON, each stub
-    of at most `most` tokens. `tools`: each with its identifier and its other members."""
+    tools: Mapping[str, ListedTool], left: int, *, language: StubLanguage, most: int
+) -> FittedTools:
+    """Stubs of as many tools, by their identifiers, as fit into `left` characters of JSON; each of
+    at most `most` tokens."""
     entries: list[Json] = []
-    for place, (tool, identifier, members) in enumerate(tools):
-        share = left // (len(tools) - place)
+    for place, (identifier, listed) in enumerate(tools.items()):
+        tool, share = listed.tool, left // (len(tools) - place)
+        members = {"name": tool.name, **listed.members}
         room = min(share - length(members), most * CHARACTERS)
         for limit in (room, room * 3 // 4, 0):  # as JSON it is longer
             entry = {**members, "stub": write_stub(tool, identifier, language, limit)}
@@ -233,7 +234,7 @@ def fit_stubs(
         if left < 0:
             break
         entries.append(entry)
-    return entries
+    return FittedTools(entries, 0, len(tools) - len(entries))
 
 
 def _read_schema(raw: Any) -> Any:

@@ -144,14 +144,17 @@ class ToolShaper:
         search_limit: int | None = None,
         *,
         tool_tokens: int | None = None,
+        stubs: bool = False,
     ) -> None:
         """Without `budgets` tools are listed unchanged. With `fields` input schemas have the
         argument that selects the members of an answer; that of search_tools has `search_limit` as
-        its maximum. `tool_tokens`: a toolset's own."""
+        its maximum. `tool_tokens`: a toolset's own. With `stubs` search_tools and describe_tools
+        can be asked for signatures of tools for programs."""
         self._tool_tokens = tool_tokens
         self._of_toolsets: dict[int, ToolShaper] = {}
         self._fields = fields
         self.search_limit = search_limit
+        self.stubs = stubs
         self.budgets = budgets
         self.profiles = profiles or Profiles()
         self._kept: Memo[tuple[str, str, int, str], ShapedTool] = Memo(KEPT)
@@ -161,7 +164,8 @@ class ToolShaper:
     def of(cls, settings: Settings) -> "ToolShaper":
         """The shaper of the settings' lists."""
         fields, most = settings.answers.fields == "shown", settings.search.limit_max
-        return cls(settings.budgets, Profiles(settings.profiles), fields, most)
+        stubs = getattr(getattr(settings, "code", None), "enabled", False)
+        return cls(settings.budgets, Profiles(settings.profiles), fields, most, stubs=stubs)
 
     def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> ShapedTool:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
@@ -194,6 +198,7 @@ class ToolShaper:
                 self._fields,
                 self.search_limit,
                 tool_tokens=tool_tokens,
+                stubs=self.stubs,
             )
             self._of_toolsets[tool_tokens] = shaper
         return shaper

@@ -14,16 +14,16 @@ from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.budgets import tokens
-from registry.display.profiles import BUILT_IN
+from registry.display.profiles import BUILT_IN, Profiles
 from registry.display.tool_shaper import ToolShaper
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2026_07_28
-from schemas.tool import TextContent, Tool
+from schemas.tool import TextContent, Tool, ToolResult
 from tests.properties import examples
 from tests.registry.anyschema import NAMES, schemas
-from tests.registry.shown import describe_tool, shaper
+from tests.registry.shown import SETTINGS, describe_tool
 
-RULES = shaper()
+RULES = ToolShaper(SETTINGS.budgets, Profiles(SETTINGS.profiles), stubs=True)
 SMALL = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 HUGE = {
     "type": "object",
@@ -46,6 +46,12 @@ class Held(Catalogs):
 def run_describe(
     tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any
 ) -> Any:
+    return decode(text_of(describe_result(tools, most, profile, **arguments)))
+
+
+def describe_result(
+    tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any
+) -> ToolResult:
     catalog = Catalog(tools, shaper=RULES)
     lists = Lists(
         Held(catalog, RULES),
@@ -65,7 +71,8 @@ def run_describe(
     result = anyio.run(run)
     assert isinstance(result.content[0], TextContent)
     assert tokens(result.content[0].text) <= most
-    return decode(result.content[0].text)
+    assert tokens(bytes(result.structured_content)) <= most
+    return result
 
 
 def test_small_tools_are_described_whole() -> None:
@@ -132,3 +139,55 @@ def test_no_answer_is_above_its_ceiling(
         answer = None
     assert path or answer is not None
     assert answer is None or answer["tools"] or "no room" in answer["more"]
+
+
+def test_describe_tools_writes_a_stub_for_each_tool() -> None:
+    tools = [describe_tool("get-a", SMALL, description="Gets."), describe_tool("b", SMALL)]
+    names = ["b", "get-a", "get_a", "describe_tools"]
+    result = describe_result(tools, names=names, **{"as": "python"})
+    stubs = ["def b(*, id: str) -> Any: ...", 'def get_a(*, id: str) -> Any: """Gets."""']
+    unknown = [
+        "# there is no tool 'get_a'; there is get-a",
+        "# there is no tool 'describe_tools'",
+    ]
+    assert text_of(result).splitlines() == [*stubs, *unknown]
+    answer = decode(bytes(result.structured_content))  # type: ignore[arg-type]
+    assert answer["tools"] == [
+        {"name": "b", "stub": stubs[0]},
+        {"name": "get-a", "stub": stubs[1]},
+    ]
+    assert [entry["name"] for entry in answer["unknown"]] == names[2:]
+    with pytest.raises(InvalidParams, match="there is no tool 'describe_tools'"):
+        describe_result(tools, names=["describe_tools"], **{"as": "python"})
+
+
+def test_a_part_is_described_as_a_type() -> None:
+    tools = [describe_tool("a", HUGE), describe_tool("b", SMALL)]
+    result = describe_result(tools, names=["a", "b"], path="part_3.of_7", **{"as": "typescript"})
+    first, second = text_of(result).splitlines()
+    assert first == "type a_part_3_of_7 = {id: string}"
+    assert second.startswith("// b: path: there is no 'part_3'")
+
+
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
+@given(
+    each=st.lists(st.one_of(schemas(), st.just(HUGE), st.just(SMALL)), min_size=1, max_size=20),
+    others=st.lists(st.text(min_size=1, max_size=300), max_size=25),
+    path=st.sampled_from(("", "a", "part_1", "[]" * 500, *NAMES)),
+    most=st.integers(250, 2500),
+    language=st.sampled_from(("python", "typescript")),
+)
+def test_no_answer_of_stubs_is_above_its_ceiling(
+    each: list[Any], others: list[str], path: str, most: int, language: str
+) -> None:
+    tools = [describe_tool(f"tool_{n}", one, output=one) for n, one in enumerate(each)]
+    names = [*(tool.name for tool in tools), *others]
+    try:
+        describe_result(tools, most, names=names, path=path, **{"as": language})
+    except InvalidParams:
+        assert path
+
+
+def text_of(result: ToolResult) -> str:
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text

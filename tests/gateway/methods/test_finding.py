@@ -149,6 +149,26 @@ async def test_entries_are_ready_to_be_called_and_scores_are_short() -> None:
     assert "more" not in told
 
 
+async def test_tools_are_found_as_stubs() -> None:
+    own = SearchTools(
+        LISTS,
+        Searches(["getPet", "deletePet"], note="Nothing\nfits.").run,
+        limits=SearchLimits(5, 20, 2000),
+        toolsets=TOOLSETS,
+    )
+    asked = {"query": "pet", "as": "python"}
+    result = await own.call(CATALOG.own["search_tools"], None, asked, caller())
+    stubs = [
+        'def getPet(*, id: str) -> Any: """One pet."""',
+        'def deletePet(*, id: str) -> Any: """Removes a pet."""',
+    ]
+    assert result.content == (TextContent("\n".join((*stubs, "# Nothing fits."))),)
+    assert decode(bytes(result.structured_content))["tools"] == [  # type: ignore[arg-type]
+        {"name": name, "score": 0.988, "stub": stub}
+        for name, stub in zip(("getPet", "deletePet"), stubs, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("failure", [Unavailable("gone"), OperationalError("gone")], ids=str)
 async def test_the_fallback_by_words_finds_only_callable_tools(
     failure: Exception,

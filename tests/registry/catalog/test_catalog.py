@@ -128,6 +128,22 @@ def test_an_invisible_tool_leaves_its_name_to_no_action() -> None:
         assert (view.service("rest"), view.service("sum"), *view.services) == (None, None)
 
 
+def test_an_identifier_means_the_same_tool_in_every_view() -> None:
+    exact, other = (tool(name, OpenAPIBinding("GET", "/")) for name in ("a_b", "a-b"))
+    catalog = Catalog([exact, other, REST])
+    assert catalog.identifier(exact) == "a_b"
+    identifier = catalog.identifier(other)
+    assert identifier is not None
+    assert identifier.startswith("a_b_")
+    assert catalog.identifier(replace(other, name="shown_as")) == identifier
+    assert catalog.find_identifier(identifier) is other
+    view = catalog.without({"a_b"}, (), frozenset({"a_b"}))
+    assert view.identifier(other) == identifier
+    assert view.find_identifier("a_b") is None
+    assert view.identifier(exact) is None
+    assert catalog.identifier(catalog.own["search_tools"]) is None
+
+
 def test_the_search_names_only_visible_sources() -> None:
     scoped = replace(hybrid("a", "a"), binding=HybridBinding("a", scope="admin"), source="hidden")
     catalog = Catalog([REST, scoped])

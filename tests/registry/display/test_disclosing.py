@@ -7,6 +7,7 @@ from msgspec.json import decode
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import tokens
 from registry.display.disclosure import own_tools
+from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Skill, SkillSnapshot
 from schemas.json_schema.checker import Checker
@@ -59,6 +60,18 @@ def test_schemas_of_own_tools_check_their_arguments() -> None:
     assert not checkers["search_tools"].accepts({})
     assert not checkers["describe_tools"].accepts({"names": []})
     assert not checkers["call_tool"].accepts({"name": "x", "arguments": []})
+
+
+def test_stubs_are_asked_for_by_an_argument_only_where_there_are_programs() -> None:
+    for stubs in (False, True):
+        own = Catalog(SHOP, shaper=ToolShaper(stubs=stubs)).own
+        for does, rest in (("search_tools", {"query": "x"}), ("describe_tools", {"names": ["x"]})):
+            accepts = Checker(bytes(own[does].input_schema)).accepts
+            assert accepts(rest)
+            assert accepts({**rest, "as": "python"}) is stubs
+            assert accepts({**rest, "as": "typescript"}) is stubs
+            assert not accepts({**rest, "as": "ruby"})
+        assert b'"as"' not in bytes(own["call_tool"].input_schema)
 
 
 def test_a_list_of_own_tools_costs_little_in_every_profile() -> None:

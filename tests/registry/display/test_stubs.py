@@ -25,6 +25,7 @@ from registry.display.stubs import (
     write_comment,
     write_stub,
 )
+from registry.display.tool_shaper import ListedTool
 from registry.importers.openapi import parse, read
 from schemas.jsonrpc import encode
 from tests.properties import examples
@@ -226,15 +227,22 @@ def test_stubs_of_the_petshop_cost_about_45_tokens() -> None:
 
 
 def test_stubs_share_the_room_of_an_answer() -> None:
-    small, large = LISTING, describe_tool("large", big_object(40))
-    given = [(large, "large", {"name": "large"}), (small, "list_pets", {"name": "list_pets"})]
-    entries = fit_stubs(given * 3, 4000, "python", 500)
-    assert len(encode(entries)) <= 4000
-    assert [entry["name"] for entry in entries] == ["large", "list_pets"] * 3
-    assert entries[1]["stub"] == write_stub(small, "list_pets", "python", 400)
-    assert len(entries[0]["stub"]) > 500
-    assert len(fit_stubs(given * 30, 2000, "python", 500)) < 30
-    assert fit_stubs(given, 10, "python", 500) == []
+    large = describe_tool("large", big_object(40))
+    given = {f"tool_{n}": ListedTool((large, LISTING)[n % 2], {"score": 0.5}) for n in range(6)}
+    fitted = fit_stubs(given, 4000, language="python", most=500)
+    assert len(encode(fitted.entries)) <= 4000
+    assert fitted.left_out == 0
+    assert [entry["name"] for entry in fitted.entries] == ["large", "list_pets"] * 3
+    assert fitted.entries[1] == {
+        "name": "list_pets",
+        "score": 0.5,
+        "stub": write_stub(LISTING, "tool_1", "python", 400),
+    }
+    assert len(fitted.entries[0]["stub"]) > 400
+    assert fit_stubs(given, 500, language="python", most=500).left_out > 0
+    assert fit_stubs(given, 10, language="python", most=500).entries == []
+    [first, *_] = fit_stubs(given, 4000, language="python", most=40).entries
+    assert len(first["stub"]) <= 160
 
 
 def test_a_part_of_the_arguments_is_a_type_of_its_own() -> None:
