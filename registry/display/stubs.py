@@ -34,6 +34,7 @@ StubLanguage = Literal["python", "typescript"]
 
 PURPOSE = 100  # characters of a tool's purpose
 STEPS = 2000  # schemas and members visited at one level of detail
+VALUES = 200  # of an enumeration that are looked at; no detail shows as many
 NESTED = 24  # schemas inside each other, objects or not; also references and `allOf` in a chain
 LITERAL = 64  # characters of a value that is shown
 NAME_LENGTH = 64  # longest name of an argument or member, characters
@@ -384,6 +385,8 @@ class _Types:
 
     def _values(self, values: Sequence[Any]) -> _Union:
         """All of the values, where they have room; else the first ones, and the types of all."""
+        values = values[:VALUES]
+        self._left -= len(values) // 8
         for room in (self._detail.values, self._detail.examples):
             shown: list[str] = []
             types: dict[str, None] = {}

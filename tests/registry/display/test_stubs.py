@@ -201,6 +201,9 @@ def test_a_giant_tool_is_told_in_a_bounded_number_of_steps() -> None:
         written = stub(schema, language, output=schema, description="x" * 10**6, limit=800)
         assert len(written) <= 800
         check(written, "t", language)
+    values = {"enum": [f"value-{n}" for n in range(2000)]}
+    written = python(arguments(**{f"a{n}": values for n in range(300)}), limit=800)
+    assert "a0: str" in written
     deep: Json = {}
     for _ in range(150):
         deep = {"type": "array", "items": {"anyOf": [{"allOf": [deep]}, NULL]}}
