@@ -614,7 +614,8 @@ def _unusable_connect(
     if bool(connect.authorization_url) != bool(connect.token_url):
         yield "connect", "expected authorization_url and token_url together"
     client = connect.client
-    if client is not None and client.secret and not (connect.issuer or connect.token_url):
+    named = connect.issuer or connect.token_url or kind == "openapi"  # at addresses of the settings
+    if client is not None and client.secret and not named:
         text = "expected connect.issuer, or authorization_url and token_url, to which it is sent"
         yield "connect.client.secret", text
     if connect.schemes and kind in ("graphql", "hybrid", "mcp"):

@@ -101,6 +101,20 @@ class CredentialName(Struct, frozen=True):
     stored: bool = False  # in the registry, at the time of the import
 
 
+class DescribedLogin(Struct, frozen=True, omit_defaults=True):
+    """Where a description has people log in for one of its security schemes: at the two URLs of its
+    flow `authorizationCode`, or where an OpenID Connect document says."""
+
+    authorization_url: str = ""
+    token_url: str = ""
+    document_url: str = ""  # `openIdConnectUrl`
+    scopes: tuple[str, ...] = ()  # that the flow lists
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.authorization_url, self.token_url, self.document_url)))
+
+
 class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How an OpenAPI description is read; stored in `api_t.options`."""
 
@@ -247,6 +261,7 @@ class Source:
     digest: str | None = None  # of the document, as the importer names it
     options: Options = field(default_factory=HybridOptions)  # those of its kind
     server: ServerFacts | None = None  # kind "mcp" only
+    logins: Mapping[str, DescribedLogin] = field(default_factory=dict)  # by security scheme
     number: int | None = None  # of its version
     rolled_back: RolledBack | None = None
     origin: Origin | None = None  # None: made for tools by hand, or not stored

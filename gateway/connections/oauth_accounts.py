@@ -4,7 +4,7 @@ renewal of what came of it."""
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -39,7 +39,7 @@ from registry.connections.registered_clients import RegisteredClients
 from registry.database.postgres import Pool
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
-from schemas.source import Source
+from schemas.source import DescribedLogin, Source
 
 OAUTH_KINDS = ("oauth2", "openIdConnect", "bearer")
 STATE_BYTES = 32
@@ -86,6 +86,10 @@ class OAuthAccounts:
         if connect.oauth is False or not _schemes(wanted):
             return ""
         url = connect.authorization_url or connect.issuer
+        if url is None and (logins := _logins(source, wanted)):
+            reach = self._reach(connect, source.place, source)
+            if connect.oauth or connect.client or all(map(reach.is_named, logins[0].urls)):
+                url = logins[0].urls[0]
         if url is None and (source.facts.server or connect.oauth):
             url = source.base_url or source.location
         return "" if url is None else urlsplit(url).hostname or ""
@@ -105,7 +109,7 @@ class OAuthAccounts:
         connect, place = connect_of(self._settings(), source.place), source.place
         try:
             reach = self._reach(connect, source.place, source)
-            server = await self._server(source, connect, reach)
+            server = await self._server(source, wanted, connect, reach)
             check_pin(server, pinned, connect, place)
             client = await self._clients.find(
                 server,
@@ -160,7 +164,7 @@ class OAuthAccounts:
         server = msgspec.convert(row.server, AuthorizationServer)
         client = self._current_client(connect, server, secret)
         try:
-            reach = self._reach(connect, owner.source)
+            reach = self._reach(connect, owner.source, server=server)
             grants = self._grants(server, client, reach, connect)
             try:
                 tokens = await grants.renew(secret.refresh, tuple(row.scopes))
@@ -190,7 +194,8 @@ class OAuthAccounts:
             server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
         client = self._current_client(connect, server, secret)
         try:
-            grants = self._grants(server, client, self._reach(connect, owner.source), connect)
+            reach = self._reach(connect, owner.source, server=server)
+            grants = self._grants(server, client, reach, connect)
         except ValueError as error:
             raise RenewalFailed(str(error)) from error
         if secret.refresh:
@@ -219,45 +224,83 @@ class OAuthAccounts:
         """The document of the gateway about itself (CIMD)."""
         return self._documents.body("none")
 
-    async def _server(self, source: Source, connect: Connect, reach: Reach) -> AuthorizationServer:
+    async def _server(
+        self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
+    ) -> AuthorizationServer:
         """Raises DiscoveryFailed and ValueError."""
         if connect.authorization_url and connect.token_url:
-            resource = connect.resource if connect.resource not in ("auto", "off") else ""
-            server = named_server(
-                connect.authorization_url, connect.token_url, reach, resource=resource
-            )
+            server = named_server(connect.authorization_url, connect.token_url, reach)
         elif source.facts.server:
-            wanted = McpServer(
+            asked = McpServer(
                 url=source.base_url or source.location,
                 issuer=connect.issuer or "",
                 resource=connect.resource,
             )
-            server = (await self._discovery.of_mcp_server(wanted, reach)).server
+            server = (await self._discovery.of_mcp_server(asked, reach)).server
         elif connect.issuer:
             server = (await self._discovery.of_issuer(connect.issuer, reach)).server
-            if connect.resource not in ("auto", "off"):
-                server = msgspec.structs.replace(server, resource=connect.resource)
         else:
-            setting = f"sources.{source.place}.connect"
-            raise ValueError(f"expected {setting}.issuer, or authorization_url and token_url")
+            server = await self._described_server(source, wanted, connect, reach)
+        if connect.resource not in ("auto", "off"):
+            server = msgspec.structs.replace(server, resource=connect.resource)
         if connect.revocation_url:
             server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
-        return server
+        return msgspec.structs.replace(server, named=tuple(sorted(reach.named)))
 
-    def _reach(self, connect: Connect, place: str, source: Source | None = None) -> Reach:
-        """The addresses that may be asked for a source, which is known where a person connects.
-        Raises ValueError."""
+    async def _described_server(
+        self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
+    ) -> AuthorizationServer:
+        """The server that the description of a source names, at addresses of the operator only: it
+        receives secrets. Raises DiscoveryFailed and ValueError."""
+        setting, logins = f"sources.{source.place}.connect", _logins(source, wanted)
+        if len(logins) != 1:
+            text = f"its description names {len(logins) or 'no'} logins for what is asked for"
+            raise ValueError(
+                f"{text}; expected {setting}.issuer, or authorization_url and token_url"
+            )
+        (login,) = logins
+        for url in login.urls:
+            if not reach.is_named(url):
+                keys = ("authorization_url", "token_url") if login.token_url else ("issuer",)
+                raise ValueError(
+                    f"its description has people log in at {url}, which is at no address of the "
+                    f"settings: set {' and '.join(f'{setting}.{key}' for key in keys)} to what "
+                    "is right"
+                )
+        if login.document_url:
+            return (await self._discovery.of_issuer(login.document_url, reach)).server
+        server = named_server(login.authorization_url, login.token_url, reach)
+        if connect.client is None:  # its metadata may say how the gateway gets known there
+            issuer = urljoin(login.authorization_url, "/").rstrip("/")
+            try:
+                known = (await self._discovery.of_issuer(issuer, reach)).server
+            except DiscoveryFailed as error:
+                text = f"register the gateway with the redirect URI {self.callback(source.place)}"
+                raise ValueError(f"{error}; {text}, and set {setting}.client") from error
+            if known.pin[1:3] == server.pin[1:3]:  # both endpoints
+                server = known
+        return msgspec.structs.replace(server, scopes_supported=login.scopes)
+
+    def _reach(
+        self,
+        connect: Connect,
+        place: str,
+        source: Source | None = None,
+        server: AuthorizationServer | None = None,
+    ) -> Reach:
+        """The addresses that may be asked for a source, which is known where a person connects;
+        afterwards `server` has them. Raises ValueError."""
         own = [
             *(connect.issuer, connect.authorization_url),
             *(connect.token_url, connect.revocation_url),
         ]
         adjusted = self._settings().sources.get(place)
         if adjusted is not None:
-            own += [adjusted.mcp, adjusted.base_url]
-        named = [url for url in own if url]
-        if source is not None and (source.base_url_trusted or source.origin == "settings"):
-            named.append(source.base_url or source.location)
-        return Reach(self._limits, named)
+            own += [adjusted.mcp, adjusted.base_url, adjusted.openapi, adjusted.graphql]
+        if source is not None and source.base_url_trusted:
+            own.append(source.base_url)
+        named = [url for url in own if url and url.startswith(("https://", "http://"))]
+        return Reach(self._limits, [*named, *(server.named if server else ())])
 
     def _grants(
         self, server: AuthorizationServer, client: OAuthClient, reach: Reach, connect: Connect
@@ -294,9 +337,11 @@ def check_pin(
     if pinned is None or connect.issuer or connect.authorization_url:
         return
     if msgspec.convert(pinned, AuthorizationServer).pin != server.pin:
+        named = server.issuer or f"{server.authorization_endpoint} and {server.token_endpoint}"
+        keys = "issuer" if server.issuer else "authorization_url and token_url"
         text = (
-            f"{place} names another authorization server than before: {server.issuer}; set "
-            f"sources.{place}.connect.issuer to it if that is right"
+            f"{place} names another authorization server than before: {named}; set "
+            f"sources.{place}.connect.{keys} to it if that is right"
         )
         raise OAuthRefused(text, PIN_CHANGED)
 
@@ -308,6 +353,12 @@ def place_of_attempt(state: str) -> str:
 
 def _schemes(wanted: Sequence[Credential]) -> tuple[str, ...]:
     return tuple(each.scheme for each in wanted if each.kind in OAUTH_KINDS)
+
+
+def _logins(source: Source, wanted: Sequence[Credential]) -> list[DescribedLogin]:
+    """The different logins that a description has for the wanted schemes."""
+    named = (source.logins.get(each.scheme) for each in wanted)
+    return [*dict.fromkeys(login for login in named if login is not None)]
 
 
 def _configured_client(connect: Connect, server: AuthorizationServer) -> OAuthClient | None:

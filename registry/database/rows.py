@@ -7,7 +7,7 @@ option, concerned is hidden.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,15 @@ from psycopg.adapt import Loader
 from registry.names.tool_names import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import Options, Origin, RolledBack, Source, binding_decoder, facts_of
+from schemas.source import (
+    DescribedLogin,
+    Options,
+    Origin,
+    RolledBack,
+    Source,
+    binding_decoder,
+    facts_of,
+)
 from schemas.tool import Annotations, Tool
 
 
@@ -34,6 +42,7 @@ async def lock(connection: AsyncConnection, host_id: str) -> None:
 
 
 log = logging.getLogger("toolgate.database")
+T = TypeVar("T")
 
 _annotations = msgspec.json.Decoder(Annotations)
 
@@ -118,6 +127,7 @@ class StoredSource(NamedTuple):
     exclude: list[str]
     options: dict[str, Any]
     server: dict[str, Any] | None
+    logins: dict[str, Any] | None
     updated: datetime
     tool_count: int
     number: int | None
@@ -140,9 +150,10 @@ def source_of(row: StoredSource) -> Source:
         tool_count=row.tool_count,
         updated=row.updated.isoformat(),
         digest=row.digest,
-        server=_facts(row.name, row.server),
+        server=_readable("server", row.name, row.server, ServerFacts),
+        logins=_readable("logins", row.name, row.logins, dict[str, DescribedLogin]) or {},
         number=row.number,
-        rolled_back=_rolled_back(row.name, row.rolled_back),
+        rolled_back=_readable("rolled_back", row.name, row.rolled_back, RolledBack),
         origin=cast("Origin", row.origin) if row.origin in get_args(Origin) else None,
         options=options_of(row.name, row.kind, row.options),
     )
@@ -158,17 +169,11 @@ def options_of(source: str, kind: str, stored: Mapping[str, Any]) -> Options:
         return wanted()
 
 
-def _rolled_back(source: str, stored: dict[str, Any] | None) -> RolledBack | None:
+def _readable(column: str, source: str, stored: dict[str, Any] | None, wanted: type[T]) -> T | None:
+    """The value of a column, without what only a newer release can read."""
     try:
-        return None if stored is None else msgspec.convert(stored, RolledBack)
+        return None if stored is None else msgspec.convert(stored, wanted)
     except msgspec.ValidationError as error:
-        log.warning("rollback_not_readable", extra={"source": source, "reason": str(error)})
-        return None
-
-
-def _facts(source: str, stored: dict[str, Any] | None) -> ServerFacts | None:
-    try:
-        return None if stored is None else msgspec.convert(stored, ServerFacts)
-    except msgspec.ValidationError as error:
-        log.warning("server_not_readable", extra={"source": source, "reason": str(error)})
+        facts = {"source": source, "column": column, "reason": str(error)}
+        log.warning("source_not_readable", extra=facts)
         return None

@@ -1,12 +1,13 @@
 """The result of every importer: a description as tools, and the outcome for each part."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from registry.importers.plain_text import plain
 from schemas.json_schema.walk import INSIDE, rewrite
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
-from schemas.source import Outcome
+from schemas.source import DescribedLogin, Outcome
 from schemas.tool import ToolDraft
 
 # Longer ones are manuals. A list of many tools can afford a thousand tokens per tool.
@@ -64,3 +65,4 @@ class ImportedDescription:
     notes: tuple[str, ...] = ()  # on the document as a whole
     items: tuple[ItemDraft, ...] = ()  # prompts, resources and resource templates
     server: ServerFacts | None = None  # the MCP server, if it was imported from one
+    logins: Mapping[str, DescribedLogin] = field(default_factory=dict)  # by security scheme

@@ -27,7 +27,7 @@ from registry.sources.mcp_items import ItemsSaved
 from schemas.binding import Binding
 from schemas.invisible_characters import without_hidden_in
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import HybridOptions, Options, Origin, SourceFacts, facts_of
+from schemas.source import DescribedLogin, HybridOptions, Options, Origin, SourceFacts, facts_of
 from schemas.tool import Annotations, ToolDraft
 
 T = TypeVar("T")
@@ -160,6 +160,7 @@ class SourceDraft:
     digest: str | None = None
     options: Options = field(default_factory=HybridOptions)
     server: ServerFacts | None = None
+    logins: Mapping[str, DescribedLogin] = field(default_factory=dict)
     items: tuple[ItemDraft, ...] = ()  # items other than tools
     outcomes: Mapping[str, int] = field(default_factory=dict)  # as in `schemas.source.Version`
     origin: Origin | None = None

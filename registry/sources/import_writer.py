@@ -89,22 +89,24 @@ class SourceSaving:
         await self._connection.execute(
             """
             INSERT INTO api_t AS old (host_id, name, kind, location, base_url, base_url_trusted,
-                include, exclude, options, server, rolled_back, origin)
+                include, exclude, options, server, logins, rolled_back, origin)
             VALUES (%(host)s, %(name)s, %(kind)s, %(location)s, %(base_url)s, %(trusted)s,
-                %(include)s, %(exclude)s, %(options)s, %(server)s, %(rolled_back)s, %(origin)s)
+                %(include)s, %(exclude)s, %(options)s, %(server)s, %(logins)s, %(rolled_back)s,
+                %(origin)s)
             ON CONFLICT (host_id, name) DO UPDATE SET
                 kind = excluded.kind, location = excluded.location, base_url = excluded.base_url,
                 base_url_trusted = excluded.base_url_trusted, include = excluded.include,
                 exclude = excluded.exclude, options = excluded.options, server = excluded.server,
-                rolled_back = excluded.rolled_back, origin = excluded.origin,
-                aggregate_version = old.aggregate_version + 1,
+                logins = excluded.logins, rolled_back = excluded.rolled_back,
+                origin = excluded.origin, aggregate_version = old.aggregate_version + 1,
                 update_ts = current_timestamp, update_user = session_user
             WHERE (old.kind, old.location, old.base_url, old.base_url_trusted,
-                   old.include, old.exclude, old.options, old.server, old.rolled_back,
-                   old.origin)
+                   old.include, old.exclude, old.options, old.server, old.logins,
+                   old.rolled_back, old.origin)
                 IS DISTINCT FROM (excluded.kind, excluded.location, excluded.base_url,
                    excluded.base_url_trusted, excluded.include, excluded.exclude,
-                   excluded.options, excluded.server, excluded.rolled_back, excluded.origin)
+                   excluded.options, excluded.server, excluded.logins, excluded.rolled_back,
+                   excluded.origin)
             """,
             {
                 "host": self._host_id,
@@ -116,7 +118,8 @@ class SourceSaving:
                 "include": list(self._source.include),
                 "exclude": list(self._source.exclude),
                 "options": Jsonb(self._source.options, dumps=msgspec.json.encode),
-                "server": self._server(),
+                "server": _jsonb(self._source.server),
+                "logins": _jsonb(self._source.logins or None),
                 "origin": self._source.origin,
                 "rolled_back": rolled_back and Jsonb(rolled_back, dumps=msgspec.json.encode),
             },
@@ -127,15 +130,14 @@ class SourceSaving:
         )
         return str(row[0])
 
-    def _server(self) -> Jsonb | None:
-        if self._source.server is None:
-            return None
-        return Jsonb(storable(self._source.server)[0], dumps=msgspec.json.encode)
-
     async def _one(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...]:
         """The first row, empty when there is none."""
         rows = await self._connection.execute(query, values)
         return await rows.fetchone() or ()
+
+
+def _jsonb(facts: object) -> Jsonb | None:
+    return None if facts is None else Jsonb(storable(facts)[0], dumps=msgspec.json.encode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ def draft_source(
         digest=found.digest,
         options=spec.options,
         server=imported.server,
+        logins=imported.logins,
         items=imported.items,
         outcomes=Counter(outcome.status for outcome in imported.outcomes),
         origin=spec.origin,

@@ -34,7 +34,7 @@ from schemas.source import (
 )
 from schemas.source import Options as SourceOptions
 
-IMPORTER = 4  # increment when the same document would give other tools than before
+IMPORTER = 5  # increment when the same document would give other tools than before
 
 
 Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python

@@ -182,7 +182,8 @@ class ToolStore:
                 """
                 SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
                     api.base_url_trusted, version.title, version.api_version, version.digest,
-                    api.include, api.exclude, api.options, api.server, api.update_ts, (
+                    api.include, api.exclude, api.options, api.server, api.logins,
+                    api.update_ts, (
                         -- no join: of tables that were never analysed it looks at all pairs
                         SELECT count(*) FILTER (WHERE EXISTS (
                             SELECT FROM tool_t AS tool

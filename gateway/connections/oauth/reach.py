@@ -49,6 +49,13 @@ class Reach:
         """Whether the host of a URL may be private, and its traffic unencrypted."""
         return self.limits.private_networks or origin_of(url) in self.named
 
+    def is_named(self, url: str) -> bool:
+        """Whether a URL is at an origin that the operator names."""
+        try:
+            return origin_of(url) in self.named
+        except ValueError:
+            return False
+
     def check(self, url: str) -> None:
         """Raises ValueError for an address that may not be asked, nor be shown to a browser."""
         if len(url) > URL_LIMIT or not url.isascii() or not url.isprintable():

@@ -34,6 +34,7 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     code_challenge_methods_supported: tuple[str, ...] = ()
     announces_iss: bool = False  # RFC 9207
     accepts_documents: bool = False  # client ids that are URLs of documents (CIMD)
+    named: tuple[str, ...] = ()  # origins that the operator had named when it was found
 
     @property
     def pin(self) -> tuple[str, ...]:
@@ -95,15 +96,11 @@ def read_server(document: Mapping[str, Any], reach: Reach) -> AuthorizationServe
     )
 
 
-def named_server(
-    authorization_url: str, token_url: str, reach: Reach, *, resource: str = ""
-) -> AuthorizationServer:
+def named_server(authorization_url: str, token_url: str, reach: Reach) -> AuthorizationServer:
     """The server of the URLs in a description, or in settings. Raises ValueError."""
     for name, url in (("authorizationUrl", authorization_url), ("tokenUrl", token_url)):
         try:
             reach.check(url)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    return AuthorizationServer(
-        authorization_endpoint=authorization_url, token_endpoint=token_url, resource=resource
-    )
+    return AuthorizationServer(authorization_endpoint=authorization_url, token_endpoint=token_url)

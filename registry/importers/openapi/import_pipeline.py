@@ -15,7 +15,7 @@ from registry.importers.openapi.operations import (
     refusal,
 )
 from registry.importers.openapi.schemas import SizeBudget
-from registry.importers.openapi.security import secret_notes
+from registry.importers.openapi.security import read_logins, secret_notes
 from registry.importers.openapi.tool_drafts import OpenApiDrafts
 from registry.names.tool_names import PORTABLE_LIMIT, assign, limit_for, tool_name
 from schemas.source import Outcome, OutcomeStatus
@@ -64,6 +64,7 @@ def read(
             *_notes(parsed, parsed_operations, names, options),
             *secret_notes(drafts),
         ),
+        logins=read_logins(parsed),
     )
 
 

@@ -1,19 +1,20 @@
 """Security schemes (OpenAPI 3.1, sections 4.8.27 to 4.8.30) to the credentials of a call.
 
-Only what is sent with a call is read. How to obtain a token (`flows`, `openIdConnectUrl`) is
-configured by the operator: a URL that only a description names never receives a secret.
+Where people obtain tokens (`flows`, `openIdConnectUrl`) is read as data. Whether these URLs may be
+asked is decided where people connect: one that only a description names never receives a secret.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
 from schemas.binding import Credential, OpenAPIBinding
 from schemas.json_schema.references import reference_to
-from schemas.source import CredentialName
+from schemas.source import CredentialName, DescribedLogin
 from schemas.tool import ToolDraft
 from schemas.untrusted_json import mapping, sequence, text
 
@@ -23,7 +24,46 @@ Identity = tuple[str, str]  # of a parameter; header names in lower case
 ALTERNATIVES_LIMIT = 32  # per operation; GitHub, Stripe and Kubernetes have 1 or 2
 _NAME_CHARS = 80  # shown of a name
 SCOPES_LIMIT = 100  # per credential; Google's largest list has 20
+_LOGINS_LIMIT = 50
+_URL_CHARS = 2000
+_LOGIN_SCOPES_LIMIT = 1000
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+
+
+def read_logins(document: OpenApiDocument) -> dict[str, DescribedLogin]:
+    """Where people log in, by scheme; of URLs only those that are absolute, as they have to be."""
+    logins: dict[str, DescribedLogin] = {}
+    schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
+    for name, raw in [*schemes.items()][:_LOGINS_LIMIT]:
+        try:
+            login = _login(document.resolve(raw))
+        except SkipOperation:
+            continue  # reported where an operation needs it
+        if login is not None:
+            logins[name] = login
+    return logins
+
+
+def _login(scheme: dict[str, Any]) -> DescribedLogin | None:
+    if scheme.get("type") == "openIdConnect":
+        url = _absolute_url(scheme.get("openIdConnectUrl"))
+        return DescribedLogin(document_url=url) if url else None
+    flow = mapping(mapping(scheme.get("flows")).get("authorizationCode"))
+    pages = _absolute_url(flow.get("authorizationUrl"))
+    tokens = _absolute_url(flow.get("tokenUrl"))
+    if scheme.get("type") != "oauth2" or not (pages and tokens):
+        return None
+    scopes = filter(None, map(text, [*mapping(flow.get("scopes"))][:_LOGIN_SCOPES_LIMIT]))
+    return DescribedLogin(pages, tokens, scopes=tuple(scopes))
+
+
+def _absolute_url(value: object) -> str:
+    url = text(value)
+    try:
+        is_absolute = url.startswith(("https://", "http://")) and urlsplit(url).hostname
+    except ValueError:
+        return ""
+    return url if is_absolute and len(url) <= _URL_CHARS else ""
 
 
 class Security:

@@ -12,7 +12,7 @@ from registry.sources.import_specs import configured_import
 from registry.sources.source_reader import reread
 from schemas.binding import Credential
 from schemas.jsonrpc import encode
-from schemas.source import CredentialName
+from schemas.source import CredentialName, DescribedLogin
 from tests.registry.importers.describe import (
     describe,
     document,
@@ -330,3 +330,28 @@ def test_an_import_has_the_names_of_bare_credentials(more, names):
     bundle = Bundle("x.json", {"x.json": document}).pack("/x.json")
     [draft] = reread(spec, bundle).read().drafts
     assert bool(draft.input_schema["properties"]) is not bool(names)
+
+
+def test_logins_are_read_from_flows_that_people_take() -> None:
+    """Where people log in: by absolute URLs of a code flow, or an OpenID Connect document."""
+    urls = {"authorizationUrl": "https://id.example/authorize", "tokenUrl": "https://id.example/t"}
+    code = {"authorizationCode": {**urls, "scopes": {"read": "", "write": ""}}}
+    schemes = {
+        "code": {"type": "oauth2", "flows": code},
+        "pointed": {"$ref": "#/components/securitySchemes/code"},
+        "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://id.example/x"},
+        "implicit": {"type": "oauth2", "flows": {"implicit": {**urls, "scopes": {}}}},
+        "relative": {"type": "oauth2", "flows": {"authorizationCode": {**urls, "tokenUrl": "/t"}}},
+        "broken": {"type": "openIdConnect", "openIdConnectUrl": "https://[x"},
+        "script": {"type": "openIdConnect", "openIdConnectUrl": "javascript:alert(1)"},
+        "wrong": {"type": "oauth2", "flows": []},
+        "nowhere": {"$ref": "#/components/securitySchemes/gone"},
+    }
+    read_logins = read(describe({}, components={"securitySchemes": schemes})).logins
+    login = DescribedLogin(*urls.values(), scopes=("read", "write"))
+    oidc = DescribedLogin(document_url="https://id.example/x")
+    assert read_logins == {"code": login, "pointed": login, "oidc": oidc}
+    swagger = {"type": "oauth2", "flow": "accessCode", **urls, "scopes": {"read": "", "write": ""}}
+    old = {"swagger": "2.0", **describe({}), "securityDefinitions": {"code": swagger}}
+    del old["openapi"]
+    assert read(old).logins == {"code": login}
