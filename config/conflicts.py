@@ -611,6 +611,8 @@ def _unusable_connect(
         yield "connect", text
     if connect.header.lower() in FRAMING:
         yield "connect.header", f"expected another header than {connect.header}"
+    if connect.tasks and connect.preset is None:
+        yield "connect.tasks", "expected preset beside it"
     if bool(connect.authorization_url) != bool(connect.token_url):
         yield "connect", "expected authorization_url and token_url together"
     client = connect.client

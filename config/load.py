@@ -29,6 +29,7 @@ from config.decode import (
     members,
 )
 from config.models import Strategy
+from config.presets import complete_connect
 from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.yaml_document import (
     KeyPath,
@@ -36,6 +37,7 @@ from config.yaml_document import (
     SettingsError,
     YamlDocument,
     YamlValue,
+    dotted_path,
     expand_text,
 )
 from schemas.urls import without_credentials
@@ -176,11 +178,27 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     data = decode(tree, root, (), problems)
     if problems:
         raise SettingsError(*problems)
+    _complete_presets(data, tree)
     settings = _with_endpoints(_with_backend(convert(data, Settings)))
     problems = conflicts(settings, lambda *paths: _where(tree, *paths))
     if problems:
         raise SettingsError(*problems)
     return settings
+
+
+def _complete_presets(data: Mapping[str, Any], tree: YamlValue) -> None:
+    """Complete the accounts of sources that name a preset. Raises SettingsError."""
+    problems = []
+    for name, source in data["sources"].items():
+        connect = source.get("connect")
+        if connect and connect.get("preset"):
+            try:
+                source["connect"] = complete_connect(connect, is_mcp=bool(source.get("mcp")))
+            except ValueError as error:
+                path = ("sources", name, "connect", "tasks")
+                problems.append(Problem(_where(tree, path), dotted_path(path), str(error)))
+    if problems:
+        raise SettingsError(*problems)
 
 
 @cache

@@ -58,6 +58,20 @@ class TokenExchange(Struct, frozen=True, forbid_unknown_fields=True):
     cached_bytes: Bytes = 16_777_216  # of tokens in memory
 
 
+PresetName = Literal[
+    "github",
+    "google",
+    "microsoft-graph",
+    "slack",
+    "atlassian",
+    "linear",
+    "notion",
+    "gitlab",
+    "stripe",
+    "salesforce",
+]
+
+
 class ConnectClient(Struct, frozen=True, forbid_unknown_fields=True):
     """`connect.client`: the gateway as it is registered at the service's authorization server."""
 
@@ -71,6 +85,8 @@ class Connect(Struct, frozen=True, forbid_unknown_fields=True):
     where people have keys; the rest is for OAuth."""
 
     mode: Literal["off", "user"] = "off"
+    preset: PresetName | None = None  # a well-known service, whose members all others replace
+    tasks: tuple[Text, ...] = ()  # of the preset, whose scopes are asked for; empty: its first one
     schemes: tuple[SchemeName, ...] = ()  # that people satisfy; empty: all
     header: HeaderName = "Authorization"  # of a source that declares no schemes
     prefix: HeaderValue | None = None  # before its value; None: "Bearer " in Authorization

@@ -225,6 +225,9 @@ GROUPS: Mapping[str, CommandGroup] = {
                 help="The person is asked to connect again at their next call. A token of OAuth is "
                 "revoked at its server as far as that is possible.",
             ),
+            "presets": (
+                "gateway.cli.connections:presets", "List presets of well-known services."
+            ),
         },
     ),
     "agents": CommandGroup(

@@ -90,6 +90,8 @@ def openapi(
           --dry-run
       toolgate import openapi github.json --name github \\
           --include 'tag:issues' --exclude 'DELETE *'
+      toolgate import openapi github.json --name github --connect github \\
+          --client-id ID --client-secret-file github.secret
       toolgate import openapi ./descriptions --name shop --entry v2/openapi.yaml \\
           --overlay shop-tools.yaml --only-marked
     """

@@ -92,12 +92,17 @@ def mcp(
     \b
     Examples:
       toolgate import mcp https://mcp.example.com/mcp --name example
+      toolgate import mcp --name linear --connect linear
       toolgate import mcp http://localhost:8000/mcp --name crm \\
           --prefix always --pin
       toolgate import mcp --stdio "npx -y some-server /srv" --name files
       toolgate import mcp --name files --dry-run -- npx -y some-server /srv
     """
     command = _command(line, click.get_current_context().meta.get(COMMAND))
+    if command and choice.connect is not None:
+        fail("--connect is for servers at a URL: people log in over HTTP", USAGE)
+    if not (url or command) and choice.connect is not None:
+        url = choice.connect.facts.mcp or None
     location = _location(url, command)
     if command and not settings.upstream.stdio:
         fail("commands are not allowed: upstream.stdio is false", USAGE)

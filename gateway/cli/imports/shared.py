@@ -16,8 +16,10 @@ from config.settings import Settings
 from config.value_types import SourceName
 from gateway.cli.commands import RESOURCES
 from gateway.cli.common.database import run
-from gateway.cli.common.failure import CommandFailure
+from gateway.cli.common.failure import USAGE, CommandFailure, fail
+from gateway.cli.common.output import say
 from gateway.cli.common.progress import progress_of
+from gateway.cli.connections import ConnectChoice, connect_advice, connect_options
 from gateway.cli.imports.report import (
     F,
     Json,
@@ -92,19 +94,25 @@ class ImportChoice:
     exclude: tuple[str, ...]
     dry_run: bool
     telling: ReportOptions
+    connect: ConnectChoice | None = None
 
 
 def import_options(command: F) -> F:
-    """--include, --exclude, --dry-run and the options of reports; the command receives them as
-    `choice`."""
+    """--include, --exclude, --dry-run and the options of connections and reports; the command
+    receives them as `choice`."""
 
     @wraps(command)
     def call_with_choice(*args: Any, telling: ReportOptions, dry_run: bool, **others: Any) -> Any:
         patterns = others.pop("include"), others.pop("exclude")
-        choice = ImportChoice(*patterns, dry_run=dry_run, telling=telling)
+        preset = others.pop("connect")
+        client = others.pop("client_id") or "", others.pop("client_secret_file") or ""
+        if any(client) and preset is None:
+            fail("--client-id and --client-secret-file belong to --connect PRESET", USAGE)
+        connect = ConnectChoice(preset, *client) if preset else None
+        choice = ImportChoice(*patterns, dry_run=dry_run, telling=telling, connect=connect)
         return command(*args, choice=choice, **others)
 
-    decorated: Any = telling_options(call_with_choice)
+    decorated: Any = connect_options(telling_options(call_with_choice))
     for option in (_dry_run_option, _exclude_option, _include_option):
         decorated = option(decorated)
     return cast("F", decorated)
@@ -122,7 +130,17 @@ class ImportCommand:
 
 
 def import_and_report(settings: Settings, command: ImportCommand, choice: ImportChoice) -> None:
-    report_import(run(_import(settings, command, choice)), choice.telling)
+    mcp = command.location if facts_of(command.kind).server else ""
+    advice = connect_advice(settings, command.name, choice.connect, mcp)
+    try:
+        report = run(_import(settings, command, choice))
+    except CommandFailure as failure:
+        if choice.connect is None:
+            raise
+        raise CommandFailure(f"{failure.message}\n{advice}", failure.exit_code) from failure
+    report_import(report, choice.telling)
+    if advice and choice.telling.format is None:
+        say(advice)
 
 
 async def _import(settings: Settings, command: ImportCommand, choice: ImportChoice) -> Json:

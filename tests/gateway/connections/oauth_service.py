@@ -1,7 +1,9 @@
 """A service with an authorization server of its own, whose tokens end and rotate."""
 
 import itertools
+from base64 import b64decode
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -32,6 +34,7 @@ class Drive:
     rotates: bool = True
     slow_s: float = 0.0
     asked: list[dict[str, str]] = field(default_factory=list)
+    clients: list[tuple[str, str]] = field(default_factory=list)  # at /token: method, and secret
     requests: Counter[str] = field(default_factory=Counter)
     codes: dict[str, Grant] = field(default_factory=dict)
     access: dict[str, Grant] = field(default_factory=dict)
@@ -85,6 +88,7 @@ class Drive:
     async def token(self, request: Request) -> Response:
         form = {name: str(value) for name, value in (await request.form()).items()}
         self.requests[form["grant_type"]] += 1
+        self.clients.append(client_of(request, form))
         await anyio.sleep(self.slow_s)
         if self.down:
             return JSONResponse({"error": "server_error"}, 500)
@@ -128,3 +132,11 @@ class Drive:
     def end_tokens(self) -> None:
         """The service refuses all access tokens from now on."""
         self.access.clear()
+
+
+def client_of(request: Request, form: Mapping[str, str]) -> tuple[str, str]:
+    """How a client authenticates, and its secret."""
+    header = request.headers.get("authorization", "")
+    if header.startswith("Basic "):
+        return "basic", b64decode(header[6:]).decode().partition(":")[2]
+    return ("post", form["client_secret"]) if "client_secret" in form else ("none", "")
