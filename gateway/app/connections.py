@@ -1,6 +1,5 @@
 """Wiring of connections. Imported only where people log in."""
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from gateway.app.login import entry_of_act
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
-from gateway.connections.requirements import header_credential, requirement
+from gateway.connections.requirements import most_needed
 from gateway.context import Context, Identity, new_request_id
 from gateway.login.record import LoginAct
 from gateway.login.server import LoginServer
@@ -23,7 +22,6 @@ from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
 from registry.connections.accounts import StoredConnection
 from registry.database.postgres import Pool
-from schemas.binding import Credential
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.revisions import V2025_11_25
@@ -109,16 +107,7 @@ class ServicesOfPeople:
         tools = [tool for tool in catalog.tools if tool.source == source.name]
         connect = self._connector.connect_of(place)
         adjusted = self._settings().sources[place]
-        counted: Counter[tuple[Credential, ...]] = Counter()
-        if source.facts.schemes:
-            for tool in tools:
-                security = tool.binding.security
-                wanted = requirement(security, connect, own=adjusted.credentials, mine={})
-                if wanted is not None:
-                    counted[wanted.needed] += 1
-        else:
-            counted[header_credential(connect),] += 1
-        needed = counted.most_common(1)[0][0] if counted else ()
+        needed = most_needed(source, tools, connect, adjusted.credentials)
         address = self._pools.of(source).base_url or ""
         return ServiceFacts(
             source,

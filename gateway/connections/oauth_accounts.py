@@ -2,7 +2,7 @@
 renewal of what came of it."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -12,13 +12,21 @@ from msgspec import Struct
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
 from gateway.connections.oauth.clients import (
+    WIRE_NAMES,
     ClientDocuments,
     ClientMissing,
     OAuthClient,
     OAuthClients,
     given_client,
 )
-from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed, McpServer
+from gateway.connections.oauth.discovery import (
+    DETAIL,
+    Discovered,
+    Discovery,
+    DiscoveryFailed,
+    McpServer,
+    Step,
+)
 from gateway.connections.oauth.grants import (
     Attempt,
     AuthorizationRefused,
@@ -31,6 +39,7 @@ from gateway.connections.oauth.reach import Reach, RequestFailed
 from gateway.connections.oauth.servers import AuthorizationServer, named_server
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
 from gateway.connections.requirements import connect_of
+from gateway.http_client.token_endpoint import TokenFailed
 from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
@@ -109,7 +118,7 @@ class OAuthAccounts:
         connect, place = connect_of(self._settings(), source.place), source.place
         try:
             reach = self._reach(connect, source.place, source)
-            server = await self._server(source, wanted, connect, reach)
+            server = (await self._server(source, wanted, connect, reach)).server
             check_pin(server, pinned, connect, place)
             client = await self._clients.find(
                 server,
@@ -203,6 +212,70 @@ class OAuthAccounts:
         else:
             await grants.revoke(secret.entry.token or "", "access_token")
 
+    async def examine(
+        self, source: Source, wanted: Sequence[Credential], pinned: dict[str, Any] | None
+    ) -> AsyncIterator[Step]:
+        """The steps of a connection that need no person and store nothing: a doctor shows them. The
+        last one has failed, or all is well. `pinned`: as of `begin`."""
+        connect, place = connect_of(self._settings(), source.place), source.place
+        setting = f"sources.{place}.connect"
+        try:
+            reach = self._reach(connect, place, source)
+            discovered = await self._server(source, wanted, connect, reach)
+        except DiscoveryFailed as failure:
+            for step in failure.steps:
+                yield step
+            return
+        except ValueError as error:
+            yield Step("server", str(error), failed=True)
+            return
+        for step in discovered.steps:
+            yield step
+        server = discovered.server
+        yield Step("server", f"{server.authorization_endpoint} and {server.token_endpoint}")
+        yield Step("resource", server.resource or "none is sent")
+        try:
+            check_pin(server, pinned, connect, place)
+        except OAuthRefused as error:
+            yield Step("pin", str(error), failed=True)
+            return
+        yield Step("callback", self.callback(place))
+        client = _configured_client(connect, server)
+        is_known = client is not None or self._documents.method(server) is not None
+        if server.registration_endpoint and not is_known:
+            yield Step("client", f"the gateway registers itself at {server.registration_endpoint}")
+            return
+        try:
+            client = await self._clients.find(
+                server, self.callback(place), reach, self._rows, given=client,
+                setting=f"{setting}.client",
+            )  # fmt: skip
+        except ClientMissing as error:
+            yield Step("client", str(error), failed=True)
+            return
+        known = server.token_endpoint_auth_methods_supported
+        if known and WIRE_NAMES[client.method] not in known:
+            text = f"{setting}.client.auth: expected one of {', '.join(known)[:DETAIL]}"
+            yield Step("client", f"{text}, found {WIRE_NAMES[client.method]}", failed=True)
+            return
+        yield Step("client", f"{client.id}, which authenticates by {WIRE_NAMES[client.method]}")
+        yield await self._try_code(self._grants(server, client, reach, connect), server, place)
+
+    async def _try_code(self, grants: Grants, server: AuthorizationServer, place: str) -> Step:
+        """A code that nobody was given has to be refused, and the client must not be."""
+        _, attempt = grants.begin(self.callback(place), "", ())
+        answer = {"code": "of-the-doctor", **({"iss": server.issuer} if server.issuer else {})}
+        try:
+            await grants.redeem(attempt, answer)
+        except GrantFailed as error:
+            refused = isinstance(error.__cause__, TokenFailed) and error.__cause__.rejected
+            if error.reason == "client":
+                text = f"{error}: is sources.{place}.connect.client right?"
+                return Step("token", text, failed=True)
+            detail = "the client is known" if error.reason == "over" else str(error)
+            return Step("token", detail, failed=not refused)
+        return Step("token", "a code that nobody was given is taken", failed=True)
+
     def seal(self, state: str, pending: Pending) -> bytes:
         """Raises SecretRefused."""
         return self._vault.seal(
@@ -226,30 +299,33 @@ class OAuthAccounts:
 
     async def _server(
         self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
-    ) -> AuthorizationServer:
+    ) -> Discovered:
         """Raises DiscoveryFailed and ValueError."""
         if connect.authorization_url and connect.token_url:
             server = named_server(connect.authorization_url, connect.token_url, reach)
+            discovered = Discovered(server, ())
         elif source.facts.server:
             asked = McpServer(
                 url=source.base_url or source.location,
                 issuer=connect.issuer or "",
                 resource=connect.resource,
             )
-            server = (await self._discovery.of_mcp_server(asked, reach)).server
+            discovered = await self._discovery.of_mcp_server(asked, reach)
         elif connect.issuer:
-            server = (await self._discovery.of_issuer(connect.issuer, reach)).server
+            discovered = await self._discovery.of_issuer(connect.issuer, reach)
         else:
-            server = await self._described_server(source, wanted, connect, reach)
+            discovered = await self._described_server(source, wanted, connect, reach)
+        changes: dict[str, Any] = {"named": tuple(sorted(reach.named))}
         if connect.resource not in ("auto", "off"):
-            server = msgspec.structs.replace(server, resource=connect.resource)
+            changes["resource"] = connect.resource
         if connect.revocation_url:
-            server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
-        return msgspec.structs.replace(server, named=tuple(sorted(reach.named)))
+            changes["revocation_endpoint"] = connect.revocation_url
+        server = msgspec.structs.replace(discovered.server, **changes)
+        return Discovered(server, discovered.steps)
 
     async def _described_server(
         self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
-    ) -> AuthorizationServer:
+    ) -> Discovered:
         """The server that the description of a source names, at addresses of the operator only: it
         receives secrets. Raises DiscoveryFailed and ValueError."""
         setting, logins = f"sources.{source.place}.connect", _logins(source, wanted)
@@ -268,18 +344,19 @@ class OAuthAccounts:
                     "is right"
                 )
         if login.document_url:
-            return (await self._discovery.of_issuer(login.document_url, reach)).server
+            return await self._discovery.of_issuer(login.document_url, reach)
         server = named_server(login.authorization_url, login.token_url, reach)
+        steps: tuple[Step, ...] = ()
         if connect.client is None:  # its metadata may say how the gateway gets known there
             issuer = urljoin(login.authorization_url, "/").rstrip("/")
             try:
-                known = (await self._discovery.of_issuer(issuer, reach)).server
+                known = await self._discovery.of_issuer(issuer, reach)
             except DiscoveryFailed as error:
                 text = f"register the gateway with the redirect URI {self.callback(source.place)}"
                 raise ValueError(f"{error}; {text}, and set {setting}.client") from error
-            if known.pin[1:3] == server.pin[1:3]:  # both endpoints
-                server = known
-        return msgspec.structs.replace(server, scopes_supported=login.scopes)
+            if known.server.pin[1:3] == server.pin[1:3]:  # both endpoints
+                server, steps = known.server, known.steps
+        return Discovered(msgspec.structs.replace(server, scopes_supported=login.scopes), steps)
 
     def _reach(
         self,

@@ -1,6 +1,7 @@
 """The accounts that a call needs of its person."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from config.settings import Settings
@@ -8,6 +9,8 @@ from config.sources import Connect, SchemeSettings
 from gateway.upstreams.auth.accounts import Security, fold_schemes, is_personal
 from gateway.upstreams.auth.credentials import entry_for, settable
 from schemas.binding import Credential
+from schemas.source import Source
+from schemas.tool import Tool
 
 Entries = Mapping[str, SchemeSettings]
 
@@ -67,6 +70,20 @@ def requirement(
         return None
     needed = _personal(wanted, personal)
     return Requirement(needed, tuple(each for each in needed if not entry_for(mine, each)))
+
+
+def most_needed(
+    source: Source, tools: Iterable[Tool], connect: Connect, own: Entries
+) -> tuple[Credential, ...]:
+    """The schemes that most tools of a source want of a person."""
+    if not source.facts.schemes:
+        return (header_credential(connect),)
+    counted: Counter[tuple[Credential, ...]] = Counter()
+    for tool in tools:
+        wanted = requirement(tool.binding.security, connect, own=own, mine={})
+        if wanted is not None:
+            counted[wanted.needed] += 1
+    return counted.most_common(1)[0][0] if counted else ()
 
 
 def _personal(

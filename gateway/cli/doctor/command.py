@@ -54,10 +54,21 @@ from schemas.mcp.revisions import V2025_11_25
 
 COMMANDS = {
     "login": ("gateway.cli.doctor.login:login", "Walk the way of a login as a client does."),
+    "source": ("gateway.cli.doctor.source:source", "Walk the way to an account at a source."),
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, invoke_without_command=True)
+class DoctorGroup(LazyGroup):
+    """A word that is no command is the name of a source."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        is_source = not args[0].startswith("-") and args[0] not in (*COMMANDS, "help")
+        return super().resolve_command(ctx, ["source", *args] if is_source else args)
+
+
+@click.group(cls=DoctorGroup, lazy=COMMANDS, invoke_without_command=True)
 @click.option(
     "--route",
     metavar="METHOD",
@@ -80,6 +91,8 @@ def doctor(
     as_json: bool,
 ) -> None:
     """Check the installation, the settings, the database and the sources.
+
+    With the name of a source, walk the way to an account there: see `toolgate doctor source`.
 
     Exit code 1 when something fails; warnings alone do not.
     """

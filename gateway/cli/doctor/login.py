@@ -7,16 +7,15 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import click
-from rich.text import Text
 
 from config.load import load
 from config.settings import Settings
 from config.yaml_document import SettingsError
-from gateway.cli.common.checks import MARKS, STYLES, Check
+from gateway.cli.common.checks import Check, print_check
 from gateway.cli.common.database import named_file
 from gateway.cli.common.failure import FAILED, USAGE, fail, warn
 from gateway.cli.common.options import config_option, json_option
-from gateway.cli.common.output import out, print_json
+from gateway.cli.common.output import print_json
 from gateway.cli.doctor.login_clients import CLIENTS
 from gateway.cli.doctor.login_walk import TIMEOUT_S, Walk, can_come_back
 
@@ -96,18 +95,10 @@ async def _walk(
         async for check in walk.steps(_open if browser else None):
             checks.append(check)
             if not as_json:
-                _print(check)
+                print_check(check)
     return checks
 
 
 def _open(address: str) -> None:
     warn(f"log in, in a browser of this machine, at {address}")
     webbrowser.open(address)
-
-
-def _print(check: Check) -> None:
-    if out.is_terminal:
-        mark = Text(f"{MARKS[check.status]} ", STYLES[check.status])
-        out.print(mark, f"{check.name}: {check.detail}", sep="")
-    else:
-        out.print(f"{check.status}  {check.name}: {check.detail}")

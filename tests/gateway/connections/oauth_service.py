@@ -42,6 +42,8 @@ class Drive:
     seen: list[str] = field(default_factory=list)  # whose token each call had
     revoked: list[str] = field(default_factory=list)
     needs: str = ""  # a scope that calls need
+    secret: str = ""  # of its only client; "": any is good
+    changes: dict[str, Any] = field(default_factory=dict)  # of its metadata
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -67,6 +69,7 @@ class Drive:
                 "registration_endpoint": f"{self.url}/register",
                 "code_challenge_methods_supported": ["S256"],
                 "authorization_response_iss_parameter_supported": True,
+                **self.changes,
             }
         )
 
@@ -90,6 +93,8 @@ class Drive:
         self.requests[form["grant_type"]] += 1
         self.clients.append(client_of(request, form))
         await anyio.sleep(self.slow_s)
+        if self.secret not in ("", self.clients[-1][1]):
+            return JSONResponse({"error": "invalid_client"}, 401)
         if self.down:
             return JSONResponse({"error": "server_error"}, 500)
         if form["grant_type"] == "authorization_code":

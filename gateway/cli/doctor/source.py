@@ -1,0 +1,93 @@
+"""`toolgate doctor SOURCE`: the way of a person to their account at a source, step by step."""
+
+import os
+from collections.abc import AsyncIterator
+
+import click
+
+from config.load import load
+from config.settings import Settings
+from config.sources import SourceSettings
+from gateway.cli.common.checks import Check, print_check
+from gateway.cli.common.database import Registry, named_file, open_present_registry, run
+from gateway.cli.common.failure import FAILED
+from gateway.cli.common.options import config_option, json_option
+from gateway.cli.common.output import print_json
+from gateway.cli.doctor.local_checks import reachable
+from gateway.connections.oauth_accounts import OAuthAccounts
+from gateway.connections.requirements import most_needed
+from registry.access.secrets import Keys
+from registry.connections.accounts import Connections
+from schemas.errors import ToolgateError
+from schemas.similar_names import did_you_mean
+from schemas.source import Source
+
+
+@click.command()
+@click.argument("name", metavar="SOURCE")
+@config_option
+@json_option
+def source(name: str, config_file: str | None, as_json: bool) -> None:
+    """Walk the way of a person to their account at SOURCE.
+
+    Names the first step that fails, and the setting that mends it: where people log in, the
+    metadata of that server, how the gateway gets known there, and whether its secret is right.
+    Nobody logs in, and nothing is stored. `toolgate doctor SOURCE` is short for it.
+
+    \b
+    Examples:
+      toolgate doctor github
+      toolgate doctor source linear --json
+    """
+    settings = load(named_file(config_file), os.environ)
+    checks = run(_walk(name, settings, as_json))
+    if as_json:
+        print_json(checks)
+    if checks[-1].status == "failed":
+        click.get_current_context().exit(FAILED)
+
+
+async def _walk(name: str, settings: Settings, as_json: bool) -> list[Check]:
+    checks: list[Check] = []
+    async with open_present_registry(settings) as registry:
+        async for check in _steps(name, settings, registry):
+            checks.append(check)
+            if not as_json:
+                print_check(check)
+    return checks
+
+
+async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIterator[Check]:
+    adjusted = settings.sources.get(name, SourceSettings())
+    known = await registry.store.source(registry.host_id, name)
+    if known is None and adjusted.mcp:  # its import may need the account that is examined here
+        known = Source("", name, "mcp", adjusted.mcp, adjusted.mcp, base_url_trusted=True)
+    if known is None:
+        names = {each.name for each in await registry.store.sources(registry.host_id)}
+        hint = did_you_mean(name, sorted(names | settings.sources.keys()))
+        yield Check("source", "failed", f"{name}: it is not imported. {hint}".rstrip())
+        return
+    yield reachable(name, known.tool_count, known.base_url)
+    connect = adjusted.connect
+    if connect.mode == "off":
+        text = f"sources.{name}.connect is off: calls are not made with accounts of people"
+        yield Check("connect", "ok", text)
+        return
+    tools = [each for each in await registry.store.tools(registry.host_id) if each.source == name]
+    wanted = most_needed(known, tools, connect, adjusted.credentials)
+    if not wanted:
+        text = f"no tool asks for an account of a person: see sources.{name}.connect.schemes"
+        yield Check("schemes", "failed", text)
+        return
+    schemes = ", ".join(f"{each.scheme} ({each.kind})" for each in wanted)
+    yield Check("schemes", "ok", schemes)
+    accounts = OAuthAccounts(lambda: settings, lambda: registry.database.pool)
+    if not accounts.host_of(known, wanted):
+        yield Check("form", "ok", "people type what they have from the service into a form")
+        return
+    rows = Connections(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
+    try:
+        async for step in accounts.examine(known, wanted, await rows.pinned_server(known.place)):
+            yield Check(step.name, "failed" if step.failed else "ok", step.detail)
+    except ToolgateError as error:
+        yield Check("accounts", "failed", str(error))
