@@ -40,6 +40,8 @@ _ERRORS = {
     "bad_client_secret": INVALID_CLIENT,
 }
 
+_BEARER_TYPES = ("bearer", "user")  # the latter is Slack's word for tokens of people
+
 
 class TokenFailed(ToolgateError):
     """No token was issued; the text follows the name of a source and holds no secret or address."""
@@ -133,7 +135,7 @@ class TokenEndpoint:
     def lifetime_s(self, answer: TokenAnswer) -> float | None:
         """Lifetime of the token in `answer`, which can be sent; None where it is not said. Raises
         TokenFailed."""
-        if (answer.token_type or "Bearer").lower() != "bearer":
+        if (answer.token_type or "Bearer").lower() not in _BEARER_TYPES:
             raise self.failure("answered a token that is not of the type Bearer")
         if not answer.access_token:
             raise self.failure("answered something that is no token")

@@ -32,6 +32,7 @@ class Drive:
     down: bool = False
     grants_scope: str = ""  # "": what was asked for
     rotates: bool = True
+    token_type: str = "Bearer"
     slow_s: float = 0.0
     asked: list[dict[str, str]] = field(default_factory=list)
     clients: list[tuple[str, str]] = field(default_factory=list)  # at /token: method, and secret
@@ -111,7 +112,7 @@ class Drive:
         return JSONResponse(
             {
                 "access_token": access,
-                "token_type": "Bearer",
+                "token_type": self.token_type,
                 "expires_in": self.lasts_s,
                 "refresh_token": refresh,
                 "scope": grant.scope,
