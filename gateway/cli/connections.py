@@ -60,7 +60,7 @@ def connect_advice(settings: Settings, source: str, choice: ConnectChoice | None
     """The steps that are left before people can connect their accounts; `mcp`: the URL of a source
     that is an MCP server."""
     present = settings.sources.get(source)
-    callback = f"Redirect URI to register for {source}: {callback_of(settings, source)}"
+    callback = f"Redirect URI of {source}, for OAuth: {callback_of(settings, source)}"
     if choice is None:
         return callback if present is not None and present.connect.mode != "off" else ""
     facts = choice.facts

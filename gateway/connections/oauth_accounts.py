@@ -336,12 +336,13 @@ class OAuthAccounts:
             )
         (login,) = logins
         for url in login.urls:
-            if not reach.is_named(url):
+            # a query could name another client, whose request the service's own page then shows
+            if "?" in url or not reach.is_named(url):
                 keys = ("authorization_url", "token_url") if login.token_url else ("issuer",)
+                missing = " and ".join(f"{setting}.{key}" for key in keys)
                 raise ValueError(
-                    f"its description has people log in at {url}, which is at no address of the "
-                    f"settings: set {' and '.join(f'{setting}.{key}' for key in keys)} to what "
-                    "is right"
+                    f"its description has people log in at {url}, which is no plain URL at an "
+                    f"address of the settings: set {missing} to what is right"
                 )
         if login.document_url:
             return await self._discovery.of_issuer(login.document_url, reach)

@@ -33,7 +33,7 @@ def test_printed_settings_of_a_preset_let_people_connect(toolgate: Toolgate, git
     secret = ("--client-secret-file", "github.secret")
     ran = toolgate(*IMPORT, "--connect", "github", "--client-id", "ID", *secret, **LOGIN)
     assert ran.code == 0, ran.err
-    assert f"Redirect URI to register for github: {CALLBACK}" in ran.out
+    assert f"Redirect URI of github, for OAuth: {CALLBACK}" in ran.out
     assert "https://github.com/settings/developers" in ran.out
     (github / "toolgate.yaml").write_text(ran.out[ran.out.index("sources:") :])
     connect = load(str(github / "toolgate.yaml"), LOGIN).sources["github"].connect

@@ -80,7 +80,9 @@ async def test_a_described_login_needs_no_settings(
             assert drive.requests == {"register": 1, "authorization_code": 1}
 
 
-@pytest.mark.parametrize("member", ["authorizationUrl", "tokenUrl", "openIdConnectUrl"])
+@pytest.mark.parametrize(
+    "member", ["authorizationUrl", "tokenUrl", "openIdConnectUrl", "authorizationUrl with a query"]
+)
 async def test_a_login_elsewhere_is_refused_and_named(
     database_settings: DatabaseSettings,
     tmp_path: Path,
@@ -94,7 +96,10 @@ async def test_a_login_elsewhere_is_refused_and_named(
         serving(elsewhere.app) as elsewhere.url,
         browsing() as browser,
     ):
+        member, _, query = member.partition(" ")
         url = f"{elsewhere.url}/token"
+        if query:  # the service would show the request of another client
+            url = f"{drive.url}/authorize?client_id=evil&redirect_uri={elsewhere.url}"
         named = flow(drive.url, **{member: url})
         keys = ["authorization_url", "token_url"]
         if member == "openIdConnectUrl":
