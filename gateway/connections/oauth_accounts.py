@@ -218,7 +218,6 @@ class OAuthAccounts:
         """The steps of a connection that need no person and store nothing: a doctor shows them. The
         last one has failed, or all is well. `pinned`: as of `begin`."""
         connect, place = connect_of(self._settings(), source.place), source.place
-        setting = f"sources.{place}.connect"
         try:
             reach = self._reach(connect, place, source)
             discovered = await self._server(source, wanted, connect, reach)
@@ -240,25 +239,31 @@ class OAuthAccounts:
             yield Step("pin", str(error), failed=True)
             return
         yield Step("callback", self.callback(place))
-        client = _configured_client(connect, server)
-        is_known = client is not None or self._documents.method(server) is not None
-        if server.registration_endpoint and not is_known:
+        async for step in self._examine_client(connect, place, server, reach):
+            yield step
+
+    async def _examine_client(
+        self, connect: Connect, place: str, server: AuthorizationServer, reach: Reach
+    ) -> AsyncIterator[Step]:
+        setting, given = f"sources.{place}.connect.client", _configured_client(connect, server)
+        is_known = given is not None or self._documents.method(server) is not None
+        if server.registration_endpoint and not is_known:  # left to the first connection
             yield Step("client", f"the gateway registers itself at {server.registration_endpoint}")
             return
+        callback = self.callback(place)
         try:
             client = await self._clients.find(
-                server, self.callback(place), reach, self._rows, given=client,
-                setting=f"{setting}.client",
-            )  # fmt: skip
+                server, callback, reach, self._rows, given=given, setting=setting
+            )
         except ClientMissing as error:
             yield Step("client", str(error), failed=True)
             return
-        known = server.token_endpoint_auth_methods_supported
-        if known and WIRE_NAMES[client.method] not in known:
-            text = f"{setting}.client.auth: expected one of {', '.join(known)[:DETAIL]}"
-            yield Step("client", f"{text}, found {WIRE_NAMES[client.method]}", failed=True)
+        method, known = WIRE_NAMES[client.method], server.token_endpoint_auth_methods_supported
+        if known and method not in known:
+            text = f"{setting}.auth: expected one of {', '.join(known)[:DETAIL]}, found {method}"
+            yield Step("client", text, failed=True)
             return
-        yield Step("client", f"{client.id}, which authenticates by {WIRE_NAMES[client.method]}")
+        yield Step("client", f"{client.id}, which authenticates by {method}")
         yield await self._try_code(self._grants(server, client, reach, connect), server, place)
 
     async def _try_code(self, grants: Grants, server: AuthorizationServer, place: str) -> Step:

@@ -83,7 +83,13 @@ async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIter
     yield Check("schemes", "ok", schemes)
     accounts = OAuthAccounts(lambda: settings, lambda: registry.database.pool)
     if not accounts.host_of(known, wanted):
-        yield Check("form", "ok", "people type what they have from the service into a form")
+        text = "people type what they have from the service into a form"
+        for login in (known.logins[each.scheme] for each in wanted if each.scheme in known.logins):
+            text += (
+                f"; the login at {' and '.join(login.urls)} is that of the description alone: "
+                f"name it in sources.{name}.connect, as issuer, or authorization_url and token_url"
+            )
+        yield Check("form", "ok", text)
         return
     rows = Connections(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
     try:

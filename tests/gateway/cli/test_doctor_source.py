@@ -130,6 +130,7 @@ async def test_an_mcp_server_is_examined_before_its_import(
     [
         ({"client": {"id": "gateway"}}, ELSEWHERE, "set sources.drive.connect.issuer"),
         ({}, KEY, "people type"),
+        ({}, ELSEWHERE, "the login at https://elsewhere.example is that of the description alone"),
         (None, KEY, "sources.drive.connect is off"),
         ({"schemes": ["other"]}, KEY, "see sources.drive.connect.schemes"),
         ({}, None, "drive: it is not imported"),
