@@ -261,7 +261,8 @@ class Source:
     digest: str | None = None  # of the document, as the importer names it
     options: Options = field(default_factory=HybridOptions)  # those of its kind
     server: ServerFacts | None = None  # kind "mcp" only
-    logins: Mapping[str, DescribedLogin] = field(default_factory=dict)  # by security scheme
+    # by security scheme
+    logins: Mapping[str, DescribedLogin] = field(default_factory=dict, hash=False)
     number: int | None = None  # of its version
     rolled_back: RolledBack | None = None
     origin: Origin | None = None  # None: made for tools by hand, or not stored

@@ -2,7 +2,7 @@
 renewal of what came of it."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -340,17 +340,15 @@ class OAuthAccounts:
                 f"{text}; expected {setting}.issuer, or authorization_url and token_url"
             )
         (login,) = logins
-        for url in login.urls:
-            # a query could name another client, whose request the service's own page then shows
-            if "?" in url or not reach.is_named(url):
-                keys = ("authorization_url", "token_url") if login.token_url else ("issuer",)
-                missing = " and ".join(f"{setting}.{key}" for key in keys)
-                raise ValueError(
-                    f"its description has people log in at {url}, which is no plain URL at an "
-                    f"address of the settings: set {missing} to what is right"
-                )
+        keys = ("authorization_url", "token_url") if login.token_url else ("issuer",)
+        missing = " and ".join(f"{setting}.{key}" for key in keys)
+        check_described(login.urls, reach, missing)
         if login.document_url:
-            return await self._discovery.of_issuer(login.document_url, reach)
+            discovered = await self._discovery.of_issuer(login.document_url, reach)
+            server = discovered.server
+            named = server.authorization_endpoint, server.token_endpoint
+            check_described(named, reach, missing)
+            return discovered
         server = named_server(login.authorization_url, login.token_url, reach)
         steps: tuple[Step, ...] = ()
         if connect.client is None:  # its metadata may say how the gateway gets known there
@@ -410,6 +408,18 @@ class OAuthAccounts:
     @property
     def _rows(self) -> RegisteredClients:
         return RegisteredClients(self._pool(), self._host_id, self._vault)
+
+
+def check_described(urls: Iterable[str], reach: Reach, missing: str) -> None:
+    """Raises ValueError for a URL to which a description alone leads; `missing`: the settings that
+    would name it."""
+    for url in urls:
+        # a query could name another client, whose request the service's own page then shows
+        if "?" in url or not reach.is_named(url):
+            raise ValueError(
+                f"its description has people log in at {url}, which is no plain URL at an address "
+                f"of the settings: set {missing} to what is right"
+            )
 
 
 def check_pin(

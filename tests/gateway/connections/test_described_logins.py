@@ -81,7 +81,11 @@ async def test_a_described_login_needs_no_settings(
 
 
 @pytest.mark.parametrize(
-    "member", ["authorizationUrl", "tokenUrl", "openIdConnectUrl", "authorizationUrl with a query"]
+    "member",
+    [
+        *("authorizationUrl", "tokenUrl", "openIdConnectUrl"),
+        *("authorizationUrl with a query", "openIdConnectUrl of a document"),
+    ],
 )
 async def test_a_login_elsewhere_is_refused_and_named(
     database_settings: DatabaseSettings,
@@ -96,14 +100,17 @@ async def test_a_login_elsewhere_is_refused_and_named(
         serving(elsewhere.app) as elsewhere.url,
         browsing() as browser,
     ):
-        member, _, query = member.partition(" ")
+        member, _, more = member.partition(" ")
         url = f"{elsewhere.url}/token"
-        if query:  # the service would show the request of another client
+        if more == "with a query":  # the service would show the request of another client
             url = f"{drive.url}/authorize?client_id=evil&redirect_uri={elsewhere.url}"
         named = flow(drive.url, **{member: url})
         keys = ["authorization_url", "token_url"]
         if member == "openIdConnectUrl":
             named, keys = {"type": member.removesuffix("Url"), member: url}, ["issuer"]
+        if more == "of a document":  # which names a token endpoint elsewhere
+            drive.changes["token_endpoint"] = url = "https://elsewhere.example/token"
+            named[member] = f"{drive.url}/.well-known/openid-configuration"
         write(path, drive, named)
         async with office_of(database_settings, path, drive, client=CLIENT) as made:
             link = link_of(await made.call(await token_of(made, browser)))
