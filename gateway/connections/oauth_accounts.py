@@ -45,7 +45,8 @@ from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.connections.accounts import Connection, NewConnection, Owner, Secret
 from registry.connections.registered_clients import RegisteredClients
-from registry.database.postgres import Pool
+from registry.database.postgres import AWAY, Pool
+from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
 from schemas.source import DescribedLogin, Source
@@ -173,7 +174,7 @@ class OAuthAccounts:
         server = msgspec.convert(row.server, AuthorizationServer)
         client = self._current_client(connect, server, secret)
         try:
-            reach = self._reach(connect, owner.source, server=server)
+            reach = await self._stored_reach(connect, owner.source)
             grants = self._grants(server, client, reach, connect)
             try:
                 tokens = await grants.renew(secret.refresh, tuple(row.scopes))
@@ -203,9 +204,9 @@ class OAuthAccounts:
             server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
         client = self._current_client(connect, server, secret)
         try:
-            reach = self._reach(connect, owner.source, server=server)
+            reach = await self._stored_reach(connect, owner.source)
             grants = self._grants(server, client, reach, connect)
-        except ValueError as error:
+        except (ValueError, *AWAY) as error:
             raise RenewalFailed(str(error)) from error
         if secret.refresh:
             await grants.revoke(secret.refresh, "refresh_token")
@@ -320,7 +321,7 @@ class OAuthAccounts:
             discovered = await self._discovery.of_issuer(connect.issuer, reach)
         else:
             discovered = await self._described_server(source, wanted, connect, reach)
-        changes: dict[str, Any] = {"named": tuple(sorted(reach.named))}
+        changes: dict[str, Any] = {}
         if connect.resource not in ("auto", "off"):
             changes["resource"] = connect.resource
         if connect.revocation_url:
@@ -362,15 +363,13 @@ class OAuthAccounts:
                 server, steps = known.server, known.steps
         return Discovered(msgspec.structs.replace(server, scopes_supported=login.scopes), steps)
 
-    def _reach(
-        self,
-        connect: Connect,
-        place: str,
-        source: Source | None = None,
-        server: AuthorizationServer | None = None,
-    ) -> Reach:
-        """The addresses that may be asked for a source, which is known where a person connects;
-        afterwards `server` has them. Raises ValueError."""
+    async def _stored_reach(self, connect: Connect, place: str) -> Reach:
+        """The addresses that may be asked for a source as it is stored now. Raises ValueError."""
+        source = await ToolStore(self._pool()).source(self._host_id, place)
+        return self._reach(connect, place, source)
+
+    def _reach(self, connect: Connect, place: str, source: Source | None) -> Reach:
+        """The addresses that may be asked for a source. Raises ValueError."""
         own = [
             *(connect.issuer, connect.authorization_url),
             *(connect.token_url, connect.revocation_url),
@@ -380,8 +379,8 @@ class OAuthAccounts:
             own += [adjusted.mcp, adjusted.base_url, adjusted.openapi, adjusted.graphql]
         if source is not None and source.base_url_trusted:
             own.append(source.base_url)
-        named = [url for url in own if url and url.startswith(("https://", "http://"))]
-        return Reach(self._limits, [*named, *(server.named if server else ())])
+        named = (url for url in own if url and url.startswith(("https://", "http://")))
+        return Reach(self._limits, named)
 
     def _grants(
         self, server: AuthorizationServer, client: OAuthClient, reach: Reach, connect: Connect

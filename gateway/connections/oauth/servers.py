@@ -34,7 +34,6 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     code_challenge_methods_supported: tuple[str, ...] = ()
     announces_iss: bool = False  # RFC 9207
     accepts_documents: bool = False  # client ids that are URLs of documents (CIMD)
-    named: tuple[str, ...] = ()  # origins that the operator had named when it was found
 
     @property
     def pin(self) -> tuple[str, ...]:

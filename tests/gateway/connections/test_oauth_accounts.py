@@ -12,6 +12,7 @@ from gateway.connections.oauth.clients import OAuthClient
 from gateway.connections.oauth.servers import AuthorizationServer
 from gateway.connections.oauth_accounts import OAuthAccounts
 from registry.connections.accounts import Connection, Owner, Secret
+from registry.database.postgres import Database
 from tests.fixtures_servers import Serve
 from tests.gateway.login.company import settings_of
 from tests.servers.documents import DocumentServer
@@ -33,10 +34,6 @@ async def test_tokens_of_named_private_servers_are_renewed(
     }
     settings = settings_of("http://127.0.0.1:1", "http://127.0.0.1:2", database_settings, env)
 
-    def no_pool() -> None:
-        raise AssertionError("no row is needed")
-
-    accounts = OAuthAccounts(lambda: settings, no_pool)  # type: ignore[arg-type, return-value]
     server = AuthorizationServer(
         issuer=url, authorization_endpoint=f"{url}/authorize", token_endpoint=f"{url}/token"
     )
@@ -48,6 +45,8 @@ async def test_tokens_of_named_private_servers_are_renewed(
     client = msgspec.to_builtins(OAuthClient(id="gateway"))
     secret = Secret(SchemeSettings(token="old"), "refresh", client)
     owner = Owner(TENANT, "corp:ann", "pets")
-    renewed = await accounts.renew(owner, Connection(**row), secret)
+    async with Database.open(database_settings) as database:
+        accounts = OAuthAccounts(lambda: settings, lambda: database.pool)
+        renewed = await accounts.renew(owner, Connection(**row), secret)
     assert renewed.secret.entry.token == "new"
     assert renewed.secret.refresh == "refresh"
