@@ -195,7 +195,7 @@ def _complete_presets(data: Mapping[str, Any], tree: YamlValue) -> None:
             try:
                 source["connect"] = complete_connect(connect, is_mcp=bool(source.get("mcp")))
             except ValueError as error:
-                path = ("sources", name, "connect", "tasks")
+                path = ("sources", name, "connect")
                 problems.append(Problem(_where(tree, path), dotted_path(path), str(error)))
     if problems:
         raise SettingsError(*problems)

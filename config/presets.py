@@ -40,17 +40,23 @@ def read_presets() -> Mapping[str, Preset]:
 
 def complete_connect(connect: Mapping[str, Any], *, is_mcp: bool) -> dict[str, Any]:
     """The members of `connect` with those of the preset that it names. `is_mcp`: the source is an
-    MCP server. Raises ValueError for a task that the preset does not have."""
+    MCP server. Raises ValueError for a task that the preset does not have, and without the client
+    that the service has to know."""
     preset = read_presets()[connect["preset"]]
     tasks = connect.get("tasks") or [*preset.tasks][:1]
     for task in tasks:
         if task not in preset.tasks:
             raise ValueError(f"expected tasks among {', '.join(preset.tasks)}, found {task[:80]!r}")
     usual: dict[str, Any] = {"mode": "user", "title": preset.title}
+    is_own_server = any(connect.get(key) for key in ENDPOINTS)
     if not (is_mcp and preset.own_login):
+        if not (connect.get("client") or is_own_server or connect.get("oauth") is False):
+            beside = f", or mcp: {preset.mcp} beside connect" if preset.own_login else ""
+            text = f"expected client, with the id and secret that you get at {preset.register}"
+            raise ValueError(text + beside)
         scopes = dict.fromkeys(scope for task in tasks for scope in preset.tasks[task])
         usual |= {**preset.connect, "scopes": tuple(scopes)}
-    if any(connect.get(key) for key in ENDPOINTS):  # another server, and nothing of this one
+    if is_own_server:  # and nothing of the service's own
         usual = {key: value for key, value in usual.items() if key not in ENDPOINTS}
     authorize = {**usual.get("authorize", {}), **connect.get("authorize", {})}
     client = connect.get("client") and {**usual.get("client", {}), **connect["client"]}

@@ -63,6 +63,11 @@ def test_members_of_the_settings_replace_members_of_the_preset() -> None:
     assert connect.client.auth == "basic"
 
 
+def test_keys_of_people_need_no_client() -> None:
+    connect = connect_of({"connect": {"preset": "github", "oauth": False}})
+    assert (connect.title, connect.client) == ("GitHub", None)
+
+
 def test_an_own_server_replaces_all_addresses_of_the_preset() -> None:
     issuer = "https://login.microsoftonline.com/tenant/v2.0"
     graph = {"preset": "microsoft-graph", "issuer": issuer, "client": CLIENT}
@@ -77,6 +82,8 @@ def test_an_own_server_replaces_all_addresses_of_the_preset() -> None:
     [
         ({"preset": "github", "tasks": ["fly"]}, "expected tasks among read, write, workflows"),
         ({"preset": "gitbub"}, "expected one of github, google"),
+        ({"preset": "github"}, "expected client, with the id and secret that you get at https://g"),
+        ({"preset": "linear"}, "or mcp: https://mcp.linear.app/mcp beside connect"),
         ({"mode": "user", "tasks": ["read"]}, "connect.tasks: expected preset beside it"),
     ],
 )
