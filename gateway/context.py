@@ -328,6 +328,7 @@ class AuditDraft(Struct):
     arguments: bytes = b""  # encoded
     shown: bytes = b""  # arguments redacted for storage, where configured
     result_bytes: int = 0
+    connection: str = ""  # ids of the connections that the call was made with
 
 
 class RunMark(Struct, frozen=True, omit_defaults=True):

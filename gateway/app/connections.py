@@ -10,13 +10,12 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.access import Access
-from gateway.app.login import entry_of_act
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
 from gateway.connections.requirements import most_needed
 from gateway.context import Context, Identity, new_request_id
-from gateway.login.record import LoginAct
+from gateway.login.record import RecordLogin
 from gateway.login.server import LoginServer
 from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
@@ -41,11 +40,17 @@ class _Checked(Struct, rename="camel"):
 class PersonalConnections:
     """People's accounts at sources, made before the pages on which they connect them."""
 
-    def __init__(self, settings: Callable[[], Settings], pool: Callable[[], Pool | None]) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        pool: Callable[[], Pool | None],
+        record: RecordLogin = lambda _act: None,
+    ) -> None:
         self._settings = settings
+        self._record = record
         self._opened = pool
         self._oauth = OAuthAccounts(settings, self._pool)
-        self.connector = PersonalConnector(settings, self._pool, self._oauth)
+        self.connector = PersonalConnector(settings, self._pool, self._oauth, record)
 
     def pages(
         self,
@@ -58,11 +63,6 @@ class PersonalConnections:
     ) -> ConnectionPages:
         services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
 
-        host_id = self._settings().tenant.host_id
-
-        def record(act: LoginAct) -> None:
-            access.remember_entry(partial(entry_of_act, act, "connection", host_id))
-
         return ConnectionPages(
             self.connector,
             settings=self._settings,
@@ -70,7 +70,7 @@ class PersonalConnections:
             facts=services.facts,
             check=partial(_check, outcome),
             identify=access.identify,
-            record=record,
+            record=self._record,
             route=login.page_route,
             oauth=self._oauth,
         )

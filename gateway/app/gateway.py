@@ -398,8 +398,10 @@ class Gateway:
         if not self.settings.login.enabled:
             return None
         from gateway.app.connections import PersonalConnections
+        from gateway.app.login import record_acts
 
-        made = PersonalConnections(lambda: self.settings, self._handle.pool)
+        record = record_acts(lambda: self.access, "connection", self.principal.tenant)
+        made = PersonalConnections(lambda: self.settings, self._handle.pool, record)
         self.events.person_erased.subscribe(made.connector.erase)
         self.metrics.registry.register(made.connector.metrics)
         return made

@@ -11,7 +11,7 @@ from gateway.app.access import ENDPOINTS, Access, LoginAccess, resources_of
 from gateway.audit.records import AuditEntry, printable
 from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, Tenants
-from gateway.login.record import LoginAct
+from gateway.login.record import LoginAct, RecordLogin
 from gateway.login.scopes import Scopes
 from gateway.login.server import LoginServer
 from gateway.login.signing import LoginKeys
@@ -47,13 +47,6 @@ class Login:
         )
 
     def serve(self, access: Access) -> LoginServer:
-        host_id = self._settings.tenant.host_id
-
-        def record(act: LoginAct) -> None:
-            is_allowed = act.decision == "allow"
-            remember = access.remember_entry if is_allowed else access.remember_refusal
-            remember(partial(entry_of_act, act, "login", host_id))
-
         def endpoints() -> Collection[str]:
             return access.endpoints
 
@@ -62,7 +55,7 @@ class Login:
             keys=self._keys,
             endpoints=endpoints,
             pool=self._pool,
-            record=record,
+            record=record_acts(lambda: access, "login", self._settings.tenant.host_id),
             reload=access.reload,
         )
         return self._server
@@ -122,6 +115,17 @@ def _machines(login: LoginSettings) -> Callable[[Claims], bool]:
         return subject in names or not str(subject).startswith(prefix)
 
     return knows
+
+
+def record_acts(access: Callable[[], Access], front: str, host_id: str) -> RecordLogin:
+    """Records of acts at a front; refusals that are repeated are counted."""
+
+    def record(act: LoginAct) -> None:
+        is_allowed = act.decision == "allow"
+        remember = access().remember_entry if is_allowed else access().remember_refusal
+        remember(partial(entry_of_act, act, front, host_id))
+
+    return record
 
 
 def entry_of_act(act: LoginAct, front: str, host_id: str, now: datetime) -> AuditEntry:

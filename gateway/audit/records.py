@@ -93,6 +93,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     arguments: str = ""  # masked; only with `audit.arguments: masked`
     request_id: str = ""
     client: str = ""  # address
+    connection: str = ""  # ids of the connections of people that the call was made with
 
 
 class Header(Struct, frozen=True):

@@ -35,6 +35,7 @@ from gateway.connections.requirements import (
 )
 from gateway.connections.trials import trial_of
 from gateway.context import Context
+from gateway.login.record import LoginAct, RecordLogin
 from gateway.upstreams.auth.accounts import Account, Security, fold_name, fold_schemes
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
@@ -89,6 +90,10 @@ class _Held:
             row = next(rows, None)
         return row
 
+    def ids(self, needed: Sequence[Credential]) -> list[str]:
+        """Ids of the connections that satisfy schemes."""
+        return [str(row.id) for each in needed if (row := self.row(each)) is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class _Link:
@@ -105,11 +110,13 @@ class PersonalConnector:
         settings: Callable[[], Settings],
         pool: Callable[[], Pool],
         renewals: Renewals,
+        record: RecordLogin,
     ) -> None:
         """`settings`: as they are now; `pool` raises Unavailable until there is a database."""
         self._settings = settings
         self._pool = pool
         self._renewals = renewals
+        self._record = record
         self.metrics = ConnectionMetrics()
         now = settings()
         self._host_id = now.tenant.host_id
@@ -143,7 +150,7 @@ class PersonalConnector:
         return Tickets(self._pool(), self._host_id)
 
     async def account(self, source: Source, security: Security, context: Context) -> Account | None:
-        identity = context.identity
+        identity, account = context.identity, None
         if identity.verified and not context.absent:
             principal = identity.principal
             owner = Owner(principal.tenant, principal.id, source.place)
@@ -156,9 +163,11 @@ class PersonalConnector:
                 and trial_of(owner) is None
             ):
                 account = held.accounts.get(security)
-                if account is not None:
-                    return account
-        return await self._find_account(source, security, context)
+        if account is None:
+            account = await self._find_account(source, security, context)
+        if account is not None and context.note is not None:
+            context.note.connection = account.rows
+        return account
 
     async def _find_account(
         self, source: Source, security: Security, context: Context
@@ -203,6 +212,7 @@ class PersonalConnector:
             held.entries,
             fold_schemes(connect.schemes),
             headers,
+            "" if trial else ",".join(held.ids(wanted.needed)),
         )
         if trial is None:
             held.accounts[asked] = account
@@ -326,6 +336,10 @@ class PersonalConnector:
             expires.isoformat(timespec="seconds"),
             time.monotonic() + settings.ticket_s / 2,
         )
+        if reason == "scopes":
+            scopes = sorted({scope for each in needed for scope in each.scopes})
+            subject = f"{owner.source}: {' '.join(scopes)}"
+            self._record(LoginAct("scopes", subject, "deny", owner.tenant, owner.principal))
         self._links[key] = link
         while len(self._links) > settings.cached:
             self._links.popitem(last=False)
@@ -447,8 +461,13 @@ class PersonalConnector:
     async def _renew_alone(
         self, connections: Connections, owner: Owner, row: StoredConnection, timeout_s: float
     ) -> None:
-        with self.metrics.count_renewal(owner.source):
-            renewed = await self._request_renewal(connections, owner, row, timeout_s)
+        try:
+            with self.metrics.count_renewal(owner.source):
+                renewed = await self._request_renewal(connections, owner, row, timeout_s)
+        except (RenewalRefused, RenewalFailed):
+            subject = f"{owner.source}/{row.id}"
+            self._record(LoginAct("renew", subject, "deny", owner.tenant, owner.principal))
+            raise
         with anyio.CancelScope(shield=True):  # the former refresh token may be good no longer
             stored = await connections.store_renewal(
                 owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes

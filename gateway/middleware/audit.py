@@ -204,6 +204,7 @@ class AuditTrail:
                 arguments=kept.decode(),
                 request_id=context.request_id,
                 client=context.headers.client,
+                connection=note.connection,
             )
         )
 

@@ -19,7 +19,15 @@ FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
 EXPORTED = 10_000  # records of one export
 COLUMNS = (
     *("recorded_ts", "principal", "front", "method", "subject", "source", "decision", "rule"),
-    *("outcome", "latency_us", "request_bytes", "result_bytes", "request_id", "client"),
+    *(
+        "outcome",
+        "latency_us",
+        "request_bytes",
+        "result_bytes",
+        "request_id",
+        "client",
+        "connection",
+    ),
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadsheets calculate
 
