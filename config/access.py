@@ -34,7 +34,7 @@ from config.value_types import (
 )
 
 # Variables of `when`.
-RULE_VARIABLES = ("principal", "tool", "source", "arguments", "context")
+RULE_VARIABLES = ("principal", "tool", "source", "arguments", "context", "connection")
 GUARDRAIL_VARIABLES = ("principal", "tool", "value")
 
 DEVELOPMENT_ISSUER = "toolgate:development"

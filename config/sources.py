@@ -84,9 +84,10 @@ class Connect(Struct, frozen=True, forbid_unknown_fields=True):
     """A source's `connect`: callers use accounts of their own at the service. Two lines suffice
     where people have keys; the rest is for OAuth."""
 
-    mode: Literal["off", "user"] = "off"
+    mode: Literal["off", "user", "shared", "user_or_shared"] = "off"
     preset: PresetName | None = None  # a well-known service, whose members all others replace
     tasks: tuple[Text, ...] = ()  # of the preset, whose scopes are asked for; empty: its first one
+    sharers: tuple[Text, ...] = ()  # roles whose people may share their account
     schemes: tuple[SchemeName, ...] = ()  # that people satisfy; empty: all
     header: HeaderName = "Authorization"  # of a source that declares no schemes
     prefix: HeaderValue | None = None  # before its value; None: "Bearer " in Authorization
@@ -104,6 +105,11 @@ class Connect(Struct, frozen=True, forbid_unknown_fields=True):
     authorize: Mapping[Text, Text] = field(default_factory=dict)  # further parameters
     token: Mapping[Text, Text] = field(default_factory=dict)
     absent: Literal["deny", "allow"] = "deny"  # work while its person is absent
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether an account may be shared."""
+        return self.mode in ("shared", "user_or_shared")
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):

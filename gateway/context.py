@@ -329,6 +329,7 @@ class AuditDraft(Struct):
     shown: bytes = b""  # arguments redacted for storage, where configured
     result_bytes: int = 0
     connection: str = ""  # ids of the connections that the call was made with
+    owner: str = ""  # of a shared account among them
 
 
 class RunMark(Struct, frozen=True, omit_defaults=True):
@@ -370,6 +371,7 @@ class Context(Struct):
     run: RunMark | None = None  # None: not made for a run of an agent or a program
     upload: Upload | None = None
     absent: bool = False  # made later, perhaps without its person
+    borrows: bool | None = None  # with a shared account, as rules have read; None: they have not
 
     @property
     def principal(self) -> Principal:

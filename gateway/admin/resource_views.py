@@ -88,8 +88,9 @@ VIEWS: Mapping[str, ResourceView] = {
             (("id", "Connection", "code"), ("source", "Source", "code"),
              ("principal", "Caller", "text"), ("scheme", "Scheme", "code"),
              ("state", "State", "badge"), ("failure", "Failure", "text"),
-             ("used", "Last used", "time")),
-            shows="getConnection", key="id", parameter="connection", acts=("deleteConnection",),
+             ("shared_with", "Shared with", "text"), ("used", "Last used", "time")),
+            shows="getConnection", key="id", parameter="connection",
+            acts=("shareConnection", "deleteConnection"),
             empty="Nobody has connected an account at a source yet.",
         ),
         ResourceView(

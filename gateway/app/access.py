@@ -247,14 +247,17 @@ class Access:
         policy_view: PolicyView,
         catalogs: Catalogs,
         events: Events,
+        before_rules: Sequence[Guard] = (),
         innermost: Sequence[Guard] = (),
         login: LoginAccess | None = None,
         connections: Load | None = None,
     ) -> None:
         """Access control of a gateway. `sweep` closes the streams of callers that are no longer
         authenticated. `counter` is shared by all gateways. `secrets` reads the credentials of
-        sources, `connections` people's accounts there. `innermost`: guards behind all others."""
+        sources, `connections` people's accounts there. `before_rules`: guards whose findings rules
+        read; `innermost`: guards behind all others."""
         self._handle = handle
+        self._before_rules = before_rules
         self._innermost = innermost
         self.bounds = Bounds(settings, counter, events)
         self._resources = resources_of(settings)
@@ -321,7 +324,8 @@ class Access:
         """Guards of every tool call, outermost first: audit, policy, limits, guardrails on
         arguments and results, circuit breaker."""
         bounds = self.bounds
-        before = [*self.auditing.guards, *self._policy_guards, bounds.rate_limits]
+        noting = [*self.auditing.guards, *self._before_rules]
+        before = [*noting, *self._policy_guards, bounds.rate_limits]
         return [*before, self._guardrails, bounds.breaker, *self._innermost]
 
     async def reload(self, name: str) -> None:

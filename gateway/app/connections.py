@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.access import Access
+from gateway.connections.call_guard import ConnectionGuard
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
@@ -17,6 +18,7 @@ from gateway.connections.requirements import most_needed
 from gateway.context import Context, Identity, new_request_id
 from gateway.login.record import RecordLogin
 from gateway.login.server import LoginServer
+from gateway.policy.visibility import PolicyView
 from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
 from registry.connections.accounts import StoredConnection
@@ -51,6 +53,12 @@ class PersonalConnections:
         self._opened = pool
         self._oauth = OAuthAccounts(settings, self._pool)
         self.connector = PersonalConnector(settings, self._pool, self._oauth, record)
+
+    def guard(self, policy_view: PolicyView) -> ConnectionGuard:
+        """The guard of calls that are made with accounts of people."""
+        return ConnectionGuard(
+            self.connector, lambda tenant: policy_view.engine(tenant).reads_connection
+        )
 
     def pages(
         self,

@@ -378,6 +378,7 @@ class Gateway:
         )
 
     def _access(self, policy_view: PolicyView) -> Access:
+        people = self.connections
         return Access(
             self.settings,
             self._handle,
@@ -387,9 +388,10 @@ class Gateway:
             policy_view=policy_view,
             catalogs=self.catalogs,
             events=self.events,
+            before_rules=() if people is None else [people.guard(policy_view)],
             innermost=self._innermost(),
             login=None if self.login is None else self.login.access,
-            connections=None if self.connections is None else self.connections.connector.load,
+            connections=None if people is None else people.connector.load,
         )
 
     def _connections(self) -> "PersonalConnections | None":

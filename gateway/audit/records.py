@@ -94,6 +94,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     request_id: str = ""
     client: str = ""  # address
     connection: str = ""  # ids of the connections of people that the call was made with
+    owner: str = ""  # whose shared account the call was made with
 
 
 class Header(Struct, frozen=True):

@@ -207,7 +207,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         },
     ),
     "connections": CommandGroup(
-        help="""List and end the accounts that people have connected at sources.
+        help="""List, share and end the accounts that people have connected at sources.
 
         A source has such connections where sources.NAME.connect is set. Secrets are never shown.
         """,
@@ -220,6 +220,9 @@ GROUPS: Mapping[str, CommandGroup] = {
                 examples=("toolgate connections list --source github",),
             ),
             "show": CommandRow(operation="getConnection"),
+            "share": CommandRow(
+                operation="shareConnection", says="{id} is shared with {shared_with}."
+            ),
             "disconnect": CommandRow(
                 operation="deleteConnection", says="Disconnected {connection}.",
                 help="The person is asked to connect again at their next call. A token of OAuth is "

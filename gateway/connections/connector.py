@@ -28,6 +28,7 @@ from config.sources import Connect, SchemeSettings
 from gateway.connections.metrics import ConnectionMetrics
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
 from gateway.connections.requirements import (
+    Requirement,
     connect_of,
     header_credential,
     header_value,
@@ -48,7 +49,7 @@ from registry.connections.tickets import Tickets
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.binding import Credential
 from schemas.challenges import read_challenge
-from schemas.errors import ConnectionRequired, Forbidden, Unavailable
+from schemas.errors import ConnectionRequired, Fault, Forbidden, Unavailable
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.connections")
@@ -80,6 +81,8 @@ class _Held:
     settings: Settings
     read_at: float  # monotonic time
     accounts: dict[Security, Account] = field(default_factory=dict)  # that were made of it
+    # whose shared account serves instead, by what is needed and the caller's roles
+    lenders: dict[tuple[Security, frozenset[str]], Owner] = field(default_factory=dict)
 
     def row(self, credential: Credential) -> StoredConnection | None:
         """The connection that satisfies a scheme, whose name is spelt as entries may be."""
@@ -124,6 +127,7 @@ class PersonalConnector:
         self._public_url = now.server.public_url.rstrip("/")
         self._generation = 0
         self._held: OrderedDict[Owner, _Held] = OrderedDict()
+        self._lenders: dict[tuple[str, str], dict[str, frozenset[str]]] = {}  # by tenant and source
         self._links: OrderedDict[tuple[Owner, Reason, bytes], _Link] = OrderedDict()
         self._renewing: dict[UUID, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()  # set, and replaced, with each change
@@ -132,6 +136,7 @@ class PersonalConnector:
         """Read connections again from now on: some have changed, or may have."""
         self._generation += 1
         self._links.clear()
+        self._lenders.clear()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -151,10 +156,13 @@ class PersonalConnector:
 
     async def account(self, source: Source, security: Security, context: Context) -> Account | None:
         identity, account = context.identity, None
-        if identity.verified and not context.absent:
+        if identity.verified and not context.absent and context.borrows is None:
             principal = identity.principal
             owner = Owner(principal.tenant, principal.id, source.place)
             held = self._held.get(owner)
+            if held is not None and held.lenders:
+                lender = held.lenders.get((security, principal.roles))
+                held = held if lender is None else self._held.get(lender)
             if (
                 held is not None
                 and held.generation == self._generation
@@ -166,33 +174,39 @@ class PersonalConnector:
         if account is None:
             account = await self._find_account(source, security, context)
         if account is not None and context.note is not None:
-            context.note.connection = account.rows
+            context.note.connection, context.note.owner = account.rows, account.lender
         return account
+
+    async def borrows(self, source: Source, security: Security, context: Context) -> bool:
+        """Whether a call would be made with an account that somebody shares. Raises
+        Unavailable."""
+        connect, security = self._needs(source, security)
+        if not context.identity.verified or not security:
+            return False
+        with suppress(Forbidden):  # the call itself is refused, if no rule denies it before
+            chosen = await self._choose(source, connect, security, context)
+            return chosen is not None and chosen[0].shared
+        return False
 
     async def _find_account(
         self, source: Source, security: Security, context: Context
     ) -> Account | None:
         """`account`, for the first call with what was read. Raises as that."""
-        connect, asked = self.connect_of(source.place), security
-        declared = source.facts.schemes
-        if declared and not security:
+        asked, declared = security, source.facts.schemes
+        connect, security = self._needs(source, security)
+        if not security:
             return None
-        if not declared:  # its header is what people have, whatever `schemes` says
-            connect = msgspec.structs.replace(connect, schemes=())
-        security = security or ((header_credential(connect),),)
         if not context.identity.verified:
             text = f"{source.name} was not called: its callers connect accounts of their own, and "
             raise Forbidden(text + "this caller is not known. Log in, or send an API key.")
         if context.absent and connect.absent != "allow":
             raise _absence(source, f"sources.{source.place}.connect.absent does not allow that")
-        owner = Owner(context.principal.tenant, context.principal.id, source.place)
-        held = await self._read(owner)
-        if (trial := trial_of(owner)) is not None:
-            held = replace(held, entries=trial, renew_at=math.inf, key=secrets.token_hex())
-        own = self._settings().sources[source.place].credentials
-        wanted = requirement(security, connect, own=own, mine=held.entries)
-        if wanted is None:
+        chosen = await self._choose(source, connect, security, context)
+        if chosen is None:
             return None
+        owner, held, wanted = chosen
+        if context.borrows is not None and context.borrows != owner.shared:
+            raise Unavailable("The account of the call has changed meanwhile. Call again.")
         if wanted.missing:
             raise await self.connection_fault(owner, wanted.needed, _reason(held, wanted.missing))
         lacking = [each for each in wanted.needed if not _has_scopes(held, each)]
@@ -201,7 +215,7 @@ class PersonalConnector:
         self._check_presence(context, source, held, wanted.needed)
         if held.renew_at <= time.monotonic():
             held = await self._renew(owner, held, wanted.needed)
-        headers = {}
+        headers, is_trial = {}, trial_of(owner) is not None
         if not declared:
             name = connect.header
             headers = {name: header_value(connect, held.entries[name])}
@@ -212,11 +226,68 @@ class PersonalConnector:
             held.entries,
             fold_schemes(connect.schemes),
             headers,
-            "" if trial else ",".join(held.ids(wanted.needed)),
+            "" if is_trial else ",".join(held.ids(wanted.needed)),
+            owner.principal if owner.shared else "",
         )
-        if trial is None:
+        if not is_trial:
             held.accounts[asked] = account
+            if owner.shared:
+                mine = await self._read(_owner(source, context))
+                mine.lenders[asked, context.principal.roles] = owner
         return account
+
+    def _needs(self, source: Source, security: Security) -> tuple[Connect, Security]:
+        """The settings of a source, and what a call there has to satisfy: nothing, or schemes."""
+        connect = self.connect_of(source.place)
+        if source.facts.schemes:
+            return connect, security
+        # its header is what people have, whatever `schemes` says
+        return msgspec.structs.replace(connect, schemes=()), ((header_credential(connect),),)
+
+    async def _choose(
+        self, source: Source, connect: Connect, security: Security, context: Context
+    ) -> tuple[Owner, "_Held", Requirement] | None:
+        """The account for a call: the caller's own, or the first that can be used of those that are
+        shared with their roles. The last of the three says what it lacks; None where the call
+        needs no account. Raises Forbidden where there is none to use or to connect."""
+        own, first = self._settings().sources[source.place].credentials, None
+        for owner in await self._candidates(_owner(source, context), connect, context):
+            held = await self._read(owner)
+            if (trial := trial_of(owner)) is not None:
+                held = replace(held, entries=trial, renew_at=math.inf, key=secrets.token_hex())
+            wanted = requirement(security, connect, own=own, mine=held.entries)
+            if wanted is not None and not wanted.missing:
+                return owner, held, wanted
+            first = first or (None if wanted is None else (owner, held, wanted))
+        if requirement(security, connect, own=own, mine={}) is None:
+            return None
+        if first is None:
+            text = "was not called: it takes an account that is shared with a role of the caller"
+            raise Forbidden(f"{source.name} {text}, and there is none")
+        return first
+
+    async def _candidates(self, mine: Owner, connect: Connect, context: Context) -> list[Owner]:
+        """The owners of accounts that may serve, the first one first; nobody's stands in for one
+        that the caller has connected."""
+        owners = [] if connect.mode == "shared" and trial_of(mine) is None else [mine]
+        if not connect.is_shared or (owners and (await self._read(mine)).rows):
+            return owners
+        place = mine.tenant, mine.source
+        lenders = self._lenders.get(place)
+        if lenders is None:
+            generation = self._generation
+            try:
+                lenders = await self.connections.lenders(*place)
+            except AWAY as error:
+                raise Unavailable("The database does not answer") from error
+            if generation == self._generation:
+                self._lenders[place] = lenders
+        for principal, roles in lenders.items():
+            if principal == mine.principal:
+                owners.append(mine)
+            elif not roles.isdisjoint(context.principal.roles):
+                owners.append(replace(mine, principal=principal, shared=True))
+        return owners
 
     async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
         owner, needed = account.owner, account.needed
@@ -287,8 +358,12 @@ class PersonalConnector:
 
     async def connection_fault(
         self, owner: Owner, needed: Sequence[Credential], reason: Reason
-    ) -> ConnectionRequired:
-        """The fault of a call whose person has to connect. Raises Unavailable."""
+    ) -> Fault:
+        """The fault of a call whose person has to connect, or the owner of a shared account. Raises
+        Unavailable."""
+        if owner.shared:
+            text = "was not called: the account that is shared there cannot be used"
+            return Forbidden(f"{owner.source} {text} ({reason}). Its owner has to connect it again")
         link = await self._link(owner, needed, reason)
         self.metrics.count_request(owner.source, reason)
         title = self.connect_of(owner.source).title or owner.source
@@ -350,7 +425,7 @@ class PersonalConnector:
     ) -> None:
         """Refuse work without its person, unless they have allowed that. Raises Forbidden."""
         if context.absent and not all((row := held.row(each)) and row.away for each in needed):
-            raise _absence(source, f"they have not allowed that ({self._public_url}/connect)")
+            raise _absence(source, f"its owner has not allowed that ({self._public_url}/connect)")
 
     async def _read(self, owner: Owner) -> _Held:
         """Everything that a person has connected there. Raises Unavailable."""
@@ -497,8 +572,13 @@ class PersonalConnector:
             raise RenewalRefused(str(error)) from error
 
 
+def _owner(source: Source, context: Context) -> Owner:
+    """The caller, as the owner of an account."""
+    return Owner(context.principal.tenant, context.principal.id, source.place)
+
+
 def _absence(source: Source, why: str) -> Forbidden:
-    text = "was not called: it takes the caller's own account, who is absent, and"
+    text = "was not called: it takes an account, whose person is absent, and"
     return Forbidden(f"{source.name} {text} {why}")
 
 

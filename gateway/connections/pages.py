@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 
 from config.access import RESERVED_ISSUER
 from config.settings import Settings
-from config.sources import SchemeSettings
+from config.sources import Connect, SchemeSettings
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts, OAuthRefused
 from gateway.connections.trials import trying
@@ -28,7 +28,8 @@ from gateway.context import Identify, Identity, new_request_id
 from gateway.login import texts
 from gateway.login.accounts import Account, Accounts, Visit
 from gateway.login.form_pages import NO_STORE, FormPages
-from gateway.login.record import LoginAct, RecordLogin
+from gateway.login.record import Decision, LoginAct, RecordLogin
+from gateway.operations.operation import allows
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from registry.access.keys import digest_of
@@ -44,6 +45,8 @@ log = logging.getLogger("toolgate.connections")
 FORM_BYTES = 65_536
 HINT = 4  # characters of a key that are shown later
 SHORTEST = 12  # characters of a key of which any are shown
+ROLE, ROLES = 100, 20  # characters of a role, and roles, with which one account is shared
+SHARE = "admin:connections:write"  # the scope that is needed for that, or a role of `sharers`
 PROBLEM = "application/problem+json"
 
 GONE = "This link is not open any more."
@@ -150,7 +153,7 @@ class ConnectionPages(FormPages):
         facts = (
             self._facts(person.tenant, place)
             for place, adjusted in sources.items()
-            if adjusted.connect.mode != "off" and place not in connected
+            if place not in connected and self._may_connect(visit.account, adjusted.connect)
         )
         offered = [each for each in facts if each is not None]
         return self._page(
@@ -162,10 +165,15 @@ class ConnectionPages(FormPages):
             offered=offered,
             title=self._title,
             absent={name for name, each in sources.items() if each.connect.absent == "allow"},
+            sharable={
+                name
+                for name, each in sources.items()
+                if self._may_share(visit.account, each.connect)
+            },
         )
 
     async def _change(self, account: Account, form: Mapping[str, str]) -> Response:
-        """End a connection, allow or forbid its use in absence, or begin one."""
+        """End a connection, allow or forbid its use in absence, share it, or begin one."""
         person = account.person
         connections = self._connector.connections
         if ended := form.get("end"):
@@ -175,13 +183,43 @@ class ConnectionPages(FormPages):
             if await connections.set_away(person.tenant, person.principal, changed, allowed):
                 act = "away" if allowed else "home"
                 self._record(LoginAct(act, changed, "allow", person.tenant, person.principal))
+        elif shared := form.get("share"):
+            await self._share(account, shared, form.get("roles", "").split(","))
         elif place := form.get("connect"):
             facts = self._facts(person.tenant, place)
-            if facts is not None and self._connector.connect_of(place).mode != "off":
+            connect = self._connector.connect_of(place)
+            if facts is not None and self._may_connect(account, connect):
                 owner = Owner(person.tenant, person.principal, place)
                 link = await self._connector.offer(owner, facts.needed)
                 return RedirectResponse(link, 303, NO_STORE)
         return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
+
+    async def _share(self, account: Account, id_: str, named: Sequence[str]) -> None:
+        """Share a person's account with roles, if they may; or, without roles, with nobody."""
+        person, connections = account.person, self._connector.connections
+        roles = sorted({role.strip()[:ROLE] for role in named if role.strip()})[:ROLES]
+        row = await connections.find(person.tenant, id_)
+        if row is None or row.principal != person.principal:
+            return
+        is_allowed = not roles or self._may_share(account, self._connector.connect_of(row.source))
+        if is_allowed:
+            await connections.share(person.tenant, row, roles)
+            await self._connector.load_now()
+        act, subject = "share" if roles else "unshare", f"{row.source}/{row.id}"
+        decision: Decision = "allow" if is_allowed else "deny"
+        self._record(LoginAct(act, subject, decision, person.tenant, person.principal))
+
+    def _may_share(self, account: Account, connect: Connect) -> bool:
+        """Whether a person may share their account at a source."""
+        principal = self._accounts.identity(account).principal
+        has_right = allows(principal, SHARE) or not principal.roles.isdisjoint(connect.sharers)
+        return connect.is_shared and has_right
+
+    def _may_connect(self, account: Account, connect: Connect) -> bool:
+        """Whether a person may connect an account, which serves nobody unless it is shared where
+        all are."""
+        is_own = connect.mode not in ("off", "shared")
+        return is_own or self._may_share(account, connect)
 
     async def disconnect(self, tenant: str, id_: str, principal: str | None = None) -> bool:
         """End a connection, and revoke it at its server as far as that is possible."""
@@ -335,7 +373,8 @@ class ConnectionPages(FormPages):
         if (ticket.tenant, ticket.principal) != (person.tenant, person.principal):
             return self._problem(request, 403, FOREIGN, OWN_LINK)
         facts = self._facts(person.tenant, ticket.source)
-        if facts is None or self._connector.connect_of(ticket.source).mode == "off":
+        connect = self._connector.connect_of(ticket.source)
+        if facts is None or not self._may_connect(account, connect):
             return self._problem(request, 404, GONE, CALL_AGAIN)
         return _Visit(visit, account, ticket, facts)
 
@@ -399,6 +438,7 @@ class ConnectionPages(FormPages):
             scopes=sorted({scope for each in wanted for scope in each.scopes}),
             help=connect.help,
             absent=connect.absent == "allow",
+            is_shared=connect.is_shared,
             notice=notice,
         )
 

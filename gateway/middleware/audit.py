@@ -205,6 +205,7 @@ class AuditTrail:
                 request_id=context.request_id,
                 client=context.headers.client,
                 connection=note.connection,
+                owner=note.owner,
             )
         )
 

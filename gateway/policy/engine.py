@@ -150,7 +150,8 @@ class CompiledRule:
         self._certain = self._expression.predicate if self._expression else None
         variables = self._expression.variables if self._expression else frozenset[str]()
         # decided with each call
-        self.by_arguments = not variables.isdisjoint(("arguments", "context"))
+        self.by_arguments = not variables.isdisjoint(("arguments", "context", "connection"))
+        self.reads_connection = "connection" in variables
         self.by_arguments_alone = variables == {"arguments"}
         self.by_principal = not self.by_arguments and "principal" in variables
         self.by_subject = not self.by_arguments and not variables.isdisjoint(("tool", "source"))
@@ -290,6 +291,7 @@ class Engine:
         self.policy = policy
         self.digest = _digest(policy, self.rules)
         self.reads_principal = any("principal" in (rule.rule.when or "") for rule in self.rules)
+        self.reads_connection = any(rule.reads_connection for rule in self.rules)
         self._ranks = {tier: rank for rank, tier in enumerate(policy.tiers)}
         self._highest = len(policy.tiers) - 1
         self.allows_all = (

@@ -339,8 +339,9 @@ class PolicyView:
             return verdict.decide({"arguments": arguments})
         # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
-        called = {"arguments": arguments, "context": values_of_run(context.run or NO_RUN)}
-        return verdict.decide({**values, **called})
+        run = values_of_run(context.run or NO_RUN)
+        asked = {"context": run, "connection": {"shared": bool(context.borrows)}}
+        return verdict.decide({**values, "arguments": arguments, **asked})
 
     def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""

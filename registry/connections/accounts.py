@@ -34,12 +34,14 @@ class TooManyConnections(ToolgateError):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A person at a source: `principal` is that of their calls, whatever they logged in with."""
+    """A person at a source: `principal` is that of their calls, whatever they logged in with.
+    `shared`: as others see them, who have what the person shares."""
 
     tenant: str
     principal: str
     source: str
     label: str = ""
+    shared: bool = False
 
 
 class Secret(Struct, frozen=True, omit_defaults=True):
@@ -71,6 +73,7 @@ class Connection(Struct, frozen=True):
     expires: datetime | None
     created: datetime
     used: datetime | None
+    shared_with: list[str] | None  # roles whose people use it, too
 
 
 class StoredConnection(Connection, frozen=True):
@@ -105,7 +108,7 @@ _SHOWN = SQL(
     " = (connection_t.host_id, connection_t.tenant_id, connection_t.principal)"
     " AND u.disabled_ts IS NOT NULL) THEN 'suspended' ELSE state END AS state, hint, scopes,"
     " issuer, client_id, server, version, away, failure, expires_ts AS expires,"
-    " created_ts AS created, used_ts AS used"
+    " created_ts AS created, used_ts AS used, shared_with"
 ).format(sql.Literal(f"{USERS_PROVIDER}:"))
 # 30 s before the end, or at half of a shorter life
 _WAITS = SQL(
@@ -130,12 +133,36 @@ class Connections:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(StoredConnection))
             await cursor.execute(
-                SQL("SELECT {}, sealed, {} FROM connection_t WHERE {}").format(
-                    _SHOWN, _WAITS, _OWNED
-                ),
-                self._place(owner),
+                SQL(
+                    "SELECT {}, sealed, {} FROM connection_t WHERE {}"
+                    " AND (shared_with IS NOT NULL OR NOT %s)"
+                ).format(_SHOWN, _WAITS, _OWNED),
+                [*self._place(owner), owner.shared],
             )
             return await cursor.fetchall()
+
+    async def lenders(self, tenant: str, source: str) -> dict[str, frozenset[str]]:
+        """The people who share an account at a source, the first one first, and with which
+        roles."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT principal, shared_with FROM connection_t WHERE host_id = %s"
+                " AND tenant_id = %s AND source = %s AND label = '' AND shared_with IS NOT NULL"
+                " ORDER BY created_ts, principal",
+                [self._host_id, tenant, source],
+            )
+            return {principal: frozenset(roles) for principal, roles in await rows.fetchall()}
+
+    async def share(self, tenant: str, row: Connection, roles: Sequence[str]) -> None:
+        """Share a person's account at a source, all its schemes, with roles, or with nobody."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                SQL("UPDATE connection_t SET shared_with = %s WHERE {}").format(_OWNED),
+                [
+                    [*roles] or None,
+                    *self._place(Owner(tenant, row.principal, row.source, row.label)),
+                ],
+            )
 
     async def all(
         self, tenant: str, principal: str | None = None, source: str | None = None
@@ -176,11 +203,16 @@ class Connections:
         return None if row is None else row[0]
 
     async def put(self, owner: Owner, new: NewConnection, limit: int) -> UUID:
-        """Make a connection, in place of the one before. Raises SecretRefused, and
-        TooManyConnections where the person has `limit` others."""
+        """Make a connection, in place of the one before, shared as that was. Raises SecretRefused,
+        and TooManyConnections where the person has `limit` others."""
         id_ = uuid4()
         sealed = self._seal(id_, owner, new.scheme, new.secret)
         async with borrow(self._pool) as connection, connection.transaction():
+            rows = await connection.execute(
+                SQL("SELECT max(shared_with) FROM connection_t WHERE {}").format(_OWNED),
+                self._place(owner),
+            )
+            shared = await rows.fetchone()
             await connection.execute(
                 SQL("DELETE FROM connection_t WHERE {} AND scheme = %s").format(_OWNED),
                 [*self._place(owner), new.scheme],
@@ -199,14 +231,14 @@ class Connections:
             await connection.execute(
                 "INSERT INTO connection_t (host_id, connection_id, tenant_id, principal, source,"
                 " label, scheme, kind, hint, scopes, issuer, client_id, server, sealed, away,"
-                " expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
-                " now() + make_interval(secs => %s))",
+                " expires_ts, shared_with) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+                " %s, %s, %s, now() + make_interval(secs => %s), %s)",
                 [
                     *(self._host_id, id_, owner.tenant, owner.principal, owner.source),
                     *(owner.label, new.scheme, new.kind, new.hint, [*new.scopes], new.issuer),
                     new.client_id,
                     None if new.server is None else Jsonb(new.server),
-                    *(sealed, new.away, new.lasts_s),
+                    *(sealed, new.away, new.lasts_s, shared and shared[0]),
                 ],
             )
         return id_

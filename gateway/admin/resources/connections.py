@@ -1,13 +1,16 @@
 """Accounts that people have connected at sources, for operators: states, and never a secret."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from config.access import RESERVED_ISSUER
 from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.admin.parts import Disconnect, JobParts
+from gateway.admin.resources.keys import Words
 from gateway.operations.operation import (
     Identifier,
     Line,
@@ -16,7 +19,7 @@ from gateway.operations.operation import (
     OperationInput,
 )
 from gateway.operations.pages import ListPage, Paging
-from gateway.operations.problems import not_found
+from gateway.operations.problems import ProblemDetails, not_found
 from registry.access.secrets import Keys
 from registry.connections.accounts import Connection, Connections, Kind
 
@@ -34,6 +37,7 @@ class ConnectionView(Struct, frozen=True):
     scopes: tuple[str, ...]
     issuer: str
     away: bool
+    shared_with: tuple[str, ...]
     created: datetime
     used: datetime | None
 
@@ -43,20 +47,33 @@ class ConnectionFilter(Paging, frozen=True):
     principal: Annotated[Line | None, Meta(description="only connections of this person")] = None
 
 
+class SharedRoles(Struct, frozen=True, forbid_unknown_fields=True):
+    """All roles that use an account, too, in place of those before."""
+
+    roles: Annotated[
+        Words, Meta(description="roles whose people use it, too; none: its owner alone")
+    ] = ()
+
+
 class ConnectionOperations:
     _is_on = True  # for the lists of commands, which are made without settings
 
     def __init__(
-        self, ground: OperationDependencies, settings: Settings, disconnect: Disconnect
+        self,
+        ground: OperationDependencies,
+        settings: Settings,
+        disconnect: Disconnect,
+        sources: Callable[[], Mapping[str, SourceSettings]],
     ) -> None:
         self._ground = ground
+        self._sources = sources
         self._disconnect = disconnect
         self._keys = Keys.of(settings.secrets)
         self._is_on = settings.login.enabled
 
     @classmethod
     def of(cls, parts: JobParts) -> "ConnectionOperations":
-        return cls(parts.ground, parts.settings, parts.disconnect)
+        return cls(parts.ground, parts.settings, parts.disconnect, parts.sources)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -75,6 +92,11 @@ class ConnectionOperations:
                 ConnectionView, types=types,
             ),
             Operation(
+                "shareConnection", "PUT", f"{item}/roles",
+                "Share your own connection, or one of an API key, with roles.",
+                write, self.share, ConnectionView, body=SharedRoles, types=types,
+            ),
+            Operation(
                 "deleteConnection", "DELETE", item,
                 "End a connection at all gateways, and revoke its token if there is one.", write,
                 self.delete, status=204, types=types,
@@ -88,11 +110,19 @@ class ConnectionOperations:
         return self._ground.pages.page(query, views, lambda view: view.id)
 
     async def get(self, asked: OperationInput) -> ConnectionView:
-        id_ = asked.names["connection"]
-        row = await self._connections.find(asked.tenant, id_)
-        if row is None:
-            raise not_found("connection", id_)
-        return _view(row)
+        return _view(await self._find(asked))
+
+    async def share(self, asked: OperationInput) -> ConnectionView:
+        row = await self._find(asked)
+        roles: tuple[str, ...] = asked.body.roles
+        if roles and not self._sources().get(row.source, SourceSettings()).connect.is_shared:
+            expected = "expected one of a source whose connect.mode is shared or user_or_shared"
+            raise ProblemDetails(422, "invalid", f"{row.source}: {expected}")
+        own = row.principal == asked.principal.id or row.principal.startswith(f"{RESERVED_ISSUER}:")
+        if roles and not own:
+            raise ProblemDetails(403, "forbidden", "People share their accounts themselves.")
+        await self._connections.share(asked.tenant, row, roles)
+        return _view(await self._find(asked))
 
     async def delete(self, asked: OperationInput) -> None:
         id_ = asked.names["connection"]
@@ -105,6 +135,13 @@ class ConnectionOperations:
             return
         for row in await self._connections.all(tenant, source=source):
             await self._disconnect(tenant, str(row.id))
+
+    async def _find(self, asked: OperationInput) -> Connection:
+        id_ = asked.names["connection"]
+        row = await self._connections.find(asked.tenant, id_)
+        if row is None:
+            raise not_found("connection", id_)
+        return row
 
     @property
     def _connections(self) -> Connections:
@@ -124,6 +161,7 @@ def _view(row: Connection) -> ConnectionView:
         scopes=tuple(row.scopes),
         issuer=row.issuer,
         away=row.away,
+        shared_with=tuple(row.shared_with or ()),
         created=row.created,
         used=row.used,
     )

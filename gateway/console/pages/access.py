@@ -19,15 +19,8 @@ FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
 EXPORTED = 10_000  # records of one export
 COLUMNS = (
     *("recorded_ts", "principal", "front", "method", "subject", "source", "decision", "rule"),
-    *(
-        "outcome",
-        "latency_us",
-        "request_bytes",
-        "result_bytes",
-        "request_id",
-        "client",
-        "connection",
-    ),
+    *("outcome", "latency_us", "request_bytes", "result_bytes", "request_id", "client"),
+    *("connection", "owner"),
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadsheets calculate
 

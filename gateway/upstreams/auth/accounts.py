@@ -25,6 +25,7 @@ class Account:
     personal: frozenset[str] = frozenset()  # folded names of schemes of people; none: all
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a source without any
     rows: str = ""  # ids of the connections, separated by commas
+    lender: str = ""  # who shares it; "": the caller's own
     # what an upstream has made of it for one of its tools, as it likes
     prepared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 

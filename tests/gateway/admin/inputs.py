@@ -195,6 +195,11 @@ CASES: Mapping[str, Case] = {
     "deleteClient": Case({"client": "ID"}, {"client": "none"}, prepare="client"),
     "listConnections": Case({"source": "pets"}, MISSING),
     "getConnection": Case({"connection": "ID"}, {"connection": "none"}, prepare="connection"),
+    "shareConnection": Case(
+        {"connection": "ID", "roles": []},
+        {"connection": "none", "roles": []},
+        prepare="connection",
+    ),
     "deleteConnection": Case({"connection": "ID"}, {"connection": "none"}, prepare="connection"),
     # rules and approvals
     "listRules": Case({}, MISSING),
