@@ -352,7 +352,13 @@ class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
 
 
 Does = Literal[
-    "describe", "search_tools", "describe_tools", "call_tool", "list_skills", "use_skill"
+    "describe",
+    "search_tools",
+    "describe_tools",
+    "call_tool",
+    "list_skills",
+    "use_skill",
+    "connections",
 ]
 
 

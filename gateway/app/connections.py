@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.access import Access
+from gateway.connections.accounts_tool import AccountsTool
 from gateway.connections.call_guard import ConnectionGuard
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.oauth_accounts import OAuthAccounts
@@ -18,6 +19,7 @@ from gateway.connections.requirements import most_needed
 from gateway.context import Context, Identity, new_request_id
 from gateway.login.record import RecordLogin
 from gateway.login.server import LoginServer
+from gateway.methods.lists import Lists
 from gateway.policy.visibility import PolicyView
 from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
@@ -60,6 +62,16 @@ class PersonalConnections:
             self.connector, lambda tenant: policy_view.engine(tenant).reads_connection
         )
 
+    def tool(self, catalogs: Catalogs, pools: Connections, lists: Lists) -> AccountsTool:
+        """The tool by which callers see and change their accounts."""
+        services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
+        return AccountsTool(
+            self.connector,
+            facts=services.facts,
+            sources=lambda context: lists.visible(context).sources.values(),
+            record=self._record,
+        )
+
     def pages(
         self,
         login: LoginServer,
@@ -70,7 +82,6 @@ class PersonalConnections:
         outcome: Callable[[Context, Request], Awaitable[Any]],
     ) -> ConnectionPages:
         services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
-
         return ConnectionPages(
             self.connector,
             settings=self._settings,

@@ -191,7 +191,10 @@ class Gateway:
         self.catalogs.show_scripts(settings.scripts.enabled)
         if apply_to_wings is not None:
             apply_to_wings()
-        if any(getattr(before, name) != getattr(settings, name) for name in REQUEST_PATH):
+        has_changed = _personal(before) != _personal(settings)
+        if has_changed or any(
+            getattr(before, name) != getattr(settings, name) for name in REQUEST_PATH
+        ):
             await self._serve_anew(before)
         if await self.upstreams.reconfigure(self.settings, loaded):
             self.federation.servers.restart()
@@ -240,8 +243,10 @@ class Gateway:
         """Rebuild what serves new requests from the current settings. The catalogs take a moment;
         all else changes at once."""
         settings = self.settings
-        if (before.toolsets, before.profiles) != (settings.toolsets, settings.profiles):
-            await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings))
+        personal = _personal(settings)
+        shown = (settings.toolsets, settings.profiles, personal)
+        if (before.toolsets, before.profiles, _personal(before)) != shown:
+            await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings), personal)
         self.access.reconfigure(settings)
         self.shared.reconfigure(settings.limits)
         self.federation.reconfigure(settings)
@@ -565,7 +570,7 @@ class Gateway:
         """The dispatchers; those on other `upstreams` are for one call."""
         offering = [] if self.wings is None else [self.wings.middleware]
         relay: Relay = self.federation.relay
-        answering = [] if self.wings is None else [self.wings.answering]
+        answering, people = [] if self.wings is None else [self.wings.answering], self.connections
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
@@ -579,6 +584,9 @@ class Gateway:
             answering=self._answering(),
             find=self.search.run,
             pool=self._handle.pool,
+            accounts=None
+            if people is None
+            else partial(people.tool, self.catalogs, self.upstreams.client.connections),
         )
 
 
@@ -617,6 +625,13 @@ def _own_tasks(settings: Settings) -> OwnTasks | None:
     return None if wing is None else OwnTasks(capability, wing)
 
 
+def _personal(settings: Settings) -> frozenset[str]:
+    """Places of the sources at which callers have accounts of their own."""
+    return frozenset(
+        place for place, source in settings.sources.items() if source.connect.mode != "off"
+    )
+
+
 def _catalogs(settings: Settings, events: Events) -> Catalogs:
     host_id, skills = settings.tenant.host_id, settings.skills
     return Catalogs(
@@ -626,6 +641,7 @@ def _catalogs(settings: Settings, events: Events) -> Catalogs:
         own=host_id,
         shows_scripts=settings.scripts.enabled,
         own_tasks=_own_tasks(settings),
+        personal=_personal(settings),
         events=events,
     )
 

@@ -46,7 +46,7 @@ from registry.database.postgres import AWAY, Pool
 from registry.search.feedback import Feedback
 from registry.skills.rows import file_content
 from registry.skills.snapshot import Skill
-from schemas.binding import GatewayBinding
+from schemas.binding import Does, GatewayBinding
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import IN_PROCESS, PORTAL, V2025_11_25, Revision
@@ -133,10 +133,12 @@ def dispatchers(
     answering: AnswerProcessing,
     find: Find,
     pool: Callable[[], Pool | None],
+    accounts: Callable[[Lists], Upstream] | None = None,
 ) -> tuple[Dispatcher, Dispatcher]:
     """Dispatchers of MCP and `/rpc`, and of the portal paths, whose tools/list differs. `upstreams`
     is keyed by the class of the bindings that it executes; `guards` are those of calls, outermost
-    first; `pool` returns the registry's connections, None until it has answered."""
+    first; `pool` returns the registry's connections, None until it has answered; `accounts` makes
+    the tool for accounts of callers, where they log in."""
     verify_scope = settings.auth.verify_scope
     lists = _lists(settings, catalogs, federation, access.policy_view)
     skills = SkillParts(
@@ -149,8 +151,10 @@ def dispatchers(
     )
     usage = _usage(settings.search, pool)
     search_tools = _search_tools(settings, lists, find, handles=skills.handles, usage=usage)
-    own = _own(settings, lists, search_tools, skills)
-    plans = CallPlans({**upstreams, GatewayBinding: own}, guards, access.policy_view)
+    own = dict(_own(settings, lists, search_tools, skills))
+    if accounts is not None:
+        own["connections"] = accounts(lists)
+    plans = CallPlans({**upstreams, GatewayBinding: BuiltInTools(own)}, guards, access.policy_view)
     tools = ToolMethods(
         lists,
         plans,
@@ -270,16 +274,14 @@ def _modes(settings: Settings) -> Modes:
 
 def _own(
     settings: Settings, lists: Lists, search_tools: SearchTools, skills: SkillParts
-) -> BuiltInTools:
-    return BuiltInTools(
-        {
-            "describe": Describe(lists),
-            "search_tools": search_tools,
-            "describe_tools": DescribeSeveral(lists, settings.search.answer_tokens),
-            "list_skills": skills.listing,
-            "use_skill": skills.using,
-        }
-    )
+) -> Mapping[Does, Upstream]:
+    return {
+        "describe": Describe(lists),
+        "search_tools": search_tools,
+        "describe_tools": DescribeSeveral(lists, settings.search.answer_tokens),
+        "list_skills": skills.listing,
+        "use_skill": skills.using,
+    }
 
 
 def tool_methods(lists: Lists, tools: ToolMethods) -> Table:

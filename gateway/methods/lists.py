@@ -25,7 +25,7 @@ from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile
 from registry.display.tool_shaper import ToolShaper
-from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
+from registry.names.tool_names import CONNECTIONS_TOOL, DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode
@@ -204,6 +204,7 @@ class Lists:
         own = (
             *DISCLOSURE_TOOLS,
             *(SKILL_TOOLS if self._agents.has_skills(context, catalog) else ()),
+            CONNECTIONS_TOOL,  # where there are accounts
         )
         if context.session is None or not context.session.skills:
             return catalog.lists.short(own, chosen=chosen)

@@ -52,6 +52,7 @@ class Catalog:
         view_of: "Catalog | None" = None,
         own_tasks: OwnTasks | None = None,
         names: ProfileNames | None = None,
+        personal: frozenset[str] = frozenset(),
     ) -> None:
         """A snapshot. `shaper` rewrites tools for lists; without it they are listed as they are.
         `denied` are ids of tools that are hidden from this view. `searchable`: the gateway's own
@@ -59,7 +60,9 @@ class Catalog:
         tool, shared with another catalog. `view_of`: the catalog whose ids of hybrid actions and
         URIs of resources resolve as they do there, or not at all. `own_tasks`: how calls
         run as tasks of the gateway; None: they do not. `names` are those of the catalog that this
-        is a part of; None: it is a whole one."""
+        is a part of; None: it is a whole one. `personal`: places of the sources at which callers
+        have accounts of their own."""
+        self.personal: Final = personal
         self.own_tasks: Final = own_tasks
         self.tools: Final = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Final = {source.name: source for source in sources}
@@ -84,6 +87,8 @@ class Catalog:
             names=self._names,
             searchable=searchable,
             own_tasks=own_tasks,
+            has_accounts=bool(personal)
+            and any(source.place in personal for source in self.sources.values()),
         )
         self.prompts: Final = self.lists.of_kind("prompt")
         self.resources: Final = self.lists.of_kind("resource")
@@ -103,7 +108,7 @@ class Catalog:
 
     @property
     def own(self) -> Mapping[Does, Tool]:
-        """The gateway's own tools for finding the others, by function."""
+        """The gateway's own tools, by function: for finding the others, and for accounts."""
         return self.lists.own
 
     def get(self, name: str) -> Tool | None:
@@ -229,6 +234,7 @@ class Catalog:
             view_of=self if is_view else None,
             own_tasks=self.own_tasks,
             names=self._names,
+            personal=self.personal,
         )
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":

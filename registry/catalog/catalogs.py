@@ -46,11 +46,14 @@ class Catalogs:
         own: str = "",
         shows_scripts: bool = True,
         own_tasks: OwnTasks | None = None,
+        personal: frozenset[str] = frozenset(),
         events: CatalogEvents | None = None,
     ) -> None:
         """Catalogs of all tenants. `lists_skills`: skills are prompts and resources, too. `own` is
         the gateway's tenant; "": all are its own. `shows_scripts`: tools that are scripts are
-        visible to callers. `own_tasks`: how calls run as tasks of the gateway."""
+        visible to callers. `own_tasks`: how calls run as tasks of the gateway. `personal`:
+        places of the sources at which callers have accounts of their own."""
+        self._personal = personal
         self._own_tasks = own_tasks
         self._toolsets = toolsets
         self._lists_skills = lists_skills
@@ -95,14 +98,20 @@ class Catalogs:
             if catalog.without_scripts is not catalog:
                 self._events.lists_changed.publish(tenant, _TOOLS)
 
-    async def reconfigure(self, toolsets: Mapping[str, Toolset], shaper: ToolShaper) -> None:
-        """Replace the toolsets and the shaping of lists; the tools stay."""
-        self.shaper = shaper  # also for loads that begin now
+    async def reconfigure(
+        self,
+        toolsets: Mapping[str, Toolset],
+        shaper: ToolShaper,
+        personal: frozenset[str] = frozenset(),
+    ) -> None:
+        """Replace the toolsets, the shaping of lists, and where callers have accounts; the tools
+        stay."""
+        self.shaper, self._personal = shaper, personal  # also for loads that begin now
         async with AsyncExitStack() as loads:
             for tenant in {*self._current, *self._loading}:
                 await loads.enter_async_context(self._loading[tenant])
             catalogs = {
-                tenant: await to_thread.run_sync(_written_anew, catalog, shaper)
+                tenant: await to_thread.run_sync(_written_anew, catalog, shaper, personal)
                 for tenant, catalog in self._current.items()
             }
             self._toolsets = toolsets
@@ -132,6 +141,7 @@ class Catalogs:
                 skills=skills if self._lists_skills else skills.without_listing(),
                 checkers=before.checkers_for(tools) if before else None,
                 own_tasks=self._own_tasks,
+                personal=self._personal,
             )
             made = before.lists.tool_lists if before else ()
             profiles = [self.shaper.profiles.default, *(tool_list.chosen for tool_list in made)]
@@ -172,7 +182,7 @@ class Catalogs:
         return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
 
 
-def _written_anew(catalog: Catalog, shaper: ToolShaper) -> Catalog:
+def _written_anew(catalog: Catalog, shaper: ToolShaper, personal: frozenset[str]) -> Catalog:
     tools = catalog.tools
     anew = Catalog(
         tools,
@@ -181,6 +191,8 @@ def _written_anew(catalog: Catalog, shaper: ToolShaper) -> Catalog:
         shaper=shaper,
         skills=catalog.skills,
         checkers=catalog.checkers_for(tools),
+        own_tasks=catalog.own_tasks,
+        personal=personal,
     )
     anew.lists.prepare([shaper.profiles.default])
     return anew

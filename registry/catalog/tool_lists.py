@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from registry.display.budgets import LEVELS, tokens
-from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
+from registry.display.disclosure import ACCOUNTS, DESCRIBER, DESCRIBES, own_tools
 from registry.display.profile_names import ProfileNames
 from registry.display.profiles import SelectedProfile
 from registry.display.tool_shaper import ShapedTool, ToolShaper, for_objects
@@ -220,8 +220,10 @@ class ToolList:
         chosen: SelectedProfile,
         names: ProfileNames,
         task_support: TaskSupportOf,
+        own: Sequence[Tool] = (),
     ) -> None:
-        """`tools` are ordered by name."""
+        """`tools` are ordered by name; `own`: tools of the gateway that are listed with them."""
+        self._own = own
         self.chosen = chosen
         self._tools = tools
         self._shaper = shaper
@@ -287,14 +289,15 @@ class ToolList:
         return level, shown, costs
 
     def _with_own(self, listed: list[Tool]) -> list[Tool]:
-        """`listed` with describe_tool, where the settings want it."""
-        budgets = self._shaper.budgets
-        if budgets is None or budgets.describe == "never":
+        """`listed` with the gateway's own tools: describe_tool, where the settings want it."""
+        budgets, own = self._shaper.budgets, [*self._own]
+        describes = "never" if budgets is None else budgets.describe
+        if describes == "always" or (describes == "auto" and self.shortened):
+            own.append(DESCRIBER)
+        if not own:
             return listed
-        if budgets.describe == "auto" and not self.shortened:
-            return listed
-        own = self._shaper.shape(DESCRIBER, self.chosen, 0, DESCRIBER.name).tool
-        return sorted([*listed, own], key=lambda tool: tool.name)
+        shown = (self._shaper.shape(tool, self.chosen, 0, DESCRIBER.name).tool for tool in own)
+        return sorted([*listed, *shown], key=lambda tool: tool.name)
 
     def _encode_all(self, revision: Revision) -> list[bytes]:
         return [self._entry(tool, revision) for tool in self._listed]
@@ -374,11 +377,14 @@ class CatalogLists:
         names: ProfileNames,
         searchable: bool,
         own_tasks: OwnTasks | None = None,
+        has_accounts: bool = False,
     ) -> None:
         """`tools` and `items` are ordered by name. `searchable`: the gateway's own tools for
         finding others are listed, too. `own_tasks`: how calls run as tasks of the
-        gateway; None: they do not."""
+        gateway; None: they do not. `has_accounts`: callers have accounts of their own at a
+        source."""
         self._own_tasks = own_tasks
+        self._has_accounts = has_accounts
         self._tools = tools
         self._items = items
         self._servers = servers
@@ -392,16 +398,19 @@ class CatalogLists:
 
     @cached_property
     def own(self) -> Mapping[Does, Tool]:
-        """The gateway's own tools for finding the others, by function."""
+        """The gateway's own tools, by function: for finding the others, and for accounts of
+        callers."""
         if not self._searchable:
             return {}
         sources = {tool.source for tool in self._tools if tool.source}
-        return own_tools(
+        accounts: Mapping[Does, Tool] = {"connections": ACCOUNTS} if self._has_accounts else {}
+        finding = own_tools(
             sources,
             skills=bool(self._skills),
             limit_maximum=self._shaper.search_limit,
             stubs=self._shaper.stubs,
         )
+        return {**finding, **accounts}
 
     def page(
         self,
@@ -424,6 +433,7 @@ class CatalogLists:
                 chosen=chosen,
                 names=self._names,
                 task_support=self._task_support,
+                own=(ACCOUNTS,) if self._has_accounts and self._searchable else (),
             )
             self._tool_lists.put(chosen.name, made)
         return made

@@ -1,5 +1,5 @@
-"""Progressive disclosure: the gateway's own tools with which a client finds and describes the
-others. Pure.
+"""The gateway's own tools: those with which a client finds and describes the others (progressive
+disclosure), and that for accounts of callers. Pure.
 
 Their names are reserved (`registry.names.tool_names`).
 """
@@ -11,7 +11,12 @@ from typing import Any
 from msgspec import Raw
 
 from registry.display.summaries import Summaries
-from registry.names.tool_names import DESCRIBE_TOOL, DISCLOSURE_TOOLS, SKILL_TOOLS
+from registry.names.tool_names import (
+    CONNECTIONS_TOOL,
+    DESCRIBE_TOOL,
+    DISCLOSURE_TOOLS,
+    SKILL_TOOLS,
+)
 from schemas.binding import Does, GatewayBinding
 from schemas.json_schema.keywords import COMPOSITIONS
 from schemas.json_schema.references import close, find, reference_of
@@ -61,6 +66,35 @@ DESCRIBER = Tool(
     binding=GatewayBinding("describe"),
     source=SOURCE,
     digest=f"toolgate {DESCRIBE_TOOL}",
+)
+
+
+_ACCOUNTS_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["list", "link", "disconnect"]},
+        "source": {"type": "string", "description": "Of link: the service, as list names it."},
+        "connection": {"type": "string", "description": "Of disconnect: the id of a connection."},
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+ACCOUNTS = Tool(
+    id="00000000-0000-0000-0000-000000000000",
+    name=CONNECTIONS_TOOL,
+    title="My accounts",
+    description=(
+        "Lists the services whose tools are called with the user's own account there, and their "
+        "connections; gives a link by which the user connects one; or disconnects one."
+    ),
+    input_schema=Raw(encode(_ACCOUNTS_SCHEMA)),
+    output_schema=None,
+    annotations=Annotations(
+        read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+    ),
+    binding=GatewayBinding(CONNECTIONS_TOOL),
+    source=SOURCE,
+    digest=f"toolgate {CONNECTIONS_TOOL}",
 )
 
 

@@ -37,7 +37,8 @@ DESCRIBE_TOOL = "describe_tool"
 DISCLOSURE_TOOLS: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
 SKILL_TOOLS: tuple[Does, ...] = ("list_skills", "use_skill")
 CODE_TOOLS = ("run_code", "run_code_writing")
-RESERVED_NAMES = (DESCRIBE_TOOL, *DISCLOSURE_TOOLS, *SKILL_TOOLS, *CODE_TOOLS)
+CONNECTIONS_TOOL: Does = "connections"
+RESERVED_NAMES = (*(DESCRIBE_TOOL, *DISCLOSURE_TOOLS, *SKILL_TOOLS, *CODE_TOOLS, CONNECTIONS_TOOL),)
 
 # Clients fold case, and write "-" for "_" or omit both; people confuse "I" and "1" with "l", "0"
 # with "o", "rn" with "m" and "vv" with "w" (Unicode UTS 39, section 4, `skeleton`; names contain

@@ -7,7 +7,7 @@ import pytest
 
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
-from registry.display.disclosure import DESCRIBER, own_tools
+from registry.display.disclosure import ACCOUNTS, DESCRIBER, own_tools
 from registry.names.tool_names import (
     DISCLOSURE_TOOLS,
     RESERVED_NAMES,
@@ -36,7 +36,7 @@ ALIKE = [
 
 
 def test_every_tool_of_the_gateway_has_a_name_that_is_reserved() -> None:
-    own = [*own_tools([], skills=True).values(), DESCRIBER]
+    own = [*own_tools([], skills=True).values(), DESCRIBER, ACCOUNTS]
     assert {one.name for one in own} == set(RESERVED_NAMES)
     does = {one.binding.does for one in own if isinstance(one.binding, GatewayBinding)}
     assert does == set(get_args(Does))
