@@ -221,6 +221,10 @@ ROWS: dict[str, list[Panel]] = {
             },
         ),
         Panel(
+            "Accounts that people have connected",
+            {"{{source}}: {{state}}": "max by (source, state) (toolgate_connections{HERE})"},
+        ),
+        Panel(
             "Renewals of people's tokens (per minute)",
             {
                 "{{source}}: {{outcome}}": "60 * sum by (source, outcome) "

@@ -1,10 +1,12 @@
 """Wiring of connections. Imported only where people log in."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import msgspec
 from msgspec import Struct
 
@@ -24,11 +26,12 @@ from gateway.policy.visibility import PolicyView
 from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
 from registry.connections.accounts import StoredConnection
-from registry.database.postgres import Pool
+from registry.database.postgres import AWAY, Pool
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.revisions import V2025_11_25
 
+COUNTED_S = 60.0  # between counts for the metrics
 WRONG = 300  # characters of the text of a failed check
 
 
@@ -55,6 +58,19 @@ class PersonalConnections:
         self._opened = pool
         self._oauth = OAuthAccounts(settings, self._pool)
         self.connector = PersonalConnector(settings, self._pool, self._oauth, record)
+
+    async def run(self) -> None:
+        """Count connections for the metrics until cancelled."""
+        while True:
+            is_open = self._opened() is not None
+            if is_open:
+                with suppress(*AWAY):
+                    await self.count()
+            await anyio.sleep(COUNTED_S if is_open else 1)
+
+    async def count(self) -> None:
+        """Count connections by source and state. Raises Unavailable and OperationalError."""
+        self.connector.metrics.states = await self.connector.connections.count()
 
     def guard(self, policy_view: PolicyView) -> ConnectionGuard:
         """The guard of calls that are made with accounts of people."""

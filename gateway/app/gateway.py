@@ -141,7 +141,7 @@ class Gateway:
                 if self.settings.search.usage_log:
                     tasks.start_soon(usage_log(self.settings.search, self._handle.pool).run)
                 exports = (self.tracing, self.metrics_export)
-                for part in (*exports, self.wings, self.jobs, self.console):
+                for part in (*exports, self.wings, self.jobs, self.console, self.connections):
                     if part is not None:
                         tasks.start_soon(part.run)
                 try:

@@ -1,10 +1,10 @@
 """Metrics of people's connections, as this process sees them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.connections.renewals import RenewalFailed, RenewalRefused
@@ -16,6 +16,7 @@ class ConnectionMetrics(Collector):
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
         self._renewals: Counter[tuple[str, str]] = Counter()
+        self.states: Mapping[tuple[str, str], int] = {}  # as they were counted last
 
     def count_request(self, source: str, reason: str) -> None:
         """Count a call whose person was asked to connect."""
@@ -52,3 +53,12 @@ class ConnectionMetrics(Collector):
         for renewal, count in self._renewals.items():
             renewals.add_metric(renewal, count)
         yield renewals
+        states = GaugeMetricFamily(
+            "toolgate_connections",
+            "Connections of people, in the database: ok, failing (the last renewal has failed), "
+            "expired, or suspended. Counted every minute by each process.",
+            labels=("source", "state"),
+        )
+        for state, count in self.states.items():
+            states.add_metric(state, count)
+        yield states

@@ -100,16 +100,19 @@ class NewConnection(Struct, frozen=True):
 
 
 # The state of a disabled person's connections comes back as it was when they are enabled again.
-_SHOWN = SQL(
-    "connection_id AS id, principal, source, scheme, label, kind, CASE WHEN EXISTS (SELECT FROM"
+_STATE = SQL(
+    "CASE WHEN EXISTS (SELECT FROM"
     " login_person_t p WHERE (p.host_id, p.tenant_id, p.principal) = (connection_t.host_id,"
     " connection_t.tenant_id, connection_t.principal) AND p.disabled_ts IS NOT NULL)"
     " OR EXISTS (SELECT FROM login_user_t u WHERE (u.host_id, u.tenant_id, {} || u.name)"
     " = (connection_t.host_id, connection_t.tenant_id, connection_t.principal)"
-    " AND u.disabled_ts IS NOT NULL) THEN 'suspended' ELSE state END AS state, hint, scopes,"
+    " AND u.disabled_ts IS NOT NULL) THEN 'suspended' ELSE state END"
+).format(sql.Literal(f"{USERS_PROVIDER}:"))
+_SHOWN = SQL(
+    "connection_id AS id, principal, source, scheme, label, kind, {} AS state, hint, scopes,"
     " issuer, client_id, server, version, away, failure, expires_ts AS expires,"
     " created_ts AS created, used_ts AS used, shared_with"
-).format(sql.Literal(f"{USERS_PROVIDER}:"))
+).format(_STATE)
 # 30 s before the end, or at half of a shorter life
 _WAITS = SQL(
     "coalesce(extract(epoch FROM expires_ts - now() - least(interval '30 s',"
@@ -190,6 +193,19 @@ class Connections:
                 [self._host_id, tenant, *values],
             )
             return await cursor.fetchall()
+
+    async def count(self) -> dict[tuple[str, str], int]:
+        """Connections of all tenants by source and state, which may also be "failing"."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                SQL(
+                    "SELECT source, CASE WHEN state = 'ok' AND failure <> '' THEN 'failing'"
+                    " ELSE state END, count(*) FROM (SELECT source, failure, {} AS state"
+                    " FROM connection_t WHERE host_id = %s) GROUP BY 1, 2"
+                ).format(_STATE),
+                [self._host_id],
+            )
+            return {(source, state): count for source, state, count in await rows.fetchall()}
 
     async def pinned_server(self, source: str) -> dict[str, Any] | None:
         """The authorization server of a source as its first connection has it."""

@@ -14,6 +14,7 @@ from config.settings import DatabaseSettings
 from config.sources import Connect
 from gateway.connections.oauth.servers import AuthorizationServer
 from gateway.connections.oauth_accounts import OAuthRefused, check_pin
+from registry.database.postgres import borrow
 from tests.fixtures_gateway import DEADLINE_S
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive
@@ -168,6 +169,37 @@ async def test_requests_to_connect_and_renewals_are_counted_by_source(
         assert count("renewals", outcome="refused") == 1
         assert count("requests", reason="expired") == 1
         assert count("renewals", outcome="renewed") == 1
+
+
+async def test_connections_are_counted_by_source_and_state(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """CON-14."""
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        people = made.company.gateway.connections
+        assert people is not None
+
+        async def states() -> dict[str, float]:
+            await people.count()
+            metrics = people.connector.metrics.collect()
+            (gauge,) = (each for each in metrics if each.name == "toolgate_connections")
+            return {each.labels["state"]: each.value for each in gauge.samples}
+
+        token = await token_of(made, browser)
+        assert await states() == {}
+        await authorize(browser, link_of(await made.call(token)))
+        assert await states() == {"ok": 1}
+        drive.end_tokens()
+        drive.down = True
+        await made.call(token)
+        assert await states() == {"failing": 1}
+        async with borrow(people.connector._pool()) as connection:
+            await connection.execute("UPDATE login_person_t SET disabled_ts = now()")
+        assert await states() == {"suspended": 1}
 
 
 async def test_scopes_granted_before_are_asked_for_with_a_refused_scope(
