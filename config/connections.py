@@ -14,6 +14,7 @@ class ConnectionsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     cached: Count
     renew_timeout_s: Seconds
     refused_token_s: Seconds
+    scope_rounds: Count
     discovery_s: Seconds
     request_s: Seconds
     document_bytes: Bytes

@@ -203,14 +203,16 @@ class ConnectionRequired(Fault):
         source: str,
         reason: str,
         expires: str,
+        account: str = "",
         wait: Callable[[float], Awaitable[bool]] | None = None,
     ) -> None:
         """`url` is where the caller connects, until `expires` (RFC 3339); `reason` is "missing",
-        "expired", "scopes", "refused" or "suspended"; `wait` waits until they have connected, so
-        many seconds at most."""
+        "expired", "scopes", "refused" or "suspended"; `account` is the key of one that lacks
+        scopes; `wait` waits until they have connected, so many seconds at most."""
         data = {"url": url, "source": source, "reason": reason, "ends": expires}
         super().__init__(message, data)
         self.url = url
+        self.account = account
         self._wait = wait
 
     async def wait(self, seconds: float) -> bool:

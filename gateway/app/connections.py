@@ -74,8 +74,9 @@ class PersonalConnections:
 
     def guard(self, policy_view: PolicyView) -> ConnectionGuard:
         """The guard of calls that are made with accounts of people."""
+        limits = self._settings().connections
         return ConnectionGuard(
-            self.connector, lambda tenant: policy_view.engine(tenant).reads_connection
+            self.connector, limits, lambda tenant: policy_view.engine(tenant).reads_connection
         )
 
     def tool(self, catalogs: Catalogs, pools: Connections, lists: Lists) -> AccountsTool:

@@ -211,7 +211,7 @@ class PersonalConnector:
             raise await self.connection_fault(owner, wanted.needed, _reason(held, wanted.missing))
         lacking = [each for each in wanted.needed if not _has_scopes(held, each)]
         if lacking:
-            raise await self.connection_fault(owner, wanted.needed, "scopes")
+            raise await self.connection_fault(owner, wanted.needed, "scopes", held.key)
         self._check_presence(context, source, held, wanted.needed)
         if held.renew_at <= time.monotonic():
             held = await self._renew(owner, held, wanted.needed)
@@ -303,7 +303,7 @@ class PersonalConnector:
                 )
                 for each in needed
             )
-            raise await self.connection_fault(owner, needed, "scopes")
+            raise await self.connection_fault(owner, needed, "scopes", account.key)
         self._held.pop(owner, None)
         held = await self._read(owner)
         if all(held.entries.get(name) == entry for name, entry in account.entries.items()):
@@ -357,10 +357,10 @@ class PersonalConnector:
         await self.load(self._pool())
 
     async def connection_fault(
-        self, owner: Owner, needed: Sequence[Credential], reason: Reason
+        self, owner: Owner, needed: Sequence[Credential], reason: Reason, account: str = ""
     ) -> Fault:
-        """The fault of a call whose person has to connect, or the owner of a shared account. Raises
-        Unavailable."""
+        """The fault of a call whose person has to connect, or the owner of a shared account.
+        `account`: the key of one that lacks scopes. Raises Unavailable."""
         if owner.shared:
             text = "was not called: the account that is shared there cannot be used"
             return Forbidden(f"{owner.source} {text} ({reason}). Its owner has to connect it again")
@@ -374,6 +374,7 @@ class PersonalConnector:
             source=owner.source,
             reason=reason,
             expires=link.expires,
+            account=account,
             wait=partial(self._wait, owner, needed),
         )
 

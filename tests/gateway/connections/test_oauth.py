@@ -220,6 +220,27 @@ async def test_scopes_granted_before_are_asked_for_with_a_refused_scope(
         assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
 
 
+async def test_a_service_that_never_gives_enough_scopes_is_not_followed_for_ever(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """CON-13: another tool still asks."""
+    drive = Drive(needs="notes.write", grants_scope="notes.read")
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        for _ in range(3):
+            link = link_of(await made.call(token))
+            link_of(await made.call(token))  # again, before the person has acted
+            await authorize(browser, link)
+        refused = json.dumps(await made.call(token))
+        assert "connections.scope_rounds" in refused
+        assert "/connect?" not in refused
+        link_of(await made.call(token, "add_note"))
+
+
 async def test_an_answer_counts_in_the_browser_that_left_alone(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
