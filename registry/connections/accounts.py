@@ -17,7 +17,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
-from config.access import USERS_PROVIDER
+from config.access import RESERVED_ISSUER, USERS_PROVIDER
 from config.sources import SchemeSettings
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
@@ -100,14 +100,18 @@ class NewConnection(Struct, frozen=True):
 
 
 # The state of a disabled person's connections comes back as it was when they are enabled again.
+# A principal of an API key may have several, of which one is enough.
 _STATE = SQL(
     "CASE WHEN EXISTS (SELECT FROM"
     " login_person_t p WHERE (p.host_id, p.tenant_id, p.principal) = (connection_t.host_id,"
     " connection_t.tenant_id, connection_t.principal) AND p.disabled_ts IS NOT NULL)"
     " OR EXISTS (SELECT FROM login_user_t u WHERE (u.host_id, u.tenant_id, {} || u.name)"
     " = (connection_t.host_id, connection_t.tenant_id, connection_t.principal)"
-    " AND u.disabled_ts IS NOT NULL) THEN 'suspended' ELSE state END"
-).format(sql.Literal(f"{USERS_PROVIDER}:"))
+    " AND u.disabled_ts IS NOT NULL) OR starts_with(principal, {}) AND NOT EXISTS (SELECT FROM"
+    " api_key_t k WHERE (k.host_id, k.principal) = (connection_t.tenant_id,"
+    " connection_t.principal) AND k.revoked_ts IS NULL AND coalesce(k.expires_ts > now(), true))"
+    " THEN 'suspended' ELSE state END"
+).format(sql.Literal(f"{USERS_PROVIDER}:"), sql.Literal(f"{RESERVED_ISSUER}:"))
 _SHOWN = SQL(
     "connection_id AS id, principal, source, scheme, label, kind, {} AS state, hint, scopes,"
     " issuer, client_id, server, version, away, failure, expires_ts AS expires,"

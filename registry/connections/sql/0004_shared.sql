@@ -5,3 +5,7 @@ CREATE INDEX connection_shared_ix ON connection_t (host_id, tenant_id, source)
 
 CREATE TRIGGER connection_shared AFTER UPDATE OF shared_with ON connection_t
     FOR EACH ROW EXECUTE FUNCTION access_notify('connections');
+
+-- Connections of revoked API keys are suspended, at all gateways at once.
+CREATE TRIGGER api_key_connections AFTER UPDATE OF expires_ts, revoked_ts ON api_key_t
+    FOR EACH ROW EXECUTE FUNCTION access_notify('connections');

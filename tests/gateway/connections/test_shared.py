@@ -12,6 +12,7 @@ from config.settings import DatabaseSettings
 from gateway.cli.local import open_operations
 from gateway.cli.running.client import OperationRefused
 from gateway.context import Context, Identity, Principal
+from registry.access.keys import ApiKeys
 from registry.database.postgres import borrow
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import V2025_11_25
@@ -176,6 +177,42 @@ async def test_disabling_the_owner_suspends_a_shared_account(
 
         await until(is_suspended)
         assert "/connect?" not in text_of(await made.call(of_bob))
+
+
+async def test_revoking_an_api_key_suspends_its_shared_account(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """CON-15; operators share accounts of keys, which have no browser."""
+    env = {"TOOLGATE_AUTH__API_KEYS": "true"}
+    async with (
+        office(database_settings, tmp_path, connect=SHARED, env=env) as made,
+        browsing() as bob,
+    ):
+        keys = ApiKeys(pool_of(made), HOST)
+        stored, key = await keys.create("bot")
+        await made.company.gateway.access.reload("keys")
+        body = {"schemes": {"key": {"value": KEY}}}
+        headers = {"Authorization": f"Bearer {key}"}
+        link = link_of(await made.call(key))
+        async with made.company.http.post(link, json=body, headers=headers) as done:
+            assert done.status == 200
+        async with open_operations(made.company.gateway.settings) as operations:
+            (entry,) = (await operations.call("listConnections", {})).value["items"]
+            asked = {"connection": entry["id"], "body": {"roles": ["team"]}}
+            await operations.call("shareConnection", asked)
+            of_bob = await token_with(made, bob, "bob", "team")
+
+            async def is_lent() -> bool:
+                return owner_of(await made.call(of_bob)) == "ann"
+
+            async def is_suspended() -> bool:
+                return not await is_lent()
+
+            await until(is_lent)
+            assert await keys.revoke(stored.id)
+            await until(is_suspended)
+            (entry,) = (await operations.call("listConnections", {})).value["items"]
+            assert entry["state"] == "suspended"
 
 
 async def test_rules_read_whether_the_account_is_shared(
