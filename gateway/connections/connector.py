@@ -38,6 +38,7 @@ from gateway.connections.trials import trial_of
 from gateway.context import Context
 from gateway.login.record import LoginAct, RecordLogin
 from gateway.upstreams.auth.accounts import Account, Security, fold_name, fold_schemes
+from gateway.upstreams.auth.credentials import entry_for
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
     Connections,
@@ -215,10 +216,8 @@ class PersonalConnector:
         self._check_presence(context, source, held, wanted.needed)
         if held.renew_at <= time.monotonic():
             held = await self._renew(owner, held, wanted.needed)
-        headers, is_trial = {}, trial_of(owner) is not None
-        if not declared:
-            name = connect.header
-            headers = {name: header_value(connect, held.entries[name])}
+        is_trial = trial_of(owner) is not None
+        headers = {} if declared else _headers(connect, held)
         account = Account(
             owner,
             held.key,
@@ -314,12 +313,11 @@ class PersonalConnector:
             if not any(row.kind == "oauth" for row in rows):
                 raise await self.connection_fault(owner, needed, "refused")
             held = await self._renew(owner, held, needed, refused=True)
-        if any(each.scheme not in held.entries for each in needed):
+        if not all(entry_for(held.entries, each) for each in needed):
             raise await self.connection_fault(owner, needed, _reason(held, needed))
         headers = account.headers
         if headers:
-            connect = self.connect_of(owner.source)
-            headers = {name: header_value(connect, held.entries[name]) for name in headers}
+            headers = _headers(self.connect_of(owner.source), held)
         return replace(account, key=held.key, entries=held.entries, headers=headers)
 
     async def offer(self, owner: Owner, needed: Sequence[Credential]) -> str:
@@ -384,7 +382,7 @@ class PersonalConnector:
             while True:
                 changed = self._changed
                 held = await self._read(owner)
-                if all(each.scheme in held.entries for each in needed):
+                if all(entry_for(held.entries, each) for each in needed):
                     return True
                 await changed.wait()
         return False
@@ -560,22 +558,34 @@ class PersonalConnector:
             with anyio.fail_after(timeout_s * 0.8):  # before another gateway may try
                 return await self._renewals.renew(owner, row, connections.open(owner, row))
         except TimeoutError as error:
-            raise RenewalFailed("no answer in time (connections.renew_timeout_s)") from error
+            late = RenewalFailed("no answer in time (connections.renew_timeout_s)")
+            await _note_failure(connections, row, late)
+            raise late from error
         except (RenewalRefused, RenewalFailed) as error:
-            log.warning(
-                "connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)}
-            )
-            with suppress(*AWAY):
-                over = isinstance(error, RenewalRefused)
-                await connections.fail_renewal(row, str(error)[:500], over=over)
+            await _note_failure(connections, row, error)
             raise
         except SecretRefused as error:
             raise RenewalRefused(str(error)) from error
 
 
+async def _note_failure(
+    connections: Connections, row: StoredConnection, error: RenewalRefused | RenewalFailed
+) -> None:
+    log.warning("connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)})
+    with suppress(*AWAY):
+        over = isinstance(error, RenewalRefused)
+        await connections.fail_renewal(row, str(error)[:500], over=over)
+
+
 def _owner(source: Source, context: Context) -> Owner:
     """The caller, as the owner of an account."""
     return Owner(context.principal.tenant, context.principal.id, source.place)
+
+
+def _headers(connect: Connect, held: _Held) -> dict[str, str]:
+    """The header of a source that declares no schemes."""
+    entry = entry_for(held.entries, header_credential(connect))
+    return {} if entry is None else {connect.header: header_value(connect, entry)}
 
 
 def _absence(source: Source, why: str) -> Forbidden:

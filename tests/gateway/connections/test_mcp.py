@@ -10,6 +10,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
+from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
@@ -112,6 +113,21 @@ async def test_tools_prompts_and_resources_are_the_persons_own(
             drive.access[OPERATOR] = Grant("operator", "")
         assert drive.requests["register"] == 1
         assert drive.asked[0]["resource"].endswith("/mcp")
+
+
+async def test_the_header_of_a_server_may_be_spelt_otherwise_later(
+    database_settings: DatabaseSettings,
+) -> None:
+    drive = Drive()
+    async with files_office(database_settings, drive) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token, "whose")))
+        gateway = made.company.gateway
+        source = gateway.settings.sources["files"]
+        lower = replace(source, connect=replace(source.connect, header="authorization"))
+        await gateway.reconfigure(replace(gateway.settings, sources={"files": lower}))
+        answer = await made.call(token, "whose")
+        assert answer["result"]["content"][0]["text"] == "ann", answer
 
 
 async def test_state_of_the_gateway_itself_reaches_no_server(

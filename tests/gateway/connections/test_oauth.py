@@ -1,7 +1,7 @@
 """People connect accounts by OAuth, whose tokens are renewed."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,18 @@ from tests.gateway.login.company import Answer, Browser, browsing, company, fiel
 from tests.servers.authorization import Late
 
 pytestmark = pytest.mark.anyio
+NO_ENV: Mapping[str, str] = {}
 
 
 @asynccontextmanager
 async def drive_office(
-    database: DatabaseSettings, folder: Path, drive: Drive, *, url: str = "", **connect: Any
+    database: DatabaseSettings,
+    folder: Path,
+    drive: Drive,
+    *,
+    url: str = "",
+    more: Mapping[str, str] = NO_ENV,
+    **connect: Any,
 ) -> AsyncIterator[Office]:
     """A gateway in front of `drive`, which is served unless it is already."""
     late = Late()
@@ -49,6 +56,7 @@ async def drive_office(
             "TOOLGATE_SOURCES__DRIVE__OPENAPI": str(path),
             "TOOLGATE_SOURCES__DRIVE__BASE_URL": drive.url,
             "TOOLGATE_SOURCES__DRIVE__CONNECT": json.dumps(settings),
+            **more,
         }
         async with company(database, url=url, env=env) as made:
             yield Office(made, Notes())
@@ -136,6 +144,30 @@ async def test_an_outage_of_the_server_forgets_nothing_and_an_end_asks_again(
         assert again["result"]["_meta"]["toolgate/connect"]["reason"] == "expired"
         await authorize(browser, link_of(again))
         assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+
+
+async def test_a_renewal_that_is_not_answered_in_time_is_tried_again_at_once(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive()
+    limits = {
+        "TOOLGATE_CONNECTIONS__REQUEST_S": "0.9",
+        "TOOLGATE_CONNECTIONS__RENEW_TIMEOUT_S": "1",
+    }
+    async with (
+        drive_office(database_settings, tmp_path, drive, more=limits) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        drive.end_tokens()
+        drive.slow_s = DEADLINE_S
+        assert "could not be renewed" in json.dumps(await made.call(token))
+        people = made.company.gateway.connections
+        assert people is not None
+        async with borrow(people.connector._pool()) as connection:
+            rows = await connection.execute("SELECT renewing_ts, failure <> '' FROM connection_t")
+            assert await rows.fetchall() == [(None, True)]
 
 
 async def test_requests_to_connect_and_renewals_are_counted_by_source(
