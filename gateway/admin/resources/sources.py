@@ -310,7 +310,7 @@ class SourceOperations:
                 CredentialView(scheme, place_of(credential), is_met)
                 for scheme, (credential, is_met) in credentials.schemes.items()
             ),
-            advice=hint(name, credentials) if credentials.refused else None,
+            advice=hint(name, credentials) if credentials.is_wrong else None,
         )
 
     async def _credentials(
@@ -550,7 +550,7 @@ class SourceOperations:
             credentials = await self._credentials(asked, name, bindings)
         else:
             credentials = standing(bindings, stated)
-        if credentials.refused:
+        if credentials.is_wrong:
             notes.append(hint(name, credentials))
         wants_all = isinstance(asked.query, ReportQuery) and asked.query.report
         return ImportResult(

@@ -18,7 +18,7 @@ def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> It
         sources.setdefault(tool.source, []).append(tool.binding)
     for name, bindings in sources.items():
         credentials = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
-        if credentials.refused:
+        if credentials.is_wrong:
             yield Check("credentials", "warning", f"{name}: {hint(name, credentials)}")
         elif credentials.guarded:
             given = ", ".join(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from config.sources import SourceSettings
+from gateway.upstreams.auth.accounts import fold_name, fold_schemes, is_personal
 from gateway.upstreams.auth.credentials import (
     Alternative,
     is_satisfied,
@@ -40,6 +41,12 @@ class SourceCredentials:
     schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
     guarded: int = 0  # operations that require credentials
     refused: list[Security] = field(default_factory=list)  # of refused calls
+    unknown: tuple[str, ...] = ()  # names in connect.schemes that no operation requires
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether there is advice on the settings."""
+        return bool(self.refused or self.unknown)
 
 
 def standing(
@@ -51,13 +58,18 @@ def standing(
     credentials, headers = {**stored, **settings.credentials}, settings.headers
     by_caller = settings.exchange is not None or settings.forward_token
     credentials_ = SourceCredentials()
+    connect, personal = settings.connect, fold_schemes(settings.connect.schemes)
 
     def is_met(credential: Credential) -> bool:
+        if connect.mode != "off" and is_personal(credential.scheme, personal):
+            return True  # by accounts of callers
         return (by_caller and takes_bearer(credential)) or is_satisfied(
             credentials, headers, credential
         )
 
     def is_possible(security: Security) -> bool:
+        if connect.mode != "off":
+            return any(all(map(is_met, alternative)) for alternative in security)
         if by_caller:
             return () in security or satisfied_by_token(security, headers) is not None
         return satisfiable(security, credentials, headers) is not None
@@ -72,12 +84,21 @@ def standing(
             credentials_.schemes[credential.scheme] = credential, is_met(credential)
         if settings.require_credentials and not is_possible(binding.security):
             credentials_.refused.append(binding.security)
+    declared = fold_schemes(credentials_.schemes)
+    credentials_.unknown = tuple(
+        scheme for scheme in connect.schemes if fold_name(scheme) not in declared
+    )
     return credentials_
 
 
 def hint(name: str, found: SourceCredentials) -> str:
-    """Advice on what to configure where calls would be refused: the credentials that fix most
-    calls come first; remaining schemes are named."""
+    """Advice on what to configure where calls would be refused, or made without the accounts of
+    people: the credentials that fix most calls come first; remaining schemes are named."""
+    if found.unknown:
+        return (
+            f"sources.{name}.connect.schemes names {', '.join(found.unknown)}, which no operation "
+            f"requires; they require {', '.join(sorted(found.schemes)[:NAMED]) or 'nothing'}"
+        )
     count = len(found.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
     wanted = Counter(found.refused)

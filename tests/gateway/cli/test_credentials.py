@@ -1,5 +1,6 @@
 """What the command line says about the credentials that sources want."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -108,3 +109,23 @@ def test_a_source_that_goes_without_is_no_reason_to_worry(guarded: Toolgate, fol
 def test_a_source_that_wants_nothing_is_not_spoken_of(with_pets: Toolgate) -> None:
     assert "configured" not in with_pets("sources", "show", "pets").out
     assert checked(with_pets) == []
+
+
+def test_an_import_names_schemes_of_people_that_no_operation_requires(
+    guarded: Toolgate, folder: Path
+) -> None:
+    """With a typo there, calls of people would be made with the credentials of the operator."""
+    people = "connect: {mode: user, schemes: [SCHEME]}, credentials: {appKey: {value: hunter2}}"
+    login = (
+        "login: {enabled: true, users: true}\nserver: {public_url: 'http://localhost'}\n"
+        "auth: {mode: jwt}\nsecrets: {key: '${file:key}'}\n"
+    )
+    (folder / "key").write_text(base64.b64encode(bytes(32)).decode())
+    for scheme, notes in (("Log_in", 1), ("LOGIN", 0)):
+        sources = f"sources: {{guarded: {{{people.replace('SCHEME', scheme)}}}}}"
+        (folder / "toolgate.yaml").write_text(login + sources)
+        ran = guarded(*IMPORT, "--json")
+        assert ran.code == 0, ran.err
+        found = ran.json["notes"]
+        assert len(found) == notes
+        assert all("connect.schemes names Log_in, which no operation" in note for note in found)
