@@ -1,9 +1,11 @@
 """Registrations of the gateway as a client at authorization servers of services, sealed."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import Struct
 from psycopg import AsyncConnection
@@ -12,7 +14,8 @@ from registry.access.secrets import SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
 
-LOCK = 0x636F6E6E  # "conn": the first half of the keys of its advisory locks
+CLAIM_S = 60.0  # after which a node that registers is taken for dead
+POLL_S = 0.2  # while another node registers
 AGAIN_S = 3600.0  # least time between two registrations at one issuer, but for ended secrets
 
 
@@ -41,7 +44,7 @@ class RegisteredClients:
         """The registration, also one whose secret has ended. None as well for one that cannot be
         decrypted: it is replaced."""
         async with borrow(self._pool) as connection:
-            registration, _ = await self._read(connection, issuer, callback)
+            registration, *_ = await self._read(connection, issuer, callback)
         return registration
 
     async def find_or_add(
@@ -54,44 +57,62 @@ class RegisteredClients:
     ) -> Registration:
         """The registration; made by `register` where there is none, or one whose secret has ended,
         or that of the client id `dead`, unless that was made within AGAIN_S. Callers of all nodes
-        wait for one another. Raises SecretRefused, and what `register` raises."""
-        async with borrow(self._pool) as connection, connection.transaction():
-            place = msgspec.json.encode([self.host_id, issuer, callback]).decode()
-            await connection.execute(
-                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [LOCK, place]
-            )
-            stored, age_s = await self._read(connection, issuer, callback)
-            is_dead = stored is not None and stored.client_id == dead and age_s >= AGAIN_S
-            if stored is not None and stored.is_good and not is_dead:
-                return stored
+        wait for one another, with no connection to the database. Raises SecretRefused, and what
+        `register` raises."""
+        place = [self.host_id, issuer, callback]
+        while True:
+            async with borrow(self._pool) as connection:
+                stored, client_id, age_s = await self._read(connection, issuer, callback)
+                is_dead = stored is not None and stored.client_id == dead and age_s >= AGAIN_S
+                if stored is not None and stored.is_good and not is_dead:
+                    return stored
+                claimed = await connection.execute(
+                    "INSERT INTO upstream_client_t AS old (host_id, issuer, callback, client_id,"
+                    " sealed) VALUES (%s, %s, %s, '', '') ON CONFLICT (host_id, issuer, callback)"
+                    " DO UPDATE SET client_id = '', sealed = '', created_ts = now() WHERE"
+                    " old.client_id = %s AND (old.client_id <> ''"
+                    " OR old.created_ts < now() - make_interval(secs => %s))",
+                    [*place, client_id, CLAIM_S],
+                )
+            if claimed.rowcount:
+                break
+            await asyncio.sleep(POLL_S)
+        try:
             registration = await register()
             plain = msgspec.json.encode(registration)
+            sealed = self._vault.seal(plain, SealedColumn.UPSTREAM_CLIENT, issuer, callback)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                async with borrow(self._pool) as connection:
+                    await connection.execute(
+                        "DELETE FROM upstream_client_t WHERE client_id = ''"
+                        " AND (host_id, issuer, callback) = (%s, %s, %s)",
+                        place,
+                    )
+            raise
+        async with borrow(self._pool) as connection:
             await connection.execute(
-                "INSERT INTO upstream_client_t (host_id, issuer, callback, client_id, sealed)"
-                " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (host_id, issuer, callback) DO UPDATE"
-                " SET client_id = excluded.client_id, sealed = excluded.sealed,"
-                " created_ts = excluded.created_ts",
-                [
-                    *(self.host_id, issuer, callback, registration.client_id),
-                    self._vault.seal(plain, SealedColumn.UPSTREAM_CLIENT, issuer, callback),
-                ],
+                "UPDATE upstream_client_t SET client_id = %s, sealed = %s, created_ts = now()"
+                " WHERE (host_id, issuer, callback) = (%s, %s, %s)",
+                [registration.client_id, sealed, *place],
             )
         return registration
 
     async def _read(
         self, connection: AsyncConnection[Any], issuer: str, callback: str
-    ) -> tuple[Registration | None, float]:
-        """The registration and its age in seconds."""
+    ) -> tuple[Registration | None, str, float]:
+        """The registration, its id also where the rest cannot be read ("": a node registers, or
+        none has), and its age in seconds."""
         rows = await connection.execute(
-            "SELECT sealed, extract(epoch FROM now() - created_ts)::float FROM upstream_client_t"
-            " WHERE (host_id, issuer, callback) = (%s, %s, %s)",
+            "SELECT sealed, client_id, extract(epoch FROM now() - created_ts)::float"
+            " FROM upstream_client_t WHERE (host_id, issuer, callback) = (%s, %s, %s)",
             [self.host_id, issuer, callback],
         )
         row = await rows.fetchone()
         if row is None:
-            return None, 0.0
+            return None, "", 0.0
         try:
             plain = self._vault.unseal(row[0], SealedColumn.UPSTREAM_CLIENT, issuer, callback)
-            return msgspec.json.decode(plain, type=Registration), row[1]
+            return msgspec.json.decode(plain, type=Registration), *row[1:]
         except (SecretRefused, msgspec.MsgspecError):
-            return None, row[1]
+            return None, *row[1:]

@@ -25,8 +25,8 @@ from gateway.connections.oauth.servers import AuthorizationServer
 from registry.access.secrets import Keys
 from registry.access.vault import Vault
 from registry.connections import CONNECTIONS
-from registry.connections.registered_clients import RegisteredClients
-from registry.database.postgres import Database
+from registry.connections.registered_clients import RegisteredClients, Registration
+from registry.database.postgres import Database, borrow
 from registry.login import LOGIN
 from tests.fixtures_servers import Serve
 from tests.gateway.connections.oauth.limits import limits
@@ -213,6 +213,41 @@ async def test_all_nodes_register_once(serve: Serve, database_settings: Database
                     group.start_soon(take, node)
     assert len(registry.posted) == 1
     assert len(set(map(repr, clients))) == 1
+
+
+async def test_a_registration_holds_no_connection_to_the_database(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Nor do those who wait for it; one that fails makes way for the next."""
+    async with Database.open(
+        replace(database_settings, pool_max=1),
+        wait=False,
+        components=(LOGIN, CONNECTIONS),
+    ) as database:
+        rows = RegisteredClients(database.pool, HOST, Vault(Keys(bytes(32)), HOST))
+        begun = anyio.Event()
+        given: list[Registration] = []
+
+        async def refuse() -> Registration:
+            raise ClientMissing("no")
+
+        async def register() -> Registration:
+            begun.set()
+            async with borrow(database.pool) as connection:
+                await connection.execute("SELECT 1")
+            return Registration("c")
+
+        async def wait() -> None:
+            await begun.wait()
+            given.append(await rows.find_or_add("https://a.example", CALLBACK, refuse))
+
+        with pytest.raises(ClientMissing):
+            await rows.find_or_add("https://a.example", CALLBACK, refuse)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                given.append(await rows.find_or_add("https://a.example", CALLBACK, register))
+        assert given == [Registration("c")] * 2
 
 
 async def test_another_issuer_or_callback_is_another_registration(
