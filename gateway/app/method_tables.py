@@ -65,7 +65,7 @@ def resource_reader(outcome: Callable[[Context, Request], Awaitable[Any]]) -> Re
     async def read(uri: str, context: Context) -> Mapping[str, Raw] | None:
         # a revision that has the method, whatever the caller uses, and without server-to-client
         # requests
-        reading = replace(context, revision=V2025_11_25, params={}, peer=None)
+        reading = replace(context, revision=V2025_11_25, params={}, peer=None, borrows=None)
         request = Request("2.0", "resources/read", {"uri": uri}, context.request_id)
         result = await outcome(reading, request)
         return decode_members(result) if isinstance(result, Raw) else None

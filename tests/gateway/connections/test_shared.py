@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from config.settings import DatabaseSettings
+from gateway.app.method_tables import resource_reader
 from gateway.cli.local import open_operations
 from gateway.cli.running.client import OperationRefused
 from gateway.context import Context, Identity, Principal
 from registry.access.keys import ApiKeys
 from registry.database.postgres import borrow
 from schemas.errors import Forbidden
+from schemas.jsonrpc import Request
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.gateway.connections.oauth_service import Drive
@@ -293,3 +295,15 @@ async def test_a_shared_token_is_renewed_once_and_asks_its_owner_alone_at_its_en
         assert again["result"]["_meta"]["toolgate/connect"]["reason"] == "expired"
         await authorize(ann, link_of(again))
         assert owner_of(await made.call(of_bob)) == "ann"  # it is shared as before
+
+
+async def test_a_resource_that_a_call_reads_may_take_another_account() -> None:
+    """The account that rules have read is that of the call alone."""
+    borrows: list[bool | None] = []
+
+    async def outcome(context: Context, _request: Request) -> None:
+        borrows.append(context.borrows)
+
+    bob = Identity(Principal("corp:bob", HOST), verified=True)
+    await resource_reader(outcome)("files://a", Context(bob, V2025_11_25, "r", borrows=True))
+    assert borrows == [None]
