@@ -156,12 +156,11 @@ class Catalog:
         known = self._lookup.by_id.get(tool.id)
         return None if known is None else self._names.identifiers[known.name]
 
-    def find_identifier(self, identifier: str) -> Tool | None:
-        """The tool of this identifier in programs. It stands for one tool of the tenant, also in
-        views that lack this tool."""
-        name = self._names.by_identifier.get(identifier)
-        tool = None if name is None else self._lookup.get(name)
-        return tool if tool is not None and tool.name == name else None
+    @cached_property
+    def by_identifier(self) -> Mapping[str, Tool]:
+        """The tools by their identifiers in programs. One stands for the same tool of the tenant
+        in every view, or for none."""
+        return {self._names.identifiers[tool.name]: tool for tool in self.tools}
 
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one that runs inside the

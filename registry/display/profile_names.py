@@ -45,14 +45,9 @@ class ProfileNames:
         }
 
     @cached_property
-    def by_identifier(self) -> Mapping[str, str]:
-        """Original names, by the identifiers of the tools in programs."""
-        return identifier_names(self._names)
-
-    @cached_property
     def identifiers(self) -> Mapping[str, str]:
         """Identifiers of the tools in programs, by their original names."""
-        return {name: identifier for identifier, name in self.by_identifier.items()}
+        return {name: identifier for identifier, name in identifier_names(self._names).items()}
 
     def _change(self, chosen: SelectedProfile) -> dict[str, str]:
         pairs = self._pairs if chosen.profile.names_fold else frozenset()

@@ -164,7 +164,7 @@ class ToolShaper:
     def of(cls, settings: Settings) -> "ToolShaper":
         """The shaper of the settings' lists."""
         fields, most = settings.answers.fields == "shown", settings.search.limit_max
-        stubs = getattr(getattr(settings, "code", None), "enabled", False)
+        stubs = settings.code.enabled
         return cls(settings.budgets, Profiles(settings.profiles), fields, most, stubs=stubs)
 
     def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> ShapedTool:

@@ -6,7 +6,6 @@ Whatever goes wrong becomes an error that the program can catch.
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -17,9 +16,7 @@ from gateway.context import CallHeaders, Context, RunMark
 from gateway.operations.jobs import Job
 from gateway.sandbox.program import AskRefused
 from gateway.wings.interface import WingParts
-from registry.catalog.catalog import Catalog
 from registry.display.stubs import write_stub
-from registry.names.identifiers import identifier_names, identifier_of
 from registry.names.tool_names import CODE_TOOLS
 from schemas.errors import (
     ApprovalRequired,
@@ -44,7 +41,6 @@ HITS = 20  # of one search
 QUERY = 500  # characters of a search
 NAMES = 50  # of tools that are described at once
 STUB = 2000  # characters
-_identifiers: WeakKeyDictionary[Catalog, Mapping[str, str]] = WeakKeyDictionary()
 
 
 class CallView(Struct, frozen=True):
@@ -129,13 +125,10 @@ class RunCalls:
 
     def _tool(self, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
-        known = _identifiers.get(self._catalog)
-        if known is None:
-            known = identifier_names(tool.name for tool in self._catalog.tools)
-            _identifiers[self._catalog] = known
-        tool = self._catalog.find_called(name if exact else known.get(name, name))
+        known = self._catalog.by_identifier
+        tool = (None if exact else known.get(name)) or self._catalog.find_called(name)
         if tool is None or tool.binding.facts.own:
-            hint = did_you_mean(name, known.values() if exact else known)
+            hint = did_you_mean(name, [tool.name for tool in known.values()] if exact else known)
             raise AskRefused("NotFound", f"There is no tool {name[:100]!r}. {hint}".strip())
         if tool.name in CODE_TOOLS and tool.binding.wing:
             raise AskRefused("Denied", "A program cannot run a program.")
@@ -196,7 +189,7 @@ class RunCalls:
         return [self._description(self._tool(str(name), exact=False)) for name in listed]
 
     def _description(self, tool: Tool) -> Mapping[str, str]:
-        stub = write_stub(tool, identifier_of(tool.name), "python", STUB)
+        stub = write_stub(tool, self._catalog.identifier(tool) or tool.name, "python", STUB)
         return {"name": tool.name, "stub": stub}
 
 

@@ -136,10 +136,10 @@ def test_an_identifier_means_the_same_tool_in_every_view() -> None:
     assert identifier is not None
     assert identifier.startswith("a_b_")
     assert catalog.identifier(replace(other, name="shown_as")) == identifier
-    assert catalog.find_identifier(identifier) is other
+    assert catalog.by_identifier[identifier] is other
     view = catalog.without({"a_b"}, (), frozenset({"a_b"}))
     assert view.identifier(other) == identifier
-    assert view.find_identifier("a_b") is None
+    assert "a_b" not in view.by_identifier
     assert view.identifier(exact) is None
     assert catalog.identifier(catalog.own["search_tools"]) is None
 

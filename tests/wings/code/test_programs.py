@@ -209,3 +209,16 @@ async def test_writing_programs_need_the_setting(settings: Settings, tmp_path: P
         assert answer["error"]["code"] == -32601
         end = await shop.run("tools.send_mail(text='x')")
         assert "only reads." in end["error"]
+
+
+STUBS = "[tool for tool in tools.search('item by id') if tool['name'] == 'get-item']"
+
+
+async def test_stubs_have_the_names_that_programs_call(shop: CodeShop) -> None:
+    asked = {"names": ["get-item"], "as": "python"}
+    answer = await shop.client.rpc(
+        {"jsonrpc": "2.0", "id": 1, "method": "describe_tools", "params": asked}
+    )
+    stubs = [{"name": "get-item", "stub": 'def get_item(*, id: int) -> Any: """Get an item."""'}]
+    assert answer["result"]["tools"] == stubs
+    assert (await shop.run(STUBS))["result"] == stubs
