@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -56,17 +56,17 @@ class Stopped(Exception):
     """A child ended although nobody asked it to."""
 
 
-def main(serve: Callable[[], Coroutine[None, None, None]]) -> int:
+def main() -> int:
     try:
-        return asyncio.run(run(serve()))
+        return asyncio.run(run())
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 1
 
 
-async def run(coroutine: Coroutine[None, None, None]) -> int:
+async def run() -> int:
     """Serve until a signal comes."""
-    serving = asyncio.ensure_future(coroutine)
+    serving = asyncio.ensure_future(serve())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, serving.cancel)  # a second one kills what is still there
@@ -223,4 +223,4 @@ def is_free(port: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(serve))
+    sys.exit(main())
