@@ -29,7 +29,7 @@ from config.login import (
 from config.models import AUTO, Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
-from config.sources import SchemeSettings, SourceSettings
+from config.sources import SchemeSettings, SourceSettings, TokenExchange
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
 from schemas.cel_expressions import InvalidExpression, compile_expression
 from schemas.errors import Fault
@@ -596,6 +596,26 @@ def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
         yield "exchange", "expected client_secret beside actor: client"
     if exchange is not None and is_unencrypted(exchange.token_url):
         yield "exchange.token_url", "expected an https:// URL, but for a server on loopback"
+    if exchange is not None and exchange.profile == "entra_obo":
+        yield from _unusable_on_behalf_of(exchange)
+    elif exchange is not None and exchange.certificate:
+        yield "exchange.certificate", "expected profile: entra_obo with it"
+
+
+def _unusable_on_behalf_of(exchange: TokenExchange) -> Iterator[tuple[str, str]]:
+    if bool(exchange.client_secret) == bool(exchange.certificate):
+        yield "exchange", "expected client_secret or certificate beside profile: entra_obo"
+    if exchange.certificate and not (
+        "PRIVATE KEY-----" in exchange.certificate and "CERTIFICATE-----" in exchange.certificate
+    ):
+        yield "exchange.certificate", "expected a certificate and its private key, in PEM"
+    if not exchange.audience and not exchange.scopes:
+        yield "exchange", "expected audience (the API's Application ID URI) or scopes"
+    unused = ("actor", "resource", "subject_token_type", "requested_token_type")
+    plain = TokenExchange(exchange.token_url, exchange.client_id)
+    for key in unused:
+        if getattr(exchange, key) != getattr(plain, key):
+            yield f"exchange.{key}", "expected none with profile: entra_obo"
 
 
 def _unusable_connect(

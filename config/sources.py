@@ -43,19 +43,22 @@ class SchemeSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenExchange(Struct, frozen=True, forbid_unknown_fields=True):
-    """A source's `exchange`: the caller's token is exchanged for one of the source's (RFC 8693)."""
+    """A source's `exchange`: the caller's token is exchanged for one of the source's (RFC 8693, or
+    the on-behalf-of flow of Entra ID)."""
 
     token_url: HttpUrl
     client_id: Text
     client_secret: Text = ""
     client_auth: Literal["header", "body"] = "header"
-    audience: Text = ""
+    audience: Text = ""  # of entra_obo: the Application ID URI of the API
     resource: ResourceUri = ""
-    scopes: tuple[Text, ...] = ()  # besides those of the operation
+    scopes: tuple[Text, ...] = ()  # besides those of the operation; of entra_obo: all
     actor: Literal["none", "client"] = "none"  # "client": with a token of the gateway's own
     subject_token_type: Text = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
     requested_token_type: Text = ""
     cached_bytes: Bytes = 16_777_216  # of tokens in memory
+    profile: Literal["rfc8693", "entra_obo"] = "rfc8693"
+    certificate: Text = ""  # PEM, with its private key: instead of client_secret, of entra_obo
 
 
 PresetName = Literal[

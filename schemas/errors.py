@@ -224,6 +224,19 @@ class ConnectionRequired(Fault):
         return f"An account has to be connected ({(self.data or {})['reason']})"
 
 
+class ClaimsRequired(Fault):
+    """The caller's token lacks claims that a service asks for, such as a second factor. Their
+    client logs in again with them (claims challenge of Entra ID)."""
+
+    code = 1426
+    status = 401
+
+    def __init__(self, message: str, claims: str) -> None:
+        """`claims` in JSON, as the identity provider asks for them."""
+        super().__init__(message)
+        self.claims = claims
+
+
 class Denied(Fault):
     """A rule forbids the call. Each front answers it like a call of an unknown tool."""
 

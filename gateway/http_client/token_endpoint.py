@@ -22,13 +22,18 @@ from schemas.errors import ToolgateError
 ANSWER_LIMIT_BYTES = 2**18  # a token of the largest directories is some ten kilobytes
 UNSAID_S = 300.0  # lifetime of a token without `expires_in`; a 401 ends it sooner
 EARLY_S = 30.0  # renewal before expiry, so that it does not expire on the way
+CLAIMS_LIMIT = 2000  # characters
 INVALID_GRANT, INVALID_CLIENT = "invalid_grant", "invalid_client"
+CONSENT_REQUIRED = "consent_required"
+# errors after which a person has to do something in a browser (OpenID Connect Core, 3.1.2.6)
+INTERACTIONS = frozenset({"interaction_required", "login_required", CONSENT_REQUIRED})
+NO_CONSENT = 65001  # AADSTS65001, which Entra ID calls invalid_grant or interaction_required
 # RFC 6749, section 5.2, and RFC 8693, section 2.2.2
 _ERRORS = {
     name: name
     for name in (
         *("invalid_request", INVALID_CLIENT, INVALID_GRANT, "unauthorized_client"),
-        *("unsupported_grant_type", "invalid_scope", "invalid_target"),
+        *("unsupported_grant_type", "invalid_scope", "invalid_target", *INTERACTIONS),
     )
 } | {  # words of GitHub and Slack, which answer them with status 200
     "bad_verification_code": INVALID_GRANT,
@@ -46,10 +51,13 @@ _BEARER_TYPES = ("bearer", "user")  # the latter is Slack's word for tokens of p
 class TokenFailed(ToolgateError):
     """No token was issued; the text follows the name of a source and holds no secret or address."""
 
-    def __init__(self, text: str, rejected: bool = False, error: str = "") -> None:
+    def __init__(
+        self, text: str, rejected: bool = False, error: str = "", claims: str = ""
+    ) -> None:
         super().__init__(text)
         self.rejected = rejected  # a definite refusal: a retry would fail too
         self.error = error  # its code (RFC 6749, section 5.2), if the server named one
+        self.claims = claims  # that another login has to satisfy, in JSON (Entra ID)
 
 
 class ClientCredentials(Struct, frozen=True):
@@ -100,7 +108,7 @@ class TokenEndpoint:
         """Request a token with `form`. Raises TokenFailed. An answer without a token is an error
         whatever its status."""
         status, body = await self.post(http, form)
-        good, code = 200 <= status < 300, _error_code(body)
+        good, (code, claims) = 200 <= status < 300, _refusal(body)
         if good and not code:
             try:
                 return msgspec.json.decode(body, type=TokenAnswer)
@@ -109,7 +117,9 @@ class TokenEndpoint:
         why = f" ({code})" if code else ""
         rejected = good or 400 <= status < 500
         code = code if rejected else ""  # of an outage, no code is believed
-        raise self.failure(f"answered HTTP {status}{why}", rejected=rejected, error=code)
+        failure = self.failure(f"answered HTTP {status}{why}", rejected=rejected, error=code)
+        failure.claims = claims if code in INTERACTIONS else ""
+        raise failure
 
     async def post(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> tuple[int, bytes]:
         """Status and body of the answer to `form`, sent with the client's authentication. Raises
@@ -184,11 +194,18 @@ def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
-def _error_code(body: bytes) -> str:
-    """The registered error code of an answer; "" where it has none."""
+def _refusal(body: bytes) -> tuple[str, str]:
+    """The registered error code of an answer, and the claims that it asks for; "" where it has
+    none."""
     try:
         answer: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return ""
+        return "", ""
     error = answer.get("error") if isinstance(answer, Mapping) else None
-    return _ERRORS.get(error, "") if isinstance(error, str) else ""
+    if not isinstance(error, str):
+        return "", ""
+    numbers, claims = answer.get("error_codes"), answer.get("claims")
+    if isinstance(numbers, list) and NO_CONSENT in numbers:
+        error = CONSENT_REQUIRED
+    is_sendable = isinstance(claims, str) and len(claims) <= CLAIMS_LIMIT
+    return _ERRORS.get(error, ""), claims if is_sendable else ""

@@ -12,7 +12,7 @@ from gateway.interfaces import Execute, ToolCall
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView
-from schemas.errors import ConnectionRequired, Denied, TooManyRequests, Unavailable
+from schemas.errors import ClaimsRequired, ConnectionRequired, Denied, TooManyRequests, Unavailable
 from schemas.jsonrpc import encode
 from schemas.masking import masks_of
 from schemas.source import Source
@@ -20,6 +20,7 @@ from schemas.tool import RelayedResult, Tool, ToolResult
 
 Decide = Callable[[Context, Tool, Any], Decision]
 SHOWN_BYTES = 16_384  # of arguments, to approvers
+NOT_MADE = (TooManyRequests, Unavailable, ConnectionRequired, ClaimsRequired)  # calls
 _ASKS = Raw(b'"input_required"')
 
 
@@ -63,7 +64,7 @@ class PolicyGuard:
             call.context.note.decision = "allow"
         try:
             result = await execute(call)
-        except (TooManyRequests, Unavailable, ConnectionRequired):  # the call was not made
+        except NOT_MADE:
             await self._approving.give_back(approvals, used)
             raise
         if isinstance(result, RelayedResult) and result.members.get("resultType") == _ASKS:

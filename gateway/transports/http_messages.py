@@ -1,5 +1,6 @@
 """Raw ASGI: the headers, query and body of a request, and its one response."""
 
+import base64
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import get_args
@@ -20,6 +21,7 @@ from gateway.context import (
 )
 from gateway.protocol.admission import Headers
 from schemas.errors import (
+    ClaimsRequired,
     Fault,
     Forbidden,
     InvalidRequest,
@@ -264,6 +266,9 @@ def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
 def challenge(fault: Fault) -> str | None:
     """The WWW-Authenticate header of `fault` (RFC 6750, 3): with an error only if a token was
     sent."""
+    if isinstance(fault, ClaimsRequired):
+        wanted = base64.b64encode(fault.claims.encode()).decode()
+        return f'{REALM}, error="insufficient_claims", claims="{wanted}"'
     if not isinstance(fault, StatusFault):
         return REALM if fault.status == 401 else None
     match fault.status, fault.as_status.code:

@@ -42,6 +42,7 @@ from gateway.transports.http_messages import (
 from gateway.transports.http_sse import HttpSseEndpoint
 from gateway.transports.mcp_endpoint import McpEndpoint, McpFront
 from schemas.errors import (
+    ClaimsRequired,
     Fault,
     HeaderMismatch,
     MethodNotAllowed,
@@ -232,7 +233,7 @@ def _is_told_by_status(fault: Fault, revision: Revision) -> bool:
     """Whether the HTTP status reports it, too: clients have to wait, or to request more scopes."""
     if isinstance(fault, ScopeMismatch):
         return revision.scope_challenges
-    return isinstance(fault, TooManyRequests | Overloaded)
+    return isinstance(fault, TooManyRequests | Overloaded | ClaimsRequired)
 
 
 def _status(reply: ErrorReply, revision: Revision) -> int:

@@ -96,6 +96,7 @@ def test_a_key_that_stands_here_or_is_none_is_refused(text: str, expected: str) 
 
 KNOWN = "auth: {mode: jwt, key_file: k}\n"
 EXCHANGE = "exchange: {token_url: 'https://i/t', client_id: a, client_secret: hunter2}"
+ENTRA = "exchange: {profile: entra_obo, token_url: 'https://i/t', client_id: a"
 FETCHED = "credentials: {k: {client_id: a, client_secret: b, token_url: 'https://i/t'}}"
 
 
@@ -113,6 +114,11 @@ FETCHED = "credentials: {k: {client_id: a, client_secret: b, token_url: 'https:/
             "exchange: {token_url: 'http://i/t', client_id: a}",
             "token_url: expected an https:// URL",
         ),
+        (f"{ENTRA}, audience: a}}", "expected client_secret or certificate beside profile"),
+        (f"{ENTRA}, client_secret: a}}", "expected audience (the API's Application ID URI) or"),
+        (f"{ENTRA}, audience: a, certificate: hunter2}}", "and its private key, in PEM"),
+        (f"{ENTRA}, audience: a, client_secret: b, resource: 'https://c'}}", "resource: expected"),
+        (f"{EXCHANGE[:-1]}, certificate: hunter2}}", "expected profile: entra_obo with it"),
         ("exchange: {'client_secret:hunter2': }", "there is no such setting"),
         ("headers: {Content-Length: '1'}", "expected no Content-Length in it"),
         ("headers: {HOST: hunter2}", "expected no HOST in it"),

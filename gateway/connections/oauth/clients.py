@@ -4,27 +4,24 @@ document (CIMD), or registered (RFC 7591), in this order.
 A registration belongs to an issuer and a callback, and is stored once for all nodes.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import anyio
-import jwt
 import msgspec
 from msgspec import Struct
 
 from config.networks import is_loopback
 from gateway.connections.oauth.reach import Reach
 from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.http_client.client_assertions import sign_authentication
 from registry.connections.registered_clients import RegisteredClients, Registration
 from schemas.errors import ToolgateError
 
 CLIENT_NAME = "Toolgate"
-ASSERTION_S = 60  # lifetime of a signed authentication
 FIELD_LIMIT = 4096  # characters of an id or a secret
 
 AuthMethod = Literal["basic", "post", "private_key_jwt", "none"]
@@ -60,17 +57,10 @@ class AssertionKey:
     jwks_uri: str
     algorithm: str = "ES256"
 
-    def sign(self, client_id: str, audience: str) -> str:
-        now = int(time.time())
-        claims = {
-            "iss": client_id,
-            "sub": client_id,
-            "aud": audience,
-            "iat": now,
-            "exp": now + ASSERTION_S,
-            "jti": str(uuid4()),
-        }
-        return jwt.encode(claims, self.private, self.algorithm, {"kid": self.id})
+    def sign(self, client_id: str, audience: str) -> dict[str, str]:
+        """The parameters of a request that authenticate the gateway."""
+        header = {"alg": self.algorithm, "kid": self.id}
+        return sign_authentication(client_id, audience, self.private, header)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ VERIFIER_BYTES = 48
 TOKEN_LIMIT = 32_768  # characters; servers accept no longer headers
 DESCRIPTION_LIMIT = 200  # characters
 OFFLINE = "offline_access"
-ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 PURPOSE = "this account"
 
 FailureReason = Literal["over", "client", "later"]
@@ -213,8 +212,7 @@ class Grants:
             text = "the key that signs the gateway's authentication is missing"
             raise GrantFailed(f"has no token for {PURPOSE}: {text}", "later")
         audience = self._server.issuer or self._server.token_endpoint
-        assertion = self._key.sign(self._client.id, audience)
-        return {**form, "client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
+        return {**form, **self._key.sign(self._client.id, audience)}
 
 
 def _read_code(attempt: Attempt, answer: Mapping[str, str]) -> str:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gateway.context import Context
-from gateway.http_client.token_endpoint import TokenFailed
+from gateway.http_client.token_endpoint import CONSENT_REQUIRED, INTERACTIONS, TokenFailed
 from gateway.upstreams.auth.caller import Caller, NoCaller, audiences_of, bare, caller_of
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
+from schemas.errors import ClaimsRequired, Fault
 from schemas.source import Source
 
 AUTHORIZATION = "Authorization"
@@ -37,7 +38,12 @@ def delegate(pool: SourcePool, context: Context) -> Caller:
     if not pool.trusted:
         raise UpstreamFailed(pool.untrusted_text(key))
     try:
-        return caller_of(context)
+        caller = caller_of(context)
+        if pool.exchange is not None:
+            refusal = pool.exchange.profile.refusal(context.principal.claims)
+            if refusal:
+                raise NoCaller(refusal)
+        return caller
     except NoCaller as why:
         raise UpstreamFailed(
             f"{pool.source} was not called: it requires the caller's own token "
@@ -48,7 +54,8 @@ def delegate(pool: SourcePool, context: Context) -> Caller:
 async def auth_headers(
     pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()
 ) -> Headers:
-    """Headers that authenticate `caller`; None: the gateway itself. Raises UpstreamFailed."""
+    """Headers that authenticate `caller`; None: the gateway itself. Raises UpstreamFailed, and
+    ClaimsRequired."""
     if caller is not None and caller.account is not None:
         return caller.account.headers
     if pool.exchange is None:
@@ -61,6 +68,8 @@ async def auth_headers(
         else:
             return NONE
     except TokenFailed as error:
+        if caller is not None and error.error in INTERACTIONS:
+            raise _interaction(pool, error) from error
         raise UpstreamFailed(f"{pool.source} {error}") from error
     return {AUTHORIZATION: f"Bearer {token}"}
 
@@ -93,6 +102,17 @@ def invalidate_token(
     if caller is None:
         return pool.exchange.own_rejected(token)
     return pool.exchange.reject(caller, scopes, token)
+
+
+def _interaction(pool: SourcePool, error: TokenFailed) -> Fault | UpstreamFailed:
+    """The failure of a call before which its person has to do something in a browser."""
+    if error.claims:
+        text = f"{pool.source} needs another login of you, such as one with a second factor"
+        return ClaimsRequired(f"{text}: log in again, then call again.", error.claims)
+    what = "log in again"
+    if error.error == CONSENT_REQUIRED:
+        what = "an administrator has to allow the gateway the permissions there (consent)"
+    return UpstreamFailed(f"{pool.source} was not called: {what}")
 
 
 def _passed_on(pool: SourcePool, caller: Caller) -> Headers:

@@ -17,17 +17,15 @@ import aiohttp
 
 from config.sources import TokenExchange
 from gateway.http_client.token_endpoint import (
+    INTERACTIONS,
     AccessToken,
     ClientCredentials,
     TokenEndpoint,
     TokenFailed,
 )
 from gateway.upstreams.auth.caller import Caller
+from gateway.upstreams.auth.exchange_profiles import ACCESS_TOKEN, profile_of
 
-GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
-ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
-JWT = "urn:ietf:params:oauth:token-type:jwt"
-USUAL = frozenset({ACCESS_TOKEN, JWT})  # types that a Bearer header may hold
 TOKEN_LIMIT_BYTES = 32768  # servers accept no longer headers
 
 _OWN = ("gateway",)
@@ -61,6 +59,7 @@ class SourceExchange:
         self, settings: TokenExchange, timeout_s: float, tls: ssl.SSLContext | bool
     ) -> None:
         self._settings = settings
+        self.profile = profile_of(settings)
         self._tokens = AccessTokens(settings.cached_bytes)
         login = ClientCredentials(
             settings.token_url, settings.client_id, settings.client_secret, settings.client_auth
@@ -76,7 +75,7 @@ class SourceExchange:
         self, http: aiohttp.ClientSession, caller: Caller, scopes: Iterable[str]
     ) -> str:
         """The exchanged token for the source, from the cache if possible. Raises TokenFailed."""
-        scope = self._scope(scopes)
+        scope = self.profile.scope(scopes)
 
         async def fetch() -> AccessToken:
             actor = await self.own(http) if self.has_own else ""
@@ -92,7 +91,7 @@ class SourceExchange:
 
     def reject(self, caller: Caller, scopes: Iterable[str], token: str) -> bool:
         """Invalidate `token` after a 401; whether a new one may succeed."""
-        return self._tokens.invalidate((caller.digest, self._scope(scopes)), token)
+        return self._tokens.invalidate((caller.digest, self.profile.scope(scopes)), token)
 
     async def own(self, http: aiohttp.ClientSession) -> str:
         """The gateway's own token: used as the actor, and for requests without a caller. Raises
@@ -109,30 +108,20 @@ class SourceExchange:
     async def close(self) -> None:
         await self._tokens.close()
 
-    def _scope(self, scopes: Iterable[str]) -> str:
-        return " ".join(sorted({*self._settings.scopes, *scopes}))
-
     async def _exchange(
         self, http: aiohttp.ClientSession, caller: Caller, scope: str, actor: str
     ) -> AccessToken:
-        settings = self._settings
-        form = {
-            "grant_type": GRANT,
-            "subject_token": caller.token,
-            "subject_token_type": settings.subject_token_type,
-            "audience": settings.audience,
-            "resource": settings.resource,
-            "scope": scope,
-            "requested_token_type": settings.requested_token_type,
-        }
+        try:
+            form = self.profile.form(caller.token, scope)
+        except ValueError as error:
+            text = "has no token for this caller: its exchange.certificate cannot be used"
+            raise TokenFailed(text) from error
         if actor:
             form |= {"actor_token": actor, "actor_token_type": ACCESS_TOKEN}
         requested_at, epoch_s = time.monotonic(), time.time()
         sent = {name: value for name, value in form.items() if value}
         answer = await self._endpoint.request(http, sent)
-        # section 2.2.1: required
-        wanted = {settings.requested_token_type} if settings.requested_token_type else USUAL
-        if answer.issued_token_type not in wanted:
+        if not self.profile.has_type(answer):
             raise self._endpoint.failure("issued a token of another type than requested")
         token = self._endpoint.token(answer, requested_at)
         if len(token.text) > TOKEN_LIMIT_BYTES:
@@ -186,7 +175,8 @@ class AccessTokens:
             if cached.token is not None:
                 return cached.token.text
             if cached.failure is not None:
-                raise TokenFailed(str(cached.failure), rejected=True)
+                failure = cached.failure
+                raise TokenFailed(str(failure), rejected=True, error=failure.error)
         if key not in self._fetching:
             task = asyncio.create_task(self._renew(key, fetch))
             task.add_done_callback(_mark_retrieved)
@@ -219,7 +209,7 @@ class AccessTokens:
             return token
         except TokenFailed as error:
             log.warning("token_failed", extra={"reason": str(error)})
-            if error.rejected:
+            if error.rejected and error.error not in INTERACTIONS:  # until the person has acted
                 self._store(key, _CachedToken(None, error, time.monotonic() + REJECTED_TTL_S))
             raise
         finally:

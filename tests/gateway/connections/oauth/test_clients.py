@@ -341,7 +341,7 @@ def test_an_assertion_is_of_the_client_for_one_audience() -> None:
     public = KEY.private.public_key()
     read = [
         jwt.decode(
-            KEY.sign("the client", "https://auth.example"),
+            KEY.sign("the client", "https://auth.example")["client_assertion"],
             public,
             algorithms=["ES256"],
             audience="https://auth.example",
