@@ -19,6 +19,7 @@ from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
 from gateway.connections.requirements import most_needed
 from gateway.context import Context, Identity, new_request_id
+from gateway.login.provider_tokens import ProviderTokens
 from gateway.login.record import RecordLogin
 from gateway.login.server import LoginServer
 from gateway.methods.lists import Lists
@@ -57,7 +58,13 @@ class PersonalConnections:
         self._record = record
         self._opened = pool
         self._oauth = OAuthAccounts(settings, self._pool)
-        self.connector = PersonalConnector(settings, self._pool, self._oauth, record)
+        self.connector = PersonalConnector(
+            settings,
+            self._pool,
+            self._oauth,
+            record=record,
+            login_tokens=ProviderTokens(settings(), self._pool),
+        )
 
     async def run(self) -> None:
         """Count connections for the metrics until cancelled."""

@@ -37,7 +37,7 @@ from gateway.connections.requirements import (
 from gateway.connections.trials import trial_of
 from gateway.context import Context
 from gateway.login.record import LoginAct, RecordLogin
-from gateway.upstreams.auth.accounts import Account, Security, fold_name, fold_schemes
+from gateway.upstreams.auth.accounts import Account, LoginTokens, Security, fold_name, fold_schemes
 from gateway.upstreams.auth.credentials import entry_for
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
@@ -114,13 +114,16 @@ class PersonalConnector:
         settings: Callable[[], Settings],
         pool: Callable[[], Pool],
         renewals: Renewals,
+        *,
         record: RecordLogin,
+        login_tokens: LoginTokens,
     ) -> None:
         """`settings`: as they are now; `pool` raises Unavailable until there is a database."""
         self._settings = settings
         self._pool = pool
         self._renewals = renewals
         self._record = record
+        self.login_tokens = login_tokens
         self.metrics = ConnectionMetrics()
         now = settings()
         self._host_id = now.tenant.host_id

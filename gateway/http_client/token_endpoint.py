@@ -83,6 +83,13 @@ class AccessToken(Struct, frozen=True):
     text: str
     ends: float  # s, monotonic clock
 
+    @classmethod
+    def lasting(cls, text: str, requested_at: float, lasts_s: float | None) -> "AccessToken":
+        """A token of this lifetime, which is renewed before it ends. `requested_at`: s, monotonic
+        clock."""
+        lasts_s = UNSAID_S if lasts_s is None else lasts_s
+        return cls(text, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
+
 
 class TokenEndpoint:
     """One `token_url`, and the requests to it."""
@@ -138,9 +145,7 @@ class TokenEndpoint:
     def token(self, answer: TokenAnswer, requested_at: float) -> AccessToken:
         """The token in `answer`, with its expiry. Raises TokenFailed. `requested_at`: when it was
         requested (s, monotonic clock)."""
-        lasts_s = self.lifetime_s(answer)
-        lasts_s = UNSAID_S if lasts_s is None else lasts_s
-        return AccessToken(answer.access_token, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
+        return AccessToken.lasting(answer.access_token, requested_at, self.lifetime_s(answer))
 
     def lifetime_s(self, answer: TokenAnswer) -> float | None:
         """Lifetime of the token in `answer`, which can be sent; None where it is not said. Raises

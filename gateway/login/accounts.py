@@ -174,11 +174,11 @@ def is_same_origin(headers: Mapping[str, str], public_url: str) -> bool:
     if site is not None and site != "same-origin":
         return False
     if origin is not None:
-        return _origin(origin) == _origin(public_url)
+        return origin_of(origin) == origin_of(public_url)
     return site == "same-origin"
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
+def origin_of(url: str) -> tuple[str, str | None, int | None]:
     """The origin of a URL (RFC 6454, 4): "null" is that of nobody."""
     try:
         parts = urlsplit(url)

@@ -31,6 +31,7 @@ from gateway.login.clients import LoginClient, is_unverifiable
 from gateway.login.form_pages import NO_STORE, FormPages
 from gateway.login.parts import LoginParts
 from gateway.login.passwords import PasswordRefused
+from gateway.login.provider_tokens import wanted_of_provider
 from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Upstream
 from gateway.login.record import Decision, LoginAct
 from gateway.login.redirects import is_loopback, target_of
@@ -41,6 +42,7 @@ from registry.login.users import User
 
 log = logging.getLogger("toolgate.login")
 
+NOTHING: Mapping[str, str] = {}
 ATTEMPT_S = 600.0  # for a person to log in at a provider
 
 
@@ -110,12 +112,13 @@ class BrowserLogin(FormPages):
         )
 
     async def choose(self, request: Request) -> Response:
-        """`/login`: log in for the pages of this gateway."""
+        """`/login`: log in for the pages of this gateway, or again, `for` a source."""
         visit = await self._accounts.visit(request)
         form = await self._form(request) if request.method == "POST" else {}
         below = _local(form.get("next", request.query_params.get("next", "")))
+        source, claims = (request.query_params.get(name, "") for name in ("for", "claims"))
         if request.method == "GET":
-            if visit.account is not None:
+            if visit.account is not None and not source:
                 return RedirectResponse(f"{self._prefix}{below}", 303, NO_STORE)
             return self._chooser(request, visit, below)
         if not is_same_origin(request.headers, self._public_url):
@@ -131,7 +134,8 @@ class BrowserLogin(FormPages):
         if provider is None:
             return self._chooser(request, visit, below)
         attempt = Attempt(provider.name, None, below)
-        return await self._leave_for(request, visit, provider, attempt)
+        more = wanted_of_provider(self._parts.settings, source, provider, claims)
+        return await self._leave_for(request, visit, provider, attempt, more=more)
 
     async def own(self, request: Request) -> Response:
         """`/login/sessions`: a person's logins, each of which they can end."""
@@ -290,11 +294,13 @@ class BrowserLogin(FormPages):
         attempt: Attempt,
         *,
         prompt: str = "",
+        more: Mapping[str, str] = NOTHING,
     ) -> Response:
-        """Send the browser to a provider."""
+        """Send the browser to a provider, with `more` parameters."""
         state = secrets.token_urlsafe(32)
         try:
-            url = await provider.url(Upstream.derive(visit.browser, state), state, prompt)
+            upstream = Upstream.derive(visit.browser, state)
+            url = await provider.url(upstream, state, prompt, more)
         except ProviderAway as error:
             again = self._way_back(attempt)
             return self._problem(

@@ -81,9 +81,13 @@ class _Metadata(Struct):
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
-class _Tokens(Struct):
+class ProviderAnswer(Struct, frozen=True):
+    """Tokens of a person, "" for those that were not sent."""
+
+    access_token: str
     id_token: str
     refresh_token: str
+    lasts_s: float | None  # of the access token
 
 
 class Provider:
@@ -100,16 +104,21 @@ class Provider:
         self._keys = RemoteKeys("", settings.auth.algorithms, settings.auth)  # of that key set
         self._tokens = Tokens(settings.auth, (), time.time)  # likewise
 
-    async def url(self, upstream: Upstream, state: str, prompt: str = "") -> str:
-        """Where a browser logs in; `prompt` is of OpenID Connect. Raises ProviderAway."""
+    async def url(
+        self, upstream: Upstream, state: str, prompt: str, more: Mapping[str, str]
+    ) -> str:
+        """Where a browser logs in; `prompt` is of OpenID Connect, `more`: further parameters, whose
+        `scope` is asked for besides. Raises ProviderAway."""
         metadata = await self._metadata()
+        scope = " ".join((*self.entry.scopes, more.get("scope", ""))).strip()
         query = {
+            **more,
             **({"prompt": prompt} if prompt else {}),
             **self.entry.authorize,  # such as `prompt: consent`, without which some renew nothing
             "response_type": "code",
             "client_id": self.entry.client_id,
             "redirect_uri": self.redirect,
-            "scope": " ".join(self.entry.scopes),
+            "scope": scope,
             "state": state,
             "nonce": upstream.nonce,
             "code_challenge": challenge_of(upstream.verifier),
@@ -155,6 +164,17 @@ class Provider:
         except ProviderRefused as error:  # as a client of which the secret has expired
             raise ProviderAway(str(error)) from error
         return tokens.refresh_token or refresh_token, said
+
+    async def tokens(self, refresh_token: str, scope: str) -> ProviderAnswer:
+        """New tokens of a person; `scope`: "" for that of their login. Raises PersonLeft,
+        ProviderRefused and ProviderAway."""
+        form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+        form |= {"scope": scope} if scope else {}
+        return await self._exchange(await self.token_endpoint(), form, gone=GONE)
+
+    async def token_endpoint(self) -> str:
+        """Raises ProviderAway."""
+        return (await self._metadata()).token_endpoint
 
     async def assertion(self, text: str, audience: str) -> Mapping[str, Any]:
         """The claims of a token that the provider signed for `audience`. Raises ProviderRefused
@@ -258,7 +278,7 @@ class Provider:
 
     async def _exchange(
         self, url: str, form: dict[str, str], gone: tuple[str, ...] = ()
-    ) -> _Tokens:
+    ) -> ProviderAnswer:
         """The answer of the token endpoint. Raises PersonLeft for an error of `gone`, and
         ProviderRefused and ProviderAway."""
         entry = self.entry
@@ -274,12 +294,19 @@ class Provider:
                 status, body = await endpoint.post(http, form)
         except TokenFailed as error:
             raise ProviderAway(f"{self.title} does not answer") from error
-        said = _texts_of(body)
+        members = _members_of(body)
+        said = {name: text for name, text in members.items() if isinstance(text, str)}
         code = said.get("error", "")
         if status == 200 and not code:
             if not {"access_token", "id_token"} & said.keys():
                 raise ProviderAway(f"{self.title} answered with something else")
-            return _Tokens(said.get("id_token", ""), said.get("refresh_token", ""))
+            lasts_s = members.get("expires_in")
+            return ProviderAnswer(
+                said.get("access_token", ""),
+                said.get("id_token", ""),
+                said.get("refresh_token", ""),
+                float(lasts_s) if isinstance(lasts_s, int | float) else None,
+            )
         told = f"{code} {said.get('error_description', '')}".strip()[:300]
         log.warning(
             "provider_refused", extra={"provider": self.name, "status": status, "reason": told}
@@ -319,15 +346,14 @@ def _is_encrypted(url: str) -> bool:
         return False
 
 
-def _texts_of(body: bytes) -> Mapping[str, str]:
-    """The texts of a JSON object; some providers write null for what they leave out, and numbers
-    for descriptions. None of anything else."""
+def _members_of(body: bytes) -> Mapping[str, Any]:
+    """The members of a JSON object; none of anything else. Some providers write null for what they
+    leave out, and numbers for descriptions."""
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
-    members = answer.items() if isinstance(answer, dict) else ()
-    return {name: value for name, value in members if isinstance(value, str)}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _reserved_prefixes(settings: Settings) -> frozenset[str]:

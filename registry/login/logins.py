@@ -33,6 +33,7 @@ REFRESH_PREFIX = "tgr_"
 HOUR_S = 3600.0  # after which a code that nobody took is deleted
 CONSENT = timedelta(days=180)  # for which a consent is remembered after its last use
 REVOKED = timedelta(days=1)  # lifetime of a revocation: longer than that of any access token
+RENEWING = timedelta(minutes=1)  # for which one node uses the refresh token of a provider
 LOGIN_MARK = "login:"  # before the id of a login: the credential of its browser's session
 
 
@@ -311,20 +312,54 @@ class Logins:
         caller of all nodes; None: nothing is due."""
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                "UPDATE login_t SET checked_ts = now() WHERE (host_id, login_id) = (%s, %s)"
+                "UPDATE login_t SET checked_ts = now(), renewing_ts = now()"
+                " WHERE (host_id, login_id) = (%s, %s)"
                 " AND upstream IS NOT NULL AND checked_ts < now() - make_interval(secs => %s)"
-                " RETURNING upstream",
-                [self._host_id, login, check_s],
+                " AND (renewing_ts IS NULL OR renewing_ts < now() - %s) RETURNING upstream",
+                [self._host_id, login, check_s, RENEWING],
             )
             row = await rows.fetchone()
         return None if row is None else bytes(row[0])
+
+    async def find_upstream(self, tenant: str, principal: str) -> tuple[UUID, str] | None:
+        """A person's newest login with a refresh token of a provider, and the provider's name."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT login_id, provider FROM login_t WHERE (host_id, tenant_id, principal)"
+                " = (%s, %s, %s) AND upstream IS NOT NULL AND expires_ts > now()"
+                " ORDER BY created_ts DESC LIMIT 1",
+                [self._host_id, tenant, principal],
+            )
+            return await rows.fetchone()
+
+    async def begin_renewal(self, login: UUID) -> bytes | None:
+        """The provider's refresh token of a login, for one caller of all nodes until it calls
+        `end_renewal`, or has not for RENEWING; None: another one has it."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "UPDATE login_t SET renewing_ts = now() WHERE (host_id, login_id) = (%s, %s)"
+                " AND upstream IS NOT NULL"
+                " AND (renewing_ts IS NULL OR renewing_ts < now() - %s) RETURNING upstream",
+                [self._host_id, login, RENEWING],
+            )
+            row = await rows.fetchone()
+        return None if row is None else bytes(row[0])
+
+    async def end_renewal(self, login: UUID, upstream: bytes | None) -> None:
+        """Keep the provider's new refresh token; None: the one before."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "UPDATE login_t SET renewing_ts = NULL, upstream = coalesce(%s, upstream)"
+                " WHERE (host_id, login_id) = (%s, %s)",
+                [upstream, self._host_id, login],
+            )
 
     async def note_check(self, login: UUID, upstream: bytes, person: dict[str, Any] | None) -> None:
         """Keep the provider's new refresh token, and what it now says of the person."""
         async with borrow(self._pool) as connection:
             await connection.execute(
-                "UPDATE login_t SET upstream = %s, person = coalesce(%s, person), failing_ts = NULL"
-                " WHERE (host_id, login_id) = (%s, %s)",
+                "UPDATE login_t SET upstream = %s, person = coalesce(%s, person),"
+                " failing_ts = NULL, renewing_ts = NULL WHERE (host_id, login_id) = (%s, %s)",
                 [upstream, None if person is None else Jsonb(person), self._host_id, login],
             )
 
@@ -332,7 +367,7 @@ class Logins:
         """Note that a check failed; returns whether checks have failed for `longest_s`."""
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                "UPDATE login_t SET failing_ts = coalesce(failing_ts, now())"
+                "UPDATE login_t SET failing_ts = coalesce(failing_ts, now()), renewing_ts = NULL"
                 " WHERE (host_id, login_id) = (%s, %s)"
                 " RETURNING failing_ts < now() - make_interval(secs => %s)",
                 [self._host_id, login, longest_s],

@@ -26,6 +26,7 @@ FACTOR = {"error": "interaction_required", "error_codes": [50079], "claims": CLA
 class Entra(Identity):
     """Answers `1:ann@api://orders` for the first token of ann for that API."""
 
+    client: str = CLIENT  # that asks on behalf of people
     certificate: bytes = b""  # of the client, in PEM; b"": it has a secret
     refusal: Mapping[str, Any] = field(default_factory=dict)  # of tokens on behalf of people
     forms: list[dict[str, str]] = field(default_factory=list)  # of those
@@ -59,7 +60,7 @@ class Entra(Identity):
             return JSONResponse({"error": "invalid_scope", "error_codes": [70011]}, 400)
         try:
             public = jwt.PyJWK(self._jwk)
-            claims = jwt.decode(form["assertion"], public, ["ES256"], audience=CLIENT)
+            claims = jwt.decode(form["assertion"], public, ["ES256"], audience=self.client)
         except jwt.PyJWTError:
             return JSONResponse({"error": "invalid_grant", "error_codes": [50013]}, 400)
         if self.refusal:
@@ -70,7 +71,9 @@ class Entra(Identity):
 
     def _is_client(self, request: Request, form: dict[str, str]) -> bool:
         if not self.certificate:
-            basic = base64.b64encode(f"{CLIENT}:{SECRET.replace(' ', '%20')}".encode()).decode()
+            basic = base64.b64encode(
+                f"{self.client}:{SECRET.replace(' ', '%20')}".encode()
+            ).decode()
             return request.headers.get("authorization") == f"Basic {basic}"
         certificate = x509.load_pem_x509_certificate(self.certificate)
         thumb = base64.urlsafe_b64encode(certificate.fingerprint(SHA256())).rstrip(b"=").decode()
@@ -78,4 +81,4 @@ class Entra(Identity):
         audience = f"{self.url}/token"
         key: Any = certificate.public_key()
         claims = jwt.decode(form["client_assertion"], key, ["PS256"], audience=audience)
-        return header["x5t#S256"] == thumb and claims["iss"] == claims["sub"] == CLIENT
+        return header["x5t#S256"] == thumb and claims["iss"] == claims["sub"] == self.client

@@ -51,11 +51,13 @@ async def world(settings: Settings) -> AsyncIterator[Check]:
 
 def login_tokens(settings: Settings) -> Iterator[Check]:
     """Sources that get the caller's token, which is the gateway's own after a login, and which
-    neither the service nor its authorization server knows."""
+    neither the service nor its authorization server knows. An exchange takes that of the provider
+    instead, where there is one."""
     if not settings.login.enabled:
         return
     for name, source in settings.sources.items():
-        for key, given in (("exchange", source.exchange), ("forward_token", source.forward_token)):
+        exchange = source.exchange if not settings.login.providers else None
+        for key, given in (("exchange", exchange), ("forward_token", source.forward_token)):
             if given:
                 text = (
                     f"sources.{name}.{key}: people who log in at the gateway (login.enabled) have "

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from config.sources import SchemeSettings
-from gateway.context import Context
+from gateway.context import Context, Principal
 from registry.connections.accounts import Owner
 from schemas.binding import Credential
 from schemas.source import Source
@@ -59,8 +59,25 @@ def fold_name(name: str) -> str:
     return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
+class LoginTokens(Protocol):
+    """Tokens of the providers at which people log in at the gateway."""
+
+    def has_issued(self, principal: Principal) -> bool:
+        """Whether a caller's credential is the gateway's own, which no other party knows."""
+
+    async def access_token(self, principal: Principal, token_url: str, scope: str) -> str:
+        """A person's token of the provider that `token_url` is of; `scope`: "" for that of their
+        login. Raises TokenFailed, and Unavailable."""
+
+    def link(self, source: str, claims: str, client_id: str = "") -> str:
+        """The URL at which a person logs in again, so that a source can be called for them, or ""
+        where people do not log in as `client_id`. `claims`: as TokenFailed has them."""
+
+
 class Connector(Protocol):
     """People's accounts at the sources that ask for them."""
+
+    login_tokens: LoginTokens
 
     async def account(self, source: Source, security: Security, context: Context) -> Account | None:
         """The account of a caller; None where the call needs none. `security`: of the tool, empty

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Context, Principal
-from gateway.upstreams.auth.accounts import Account
+from gateway.upstreams.auth.accounts import Account, LoginTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,15 @@ class Caller:
     audiences: frozenset[str] = frozenset()
     scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as received
     account: Account | None = None  # at the source: authenticates the caller there instead
+    person: "LoggedIn | None" = None  # whose own token no other party knows
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A person who logged in at the gateway, and where tokens of their provider are had."""
+
+    principal: Principal
+    tokens: LoginTokens
 
 
 @dataclass(slots=True)
@@ -64,6 +73,15 @@ class OwnAudiences:
             return True
         url = self.url.lower()
         return bool(url) and f"{audience.lower().rstrip('/')}/".startswith(f"{url}/")
+
+
+def logged_in_caller(context: Context, tokens: LoginTokens) -> Caller:
+    """The caller of a request who logged in at the gateway. Raises NoCaller."""
+    if context.absent:
+        raise NoCaller("the caller is absent")
+    person = LoggedIn(context.principal, tokens)
+    whose = f"login {context.principal.tenant} {context.principal.id}"
+    return Caller("", hashlib.sha256(whose.encode()).hexdigest(), person=person)
 
 
 def caller_of(context: Context) -> Caller:

@@ -3,15 +3,25 @@ exchanged for."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from gateway.context import Context
 from gateway.http_client.token_endpoint import CONSENT_REQUIRED, INTERACTIONS, TokenFailed
-from gateway.upstreams.auth.caller import Caller, NoCaller, audiences_of, bare, caller_of
+from gateway.upstreams.auth.caller import (
+    Caller,
+    NoCaller,
+    audiences_of,
+    bare,
+    caller_of,
+    logged_in_caller,
+)
+from gateway.upstreams.auth.tokens import SourceExchange
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from schemas.errors import ClaimsRequired, Fault
+from schemas.errors import ClaimsRequired, ConnectionRequired, Fault
 from schemas.source import Source
 
 AUTHORIZATION = "Authorization"
+LINK_S = 600.0  # for a person to log in again, as clients are told; the link itself does not end
 SCOPE_TOKEN = "X-Scope-Token"  # noqa: S105 - the name of a header
 
 Headers = Mapping[str, str]
@@ -38,11 +48,14 @@ def delegate(pool: SourcePool, context: Context) -> Caller:
     if not pool.trusted:
         raise UpstreamFailed(pool.untrusted_text(key))
     try:
-        caller = caller_of(context)
-        if pool.exchange is not None:
-            refusal = pool.exchange.profile.refusal(context.principal.claims)
-            if refusal:
-                raise NoCaller(refusal)
+        if pool.exchange is None:
+            return caller_of(context)
+        logins, principal = pool.login_tokens, context.principal
+        if logins is not None and context.identity.verified and logins.has_issued(principal):
+            return logged_in_caller(context, logins)
+        caller, refusal = caller_of(context), pool.exchange.profile.refusal(principal.claims)
+        if refusal:
+            raise NoCaller(refusal)
         return caller
     except NoCaller as why:
         raise UpstreamFailed(
@@ -55,7 +68,7 @@ async def auth_headers(
     pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()
 ) -> Headers:
     """Headers that authenticate `caller`; None: the gateway itself. Raises UpstreamFailed, and
-    ClaimsRequired."""
+    ClaimsRequired or ConnectionRequired where a person has to log in again."""
     if caller is not None and caller.account is not None:
         return caller.account.headers
     if pool.exchange is None:
@@ -69,7 +82,7 @@ async def auth_headers(
             return NONE
     except TokenFailed as error:
         if caller is not None and error.error in INTERACTIONS:
-            raise _interaction(pool, error) from error
+            raise _interaction(pool, pool.exchange, caller, error) from error
         raise UpstreamFailed(f"{pool.source} {error}") from error
     return {AUTHORIZATION: f"Bearer {token}"}
 
@@ -104,13 +117,29 @@ def invalidate_token(
     return pool.exchange.reject(caller, scopes, token)
 
 
-def _interaction(pool: SourcePool, error: TokenFailed) -> Fault | UpstreamFailed:
+def _interaction(
+    pool: SourcePool, exchange: SourceExchange, caller: Caller, error: TokenFailed
+) -> Fault | UpstreamFailed:
     """The failure of a call before which its person has to do something in a browser."""
+    is_consent = error.error == CONSENT_REQUIRED
+    if caller.person is not None and (
+        url := caller.person.tokens.link(
+            pool.source, error.claims, exchange.client_id if is_consent else ""
+        )
+    ):
+        ends = datetime.now(UTC) + timedelta(seconds=LINK_S)
+        return ConnectionRequired(
+            f"{pool.source} needs another login of you. Open {url}, then call again.",
+            url=url,
+            source=pool.source,
+            reason="scopes" if is_consent else "expired",
+            expires=ends.isoformat(timespec="seconds"),
+        )
     if error.claims:
         text = f"{pool.source} needs another login of you, such as one with a second factor"
         return ClaimsRequired(f"{text}: log in again, then call again.", error.claims)
     what = "log in again"
-    if error.error == CONSENT_REQUIRED:
+    if is_consent:
         what = "an administrator has to allow the gateway the permissions there (consent)"
     return UpstreamFailed(f"{pool.source} was not called: {what}")
 

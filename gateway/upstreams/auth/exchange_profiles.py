@@ -22,6 +22,16 @@ USUAL = frozenset({ACCESS_TOKEN, JWT})  # types that a Bearer header may hold
 
 
 class ExchangeProfile(Protocol):
+    @property
+    def subject_scope(self) -> str:
+        """The scope of a token that can be exchanged, where the gateway asks for that, too; "" for
+        the usual one."""
+
+    @property
+    def login_scope(self) -> str:
+        """The scope with which somebody logs in again, so that the provider asks what it has to for
+        the API; "" for the usual one."""
+
     def scope(self, asked: Iterable[str]) -> str:
         """The scope of a request; `asked`: scopes of the operation."""
 
@@ -38,6 +48,8 @@ class ExchangeProfile(Protocol):
 
 class TokenExchangeProfile:
     """RFC 8693."""
+
+    subject_scope = login_scope = ""
 
     def __init__(self, settings: TokenExchange) -> None:
         self._settings = settings
@@ -72,6 +84,8 @@ class EntraOnBehalfOf:
 
     def __init__(self, settings: TokenExchange) -> None:
         self._settings = settings
+        self.subject_scope = f"{settings.client_id}/.default"  # a token for the gateway itself
+        self.login_scope = self.scope(())
 
     def scope(self, asked: Iterable[str]) -> str:  # noqa: ARG002
         settings = self._settings

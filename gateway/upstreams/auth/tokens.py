@@ -68,6 +68,10 @@ class SourceExchange:
         self._own_endpoint = TokenEndpoint(login, "the gateway itself", timeout_s, tls)
 
     @property
+    def client_id(self) -> str:
+        return self._settings.client_id
+
+    @property
     def has_own(self) -> bool:
         return self._settings.actor == "client"
 
@@ -112,7 +116,12 @@ class SourceExchange:
         self, http: aiohttp.ClientSession, caller: Caller, scope: str, actor: str
     ) -> AccessToken:
         try:
-            form = self.profile.form(caller.token, scope)
+            subject, person = caller.token, caller.person
+            if person is not None:
+                subject = await person.tokens.access_token(
+                    person.principal, self._settings.token_url, self.profile.subject_scope
+                )
+            form = self.profile.form(subject, scope)
         except ValueError as error:
             text = "has no token for this caller: its exchange.certificate cannot be used"
             raise TokenFailed(text) from error

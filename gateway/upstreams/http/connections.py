@@ -158,6 +158,7 @@ class SourcePool:
         self.redirected_to: str | None = (
             None  # where the server sent its last requests, if anywhere
         )
+        self.login_tokens = None if connector is None else connector.login_tokens
         self.connector = connector if adjusted.connect.mode != "off" else None
         self.by_caller = (
             self.forward_token or self.exchange is not None or self.connector is not None

@@ -158,19 +158,21 @@ server: {public_url: "https://gw.example", allowed_hosts: [gw.example]}
 auth: {mode: jwt}
 login: {enabled: true, users: true}
 """
+PROVIDER = 'providers: {corp: {issuer: "https://sso.example", client_id: gw}}'
 
 
 @pytest.mark.parametrize(
     ("login", "named"),
     [
         (LOGIN, {"mail.exchange", "files.forward_token"}),
+        (LOGIN.replace("users: true", PROVIDER), {"files.forward_token"}),
         ('auth: {mode: jwt, jwks_url: "https://sso.example/keys"}', set()),
     ],
 )
 def test_config_check_names_sources_broken_by_the_login(
     bare: Toolgate, folder: Path, login: str, named: set[str]
 ) -> None:
-    """LOG-11: there is nothing to exchange but the gateway's own token."""
+    """LOG-11: there is nothing to exchange but the gateway's own token, and a provider's."""
     (folder / "toolgate.yaml").write_text(login + SOURCES)
     for name in ("mail", "files", "pets"):
         (folder / f"{name}.json").write_text("{}")
