@@ -29,7 +29,7 @@ from config.login import (
 from config.models import AUTO, Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
-from config.sources import SchemeSettings, SourceSettings, TokenExchange
+from config.sources import Connect, SchemeSettings, SourceSettings, TokenExchange
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
 from schemas.cel_expressions import InvalidExpression, compile_expression
 from schemas.errors import Fault
@@ -626,8 +626,12 @@ def _unusable_connect(
         if connect != DEFAULT_SOURCE.connect:
             yield "connect", "expected mode: user with its other keys, found off"
         return
+    yield from _unusable_client(connect, kind)
     if not login:
         text = "expected login.enabled with it: a person connects in a browser, where they log in"
+        yield "connect", text
+    if connect.mode == "id_jag" and (kind != "mcp" or not (connect.issuer and connect.client)):
+        text = "expected, with id_jag, mcp, and issuer and client of its authorization server"
         yield "connect", text
     if connect.header.lower() in FRAMING:
         yield "connect.header", f"expected another header than {connect.header}"
@@ -635,19 +639,22 @@ def _unusable_connect(
         yield "connect.tasks", "expected preset beside it"
     if bool(connect.authorization_url) != bool(connect.token_url):
         yield "connect", "expected authorization_url and token_url together"
+    if connect.schemes and kind in ("graphql", "hybrid", "mcp"):
+        yield "connect.schemes", f"expected none of {kind}, which declares no schemes: see header"
+    for key in ("issuer", "authorization_url", "token_url", "revocation_url"):
+        url = getattr(connect, key)
+        if url and is_unencrypted(url):
+            yield f"connect.{key}", "expected an https:// URL, but for a server on loopback"
+
+
+def _unusable_client(connect: Connect, kind: str | None) -> Iterator[tuple[str, str]]:
     client = connect.client
     named = connect.issuer or connect.token_url or kind == "openapi"  # at addresses of the settings
     if client is not None and client.secret and not named:
         text = "expected connect.issuer, or authorization_url and token_url, to which it is sent"
         yield "connect.client.secret", text
-    if connect.schemes and kind in ("graphql", "hybrid", "mcp"):
-        yield "connect.schemes", f"expected none of {kind}, which declares no schemes: see header"
     if client is not None and client.auth in ("basic", "post") and not client.secret:
         yield "connect.client", f"expected secret with auth: {client.auth}"
-    for key in ("issuer", "authorization_url", "token_url", "revocation_url"):
-        url = getattr(connect, key)
-        if url and is_unencrypted(url):
-            yield f"connect.{key}", "expected an https:// URL, but for a server on loopback"
 
 
 def _keys_without_token(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:

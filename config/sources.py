@@ -87,7 +87,7 @@ class Connect(Struct, frozen=True, forbid_unknown_fields=True):
     """A source's `connect`: callers use accounts of their own at the service. Two lines suffice
     where people have keys; the rest is for OAuth."""
 
-    mode: Literal["off", "user", "shared", "user_or_shared"] = "off"
+    mode: Literal["off", "user", "shared", "user_or_shared", "id_jag"] = "off"
     preset: PresetName | None = None  # a well-known service, whose members all others replace
     tasks: tuple[Text, ...] = ()  # of the preset, whose scopes are asked for; empty: its first one
     sharers: tuple[Text, ...] = ()  # roles whose people may share their account
@@ -113,6 +113,11 @@ class Connect(Struct, frozen=True, forbid_unknown_fields=True):
     def is_shared(self) -> bool:
         """Whether an account may be shared."""
         return self.mode in ("shared", "user_or_shared")
+
+    @property
+    def has_page(self) -> bool:
+        """Whether people connect accounts on a page."""
+        return self.mode not in ("off", "id_jag")
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from gateway.app.access import Access
 from gateway.connections.accounts_tool import AccountsTool
 from gateway.connections.call_guard import ConnectionGuard
 from gateway.connections.connector import PersonalConnector
+from gateway.connections.identity_assertions import IdentityAssertions
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
 from gateway.connections.requirements import most_needed
@@ -63,7 +64,7 @@ class PersonalConnections:
             self._pool,
             self._oauth,
             record=record,
-            login_tokens=ProviderTokens(settings(), self._pool),
+            assertions=IdentityAssertions(settings, ProviderTokens(settings(), self._pool)),
         )
 
     async def run(self) -> None:

@@ -627,9 +627,7 @@ def _own_tasks(settings: Settings) -> OwnTasks | None:
 
 def _personal(settings: Settings) -> frozenset[str]:
     """Places of the sources at which callers have accounts of their own."""
-    return frozenset(
-        place for place, source in settings.sources.items() if source.connect.mode != "off"
-    )
+    return frozenset(place for place, source in settings.sources.items() if source.connect.has_page)
 
 
 def _catalogs(settings: Settings, events: Events) -> Catalogs:

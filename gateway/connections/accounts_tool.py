@@ -81,7 +81,7 @@ class AccountsTool:
         return [
             source
             for source in self._sources(context)
-            if self._connector.connect_of(source.place).mode != "off"
+            if self._connector.connect_of(source.place).has_page
         ]
 
 

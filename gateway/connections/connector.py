@@ -25,6 +25,7 @@ import msgspec
 
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
+from gateway.connections.identity_assertions import IdentityAssertions
 from gateway.connections.metrics import ConnectionMetrics
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
 from gateway.connections.requirements import (
@@ -37,7 +38,14 @@ from gateway.connections.requirements import (
 from gateway.connections.trials import trial_of
 from gateway.context import Context
 from gateway.login.record import LoginAct, RecordLogin
-from gateway.upstreams.auth.accounts import Account, LoginTokens, Security, fold_name, fold_schemes
+from gateway.upstreams.auth.accounts import (
+    Account,
+    Connector,
+    LoginTokens,
+    Security,
+    fold_name,
+    fold_schemes,
+)
 from gateway.upstreams.auth.credentials import entry_for
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
@@ -116,14 +124,15 @@ class PersonalConnector:
         renewals: Renewals,
         *,
         record: RecordLogin,
-        login_tokens: LoginTokens,
+        assertions: IdentityAssertions,
     ) -> None:
         """`settings`: as they are now; `pool` raises Unavailable until there is a database."""
         self._settings = settings
         self._pool = pool
         self._renewals = renewals
         self._record = record
-        self.login_tokens = login_tokens
+        self._assertions = assertions
+        self.login_tokens: LoginTokens = assertions.login_tokens
         self.metrics = ConnectionMetrics()
         now = settings()
         self._host_id = now.tenant.host_id
@@ -135,6 +144,9 @@ class PersonalConnector:
         self._links: OrderedDict[tuple[Owner, Reason, bytes], _Link] = OrderedDict()
         self._renewing: dict[UUID, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()  # set, and replaced, with each change
+
+    def of_mode(self, mode: str) -> Connector:
+        return self._assertions if mode == "id_jag" else self
 
     async def load(self, _pool: Pool) -> None:
         """Read connections again from now on: some have changed, or may have."""

@@ -400,7 +400,7 @@ class OAuthAccounts:
         places = [
             place
             for place, adjusted in self._settings().sources.items()
-            if adjusted.connect.mode != "off"
+            if adjusted.connect.has_page
         ]
         return ClientDocuments(self._public_url, tuple(map(self.callback, places)))
 

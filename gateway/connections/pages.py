@@ -218,7 +218,7 @@ class ConnectionPages(FormPages):
     def _may_connect(self, account: Account, connect: Connect) -> bool:
         """Whether a person may connect an account, which serves nobody unless it is shared where
         all are."""
-        is_own = connect.mode not in ("off", "shared")
+        is_own = connect.has_page and connect.mode != "shared"
         return is_own or self._may_share(account, connect)
 
     async def disconnect(self, tenant: str, id_: str, principal: str | None = None) -> bool:

@@ -1,4 +1,5 @@
-"""Authentication of a client at a token endpoint by a signature (RFC 7523, section 2.2)."""
+"""Authentication of a client at a token endpoint by a signature (RFC 7523, section 2.2), and the
+name of the grant by a signature of somebody else (2.1)."""
 
 import time
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from uuid import uuid4
 import jwt
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_S = 60  # lifetime
 
 

@@ -3,7 +3,8 @@ party knows: got by the refresh token of their newest login, which one node at a
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -61,11 +62,9 @@ class ProviderTokens:
         return f"{self._public_url}/login?{urlencode(query)}"
 
     async def access_token(self, principal: Principal, token_url: str, scope: str) -> str:
-        login, provider = await self._login(principal)
-        try:
+        login, provider = await self._login(principal.key)
+        with _failing(provider):
             endpoint = await provider.token_endpoint()
-        except ProviderAway as error:
-            raise TokenFailed(FAILURE + str(error)) from error
         if origin_of(endpoint) != origin_of(token_url):  # to whom it would tell the person's token
             text = (
                 f"they logged in at {provider.title}, whose tokens another server cannot exchange"
@@ -74,15 +73,27 @@ class ProviderTokens:
 
         async def fetch() -> AccessToken:
             requested_at = time.monotonic()
-            answer = await self.renew(login, provider, scope)
+            with _failing(provider):
+                answer = await self._renew(login, provider, scope)
             return AccessToken.lasting(answer.access_token, requested_at, answer.lasts_s)
 
         return await self._tokens.get((login, scope), fetch)
 
-    async def _login(self, principal: Principal) -> tuple[UUID, Provider]:
+    async def identity_assertion(
+        self, person: tuple[str, str], *, audience: str, resource: str, scope: str
+    ) -> str:
+        """An assertion of a person (tenant, principal) by their provider. Raises TokenFailed."""
+        login, provider = await self._login(person)
+        with _failing(provider):
+            answer = await self._renew(login, provider, "")
+            return await provider.identity_assertion(
+                answer.id_token, audience=audience, resource=resource, scope=scope
+            )
+
+    async def _login(self, person: tuple[str, str]) -> tuple[UUID, Provider]:
         """The newest login of a person at a provider. Raises TokenFailed."""
         try:
-            newest = await self._logins.find_upstream(principal.tenant, principal.id)
+            newest = await self._logins.find_upstream(*person)
         except AWAY as error:
             raise Unavailable("The database does not answer") from error
         provider = None if newest is None else self._providers.get(newest[1])
@@ -90,22 +101,14 @@ class ProviderTokens:
             raise TokenFailed(NO_LOGIN)
         return newest[0], provider
 
-    async def renew(self, login: UUID, provider: Provider, scope: str) -> ProviderAnswer:
-        """New tokens of a login's person. Raises TokenFailed."""
-        try:
-            with anyio.fail_after(WAIT_S):
-                while (sealed := await self._logins.begin_renewal(login)) is None:
-                    if await self._logins.find(str(login)) is None:
-                        raise TokenFailed(f"{FAILURE}their login has ended", error=AGAIN)
-                    await asyncio.sleep(POLL_S)
-            return await self._renew_alone(login, provider, sealed, scope)
-        except PersonLeft as error:
-            text = f"{FAILURE}{provider.title} does not renew their login"
-            raise TokenFailed(text, error=AGAIN) from error
-        except (ProviderAway, ProviderRefused, SecretRefused) as error:
-            raise TokenFailed(f"{FAILURE}{error}") from error
-        except (TimeoutError, *AWAY) as error:
-            raise TokenFailed(f"{FAILURE}their login is being renewed") from error
+    async def _renew(self, login: UUID, provider: Provider, scope: str) -> ProviderAnswer:
+        """New tokens of a login's person. Raises what `_failing` knows."""
+        with anyio.fail_after(WAIT_S):
+            while (sealed := await self._logins.begin_renewal(login)) is None:
+                if await self._logins.find(str(login)) is None:
+                    raise PersonLeft("their login has ended")
+                await asyncio.sleep(POLL_S)
+        return await self._renew_alone(login, provider, sealed, scope)
 
     async def _renew_alone(
         self, login: UUID, provider: Provider, sealed: bytes, scope: str
@@ -125,6 +128,22 @@ class ProviderTokens:
     def _logins(self) -> Logins:
         """Raises Unavailable."""
         return Logins(self._pool(), self._host_id)
+
+
+@contextmanager
+def _failing(provider: Provider) -> Iterator[None]:
+    """Failures of a provider inside become TokenFailed."""
+    try:
+        yield
+    except PersonLeft as error:
+        text = f"{FAILURE}{provider.title} does not renew their login"
+        raise TokenFailed(text, error=AGAIN) from error
+    except ProviderRefused as error:
+        raise TokenFailed(f"{FAILURE}{error}", rejected=True) from error
+    except (ProviderAway, SecretRefused) as error:
+        raise TokenFailed(f"{FAILURE}{error}") from error
+    except (TimeoutError, *AWAY) as error:
+        raise TokenFailed(f"{FAILURE}their login is being renewed") from error
 
 
 def wanted_of_provider(

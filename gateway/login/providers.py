@@ -37,6 +37,7 @@ log = logging.getLogger("toolgate.login")
 
 NAME_LIMIT = 200  # characters of a display name
 EMAIL = "email"
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 GONE = ("invalid_grant", "interaction_required", "login_required", "consent_required")
 
 
@@ -88,6 +89,7 @@ class ProviderAnswer(Struct, frozen=True):
     id_token: str
     refresh_token: str
     lasts_s: float | None  # of the access token
+    issued_type: str  # its type (RFC 8693)
 
 
 class Provider:
@@ -171,6 +173,25 @@ class Provider:
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         form |= {"scope": scope} if scope else {}
         return await self._exchange(await self.token_endpoint(), form, gone=GONE)
+
+    async def identity_assertion(
+        self, id_token: str, *, audience: str, resource: str, scope: str
+    ) -> str:
+        """An assertion to the authorization server `audience` of who the person is. Raises
+        PersonLeft, ProviderRefused and ProviderAway."""
+        form = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "requested_token_type": ID_JAG,
+            "subject_token": id_token,
+            "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+            "audience": audience,
+            "resource": resource,
+            **({"scope": scope} if scope else {}),
+        }
+        answer = await self._exchange(await self.token_endpoint(), form, gone=GONE)
+        if answer.issued_type != ID_JAG:  # any other would be good for more than to be told
+            raise ProviderRefused(f"{self.title} gives no identity assertions (ID-JAG)")
+        return answer.access_token
 
     async def token_endpoint(self) -> str:
         """Raises ProviderAway."""
@@ -306,6 +327,7 @@ class Provider:
                 said.get("id_token", ""),
                 said.get("refresh_token", ""),
                 float(lasts_s) if isinstance(lasts_s, int | float) else None,
+                said.get("issued_token_type", ""),
             )
         told = f"{code} {said.get('error_description', '')}".strip()[:300]
         log.warning(

@@ -25,6 +25,7 @@ def test_a_request_ends_before_renewals_are_repeated() -> None:
             "connect: expected authorization_url",
         ),
         ('{"mode": "user", "issuer": "http://a.example"}', "connect.issuer: expected an https"),
+        ('{"mode": "id_jag", "issuer": "https://a.example"}', "expected, with id_jag, mcp, and"),
         ('{"mode": "user", "header": "Host"}', "connect.header: expected another header"),
     ],
 )

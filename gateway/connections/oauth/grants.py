@@ -16,6 +16,7 @@ from msgspec import Struct
 from gateway.connections.oauth.clients import AssertionKey, OAuthClient
 from gateway.connections.oauth.reach import GUARD, Reach
 from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.http_client.client_assertions import JWT_BEARER
 from gateway.http_client.token_endpoint import (
     INVALID_CLIENT,
     INVALID_GRANT,
@@ -149,6 +150,13 @@ class Grants:
         Raises GrantFailed."""
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         return await self._request(form, scopes, refresh=refresh_token)
+
+    async def assert_identity(self, assertion: str, scopes: tuple[str, ...]) -> Tokens:
+        """Tokens for the person of whom a provider gave an assertion (ID-JAG). Raises
+        GrantFailed."""
+        form = {"grant_type": JWT_BEARER, "assertion": assertion}
+        form |= {"scope": " ".join(scopes)} if scopes else {}
+        return await self._request(form, scopes, refresh=None)
 
     async def revoke(self, token: str, hint: Literal["access_token", "refresh_token"]) -> bool:
         """Give a token back (RFC 7009); whether the server took it."""

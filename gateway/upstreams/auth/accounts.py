@@ -77,7 +77,11 @@ class LoginTokens(Protocol):
 class Connector(Protocol):
     """People's accounts at the sources that ask for them."""
 
-    login_tokens: LoginTokens
+    @property
+    def login_tokens(self) -> LoginTokens: ...
+
+    def of_mode(self, mode: str) -> "Connector":
+        """The connector of sources with this `connect.mode`."""
 
     async def account(self, source: Source, security: Security, context: Context) -> Account | None:
         """The account of a caller; None where the call needs none. `security`: of the tool, empty

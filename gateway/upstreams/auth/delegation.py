@@ -117,6 +117,15 @@ def invalidate_token(
     return pool.exchange.reject(caller, scopes, token)
 
 
+def login_fault(source: str, url: str, reason: str) -> ConnectionRequired:
+    """The fault of a call whose person has to log in again at `url`."""
+    ends = datetime.now(UTC) + timedelta(seconds=LINK_S)
+    text = f"{source} needs another login of you. Open {url}, then call again."
+    return ConnectionRequired(
+        text, url=url, source=source, reason=reason, expires=ends.isoformat(timespec="seconds")
+    )
+
+
 def _interaction(
     pool: SourcePool, exchange: SourceExchange, caller: Caller, error: TokenFailed
 ) -> Fault | UpstreamFailed:
@@ -127,14 +136,7 @@ def _interaction(
             pool.source, error.claims, exchange.client_id if is_consent else ""
         )
     ):
-        ends = datetime.now(UTC) + timedelta(seconds=LINK_S)
-        return ConnectionRequired(
-            f"{pool.source} needs another login of you. Open {url}, then call again.",
-            url=url,
-            source=pool.source,
-            reason="scopes" if is_consent else "expired",
-            expires=ends.isoformat(timespec="seconds"),
-        )
+        return login_fault(pool.source, url, "scopes" if is_consent else "expired")
     if error.claims:
         text = f"{pool.source} needs another login of you, such as one with a second factor"
         return ClaimsRequired(f"{text}: log in again, then call again.", error.claims)

@@ -11,11 +11,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from config.sources import TokenExchange
-from gateway.http_client.client_assertions import sign_authentication
+from gateway.http_client.client_assertions import JWT_BEARER, sign_authentication
 from gateway.http_client.token_endpoint import TokenAnswer
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
 JWT = "urn:ietf:params:oauth:token-type:jwt"
 USUAL = frozenset({ACCESS_TOKEN, JWT})  # types that a Bearer header may hold

@@ -159,7 +159,8 @@ class SourcePool:
             None  # where the server sent its last requests, if anywhere
         )
         self.login_tokens = None if connector is None else connector.login_tokens
-        self.connector = connector if adjusted.connect.mode != "off" else None
+        mode = adjusted.connect.mode
+        self.connector = None if connector is None or mode == "off" else connector.of_mode(mode)
         self.by_caller = (
             self.forward_token or self.exchange is not None or self.connector is not None
         )
