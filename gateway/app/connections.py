@@ -58,13 +58,16 @@ class PersonalConnections:
         self._settings = settings
         self._record = record
         self._opened = pool
+        now = settings()
         self._oauth = OAuthAccounts(settings, self._pool)
         self.connector = PersonalConnector(
             settings,
             self._pool,
             self._oauth,
             record=record,
-            assertions=IdentityAssertions(settings, ProviderTokens(settings(), self._pool)),
+            assertions=IdentityAssertions(
+                settings, ProviderTokens(now, self._pool), self._oauth.keys
+            ),
         )
 
     async def run(self) -> None:

@@ -18,10 +18,12 @@ from gateway.connections.oauth.clients import given_client
 from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed
 from gateway.connections.oauth.grants import GrantFailed, Grants
 from gateway.connections.oauth.reach import Reach
+from gateway.connections.oauth_accounts import find_key
 from gateway.connections.requirements import connect_of, header_value
 from gateway.context import Context
 from gateway.http_client.token_endpoint import INTERACTIONS, AccessToken, TokenFailed
 from gateway.login.provider_tokens import ProviderTokens
+from gateway.login.signing import LoginKeys
 from gateway.upstreams.auth.accounts import Account, Connector, Security
 from gateway.upstreams.auth.caller import bare
 from gateway.upstreams.auth.delegation import login_fault
@@ -36,7 +38,11 @@ CACHED_BYTES = 16_777_216
 class IdentityAssertions:
     """Implements `Connector`."""
 
-    def __init__(self, settings: Callable[[], Settings], login_tokens: ProviderTokens) -> None:
+    def __init__(
+        self, settings: Callable[[], Settings], login_tokens: ProviderTokens, keys: LoginKeys
+    ) -> None:
+        """`keys` sign the gateway's authentication where a server wants that."""
+        self._keys = keys
         self.login_tokens = login_tokens
         self._settings = settings
         self._limits = settings().connections
@@ -105,7 +111,8 @@ class IdentityAssertions:
             if client is None:
                 raise ValueError("expected connect.client")
             known = given_client(server, client.id, client.secret, client.auth)
-            grants = Grants(server, known, reach, token=connect.token)
+            key = await find_key(known, self._keys)
+            grants = Grants(server, known, reach, key=key, token=connect.token)
             tokens = await grants.assert_identity(assertion, connect.scopes)
         except (DiscoveryFailed, ValueError) as error:
             raise TokenFailed(f"has no token for this caller: {error}") from error

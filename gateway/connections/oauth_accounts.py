@@ -13,6 +13,8 @@ from config.settings import Settings
 from config.sources import Connect, SchemeSettings
 from gateway.connections.oauth.clients import (
     WIRE_NAMES,
+    AssertionKey,
+    AuthMethod,
     ClientDocuments,
     ClientMissing,
     OAuthClient,
@@ -40,15 +42,17 @@ from gateway.connections.oauth.servers import AuthorizationServer, named_server
 from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
 from gateway.connections.requirements import connect_of
 from gateway.http_client.token_endpoint import TokenFailed
+from gateway.login.signing import LoginKeys
 from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.connections.accounts import Connection, NewConnection, Owner, Secret
 from registry.connections.registered_clients import RegisteredClients
 from registry.database.postgres import AWAY, Pool
+from registry.login.keys import ALGORITHM
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
-from schemas.errors import ToolgateError
+from schemas.errors import ToolgateError, Unavailable
 from schemas.source import DescribedLogin, Source
 
 OAUTH_KINDS = ("oauth2", "openIdConnect", "bearer")
@@ -85,7 +89,9 @@ class OAuthAccounts:
         now = settings()
         self._host_id = now.tenant.host_id
         self._public_url = now.server.public_url.rstrip("/")
-        self._vault = Vault(Keys.of(now.secrets), self._host_id)
+        sealing = Keys.of(now.secrets)
+        self._vault = Vault(sealing, self._host_id)
+        self.keys = LoginKeys(now.login, sealing, self._host_id, pool)
         self._limits = now.connections
         self._discovery = Discovery(self._limits)
         self._clients = OAuthClients(self._documents)
@@ -135,7 +141,7 @@ class OAuthAccounts:
         granted = {scope for row in former for scope in row.scopes}
         scopes = choose_scopes(server, connect.scopes, more=sorted(needed | granted))
         state = secrets.token_urlsafe(STATE_BYTES)
-        grants = self._grants(server, client, reach, connect)
+        grants = await self._grants(server, client, reach, connect)
         url, attempt = grants.begin(self.callback(place), state, scopes)
         return url, state, Pending(place, _schemes(wanted), server, client, attempt, away)
 
@@ -146,7 +152,7 @@ class OAuthAccounts:
         connect = connect_of(self._settings(), source.place)
         try:
             reach = self._reach(connect, source.place, source)
-            grants = self._grants(pending.server, pending.client, reach, connect)
+            grants = await self._grants(pending.server, pending.client, reach, connect)
             tokens = await grants.redeem(pending.attempt, answer)
         except AuthorizationRefused as error:
             raise OAuthRefused(str(error), str(error)) from error
@@ -175,7 +181,7 @@ class OAuthAccounts:
         client = self._current_client(connect, server, secret)
         try:
             reach = await self._stored_reach(connect, owner.source)
-            grants = self._grants(server, client, reach, connect)
+            grants = await self._grants(server, client, reach, connect)
             try:
                 tokens = await grants.renew(secret.refresh, tuple(row.scopes))
             except GrantFailed as error:
@@ -187,13 +193,13 @@ class OAuthAccounts:
                 if registered is None:
                     raise
                 client = registered
-                grants = self._grants(server, client, reach, connect)
+                grants = await self._grants(server, client, reach, connect)
                 tokens = await grants.renew(secret.refresh, tuple(row.scopes))
         except GrantFailed as error:
             if error.reason == "over":
                 raise RenewalRefused(str(error)) from error
             raise RenewalFailed(str(error)) from error
-        except (ClientMissing, RequestFailed, SecretRefused, ValueError) as error:
+        except (ClientMissing, RequestFailed, SecretRefused, ValueError, Unavailable) as error:
             raise RenewalFailed(str(error)) from error
         return Renewed(_secret(tokens, client), tokens.lasts_s, tokens.scopes)
 
@@ -205,8 +211,8 @@ class OAuthAccounts:
         client = self._current_client(connect, server, secret)
         try:
             reach = await self._stored_reach(connect, owner.source)
-            grants = self._grants(server, client, reach, connect)
-        except (ValueError, *AWAY) as error:
+            grants = await self._grants(server, client, reach, connect)
+        except (ValueError, Unavailable, *AWAY) as error:
             raise RenewalFailed(str(error)) from error
         if secret.refresh:
             await grants.revoke(secret.refresh, "refresh_token")
@@ -265,7 +271,8 @@ class OAuthAccounts:
             yield Step("client", text, failed=True)
             return
         yield Step("client", f"{client.id}, which authenticates by {method}")
-        yield await self._try_code(self._grants(server, client, reach, connect), server, place)
+        grants = await self._grants(server, client, reach, connect)
+        yield await self._try_code(grants, server, place)
 
     async def _try_code(self, grants: Grants, server: AuthorizationServer, place: str) -> Step:
         """A code that nobody was given has to be refused, and the client must not be."""
@@ -299,9 +306,9 @@ class OAuthAccounts:
         does not name itself (RFC 9700, 4.4)."""
         return f"{self._public_url}/connect/{quote(place, safe='')}/callback"
 
-    def document(self) -> bytes:
+    def document(self, method: AuthMethod) -> bytes:
         """The document of the gateway about itself (CIMD)."""
-        return self._documents.body("none")
+        return self._documents.body(method)
 
     async def _server(
         self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
@@ -382,10 +389,14 @@ class OAuthAccounts:
         named = (url for url in own if url and url.startswith(("https://", "http://")))
         return Reach(self._limits, named)
 
-    def _grants(
+    async def _grants(
         self, server: AuthorizationServer, client: OAuthClient, reach: Reach, connect: Connect
     ) -> Grants:
-        return Grants(server, client, reach, authorize=connect.authorize, token=connect.token)
+        """Raises Unavailable."""
+        key = await find_key(client, self.keys)
+        return Grants(
+            server, client, reach, key=key, authorize=connect.authorize, token=connect.token
+        )
 
     def _current_client(
         self, connect: Connect, server: AuthorizationServer, secret: Secret
@@ -436,6 +447,14 @@ def check_pin(
             f"sources.{place}.connect.{keys} to it if that is right"
         )
         raise OAuthRefused(text, PIN_CHANGED)
+
+
+async def find_key(client: OAuthClient, keys: LoginKeys) -> AssertionKey | None:
+    """The key of a client that signs its authentication. Raises Unavailable."""
+    if client.method != "private_key_jwt":
+        return None
+    key = await keys.current()
+    return AssertionKey(key.id, key.private, ALGORITHM)
 
 
 def place_of_attempt(state: str) -> str:

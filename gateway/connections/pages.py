@@ -47,6 +47,7 @@ HINT = 4  # characters of a key that are shown later
 SHORTEST = 12  # characters of a key of which any are shown
 ROLE, ROLES = 100, 20  # characters of a role, and roles, with which one account is shared
 SHARE = "admin:connections:write"  # the scope that is needed for that, or a role of `sharers`
+CACHEABLE = {"cache-control": "public, max-age=3600"}
 PROBLEM = "application/problem+json"
 
 GONE = "This link is not open any more."
@@ -127,13 +128,17 @@ class ConnectionPages(FormPages):
         return [
             self._route("/connect", self.connect, "GET", "POST"),
             self._route("/connect/{source:path}/callback", self.callback, "GET"),
-            self._route("/oauth/public-client.json", self.document, "GET"),
+            self._route("/oauth/client.json", self.document, "GET"),
+            self._route("/oauth/public-client.json", self.public_document, "GET"),
         ]
 
     async def document(self, _request: Request) -> Response:
-        """The gateway as a client of others (CIMD)."""
-        headers = {"cache-control": "public, max-age=3600"}
-        return Response(self._oauth.document(), 200, headers, "application/json")
+        """The gateway as a client of others (CIMD), which signs its authentication."""
+        return Response(self._oauth.document("private_key_jwt"), 200, CACHEABLE, "application/json")
+
+    async def public_document(self, _request: Request) -> Response:
+        """The same for servers that know no signatures."""
+        return Response(self._oauth.document("none"), 200, CACHEABLE, "application/json")
 
     async def own(self, request: Request) -> Response:
         """`/connect`: a person's connections, each of which they can end, and what they can

@@ -52,13 +52,13 @@ class LoginKeys:
 
     async def sign(self, claims: dict[str, Any]) -> str:
         """A token with these claims, a `jti` among them. Raises Unavailable."""
-        key = await self._current()
+        key = await self.current()
         claims = {**claims, "jti": str(uuid4())}
         return jwt.encode(claims, key.private, ALGORITHM, {"kid": key.id, "typ": TOKEN_TYPE})
 
     async def jwks(self) -> bytes:
         """The public keys (RFC 7517). Raises Unavailable."""
-        await self._current()
+        await self.current()
         return msgspec.json.encode({"keys": [key.public for key in self._keys]})
 
     @property
@@ -67,7 +67,7 @@ class LoginKeys:
         own = (client.access_s or 0.0 for client in self._settings.clients.values())
         return max(self._settings.access_s, *own, 0.0)
 
-    async def _current(self) -> SigningKey:
+    async def current(self) -> SigningKey:
         """The key to sign with. Raises Unavailable."""
         async with self._turn:
             newest = self._keys[0].created.timestamp() if self._keys else 0.0

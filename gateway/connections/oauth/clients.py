@@ -21,6 +21,7 @@ from gateway.http_client.client_assertions import sign_authentication
 from registry.connections.registered_clients import RegisteredClients, Registration
 from schemas.errors import ToolgateError
 
+JWKS = "/.well-known/jwks.json"  # of the login
 CLIENT_NAME = "Toolgate"
 FIELD_LIMIT = 4096  # characters of an id or a secret
 
@@ -50,11 +51,10 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class AssertionKey:
-    """The key that signs the gateway's authentication (RFC 7523), of the JWKS at `jwks_uri`."""
+    """The key that signs the gateway's authentication (RFC 7523)."""
 
     id: str
     private: Any  # as pyjwt takes it
-    jwks_uri: str
     algorithm: str = "ES256"
 
     def sign(self, client_id: str, audience: str) -> dict[str, str]:
@@ -68,27 +68,32 @@ class ClientDocuments:
     """The documents of the gateway about itself: one for servers that know signed authentication,
     and a public one for the others."""
 
-    public_url: str
+    public_url: str  # without a final "/"
     callbacks: tuple[str, ...]
-    key: AssertionKey | None = None
+
+    @property
+    def jwks_uri(self) -> str:
+        """The keys of the login, which sign the gateway's authentication, too: neither can stand in
+        for the other, since the issuer of one is the gateway and that of the other a document."""
+        return f"{self.public_url}{JWKS}"
 
     def url(self, method: AuthMethod) -> str:
         name = "client.json" if method == "private_key_jwt" else "public-client.json"
-        return f"{self.public_url.rstrip('/')}/oauth/{name}"
+        return f"{self.public_url}/oauth/{name}"
 
     def method(self, server: AuthorizationServer) -> AuthMethod | None:
         """The method of the document for a server; None where none can be used."""
         if not (server.accepts_documents and self.public_url.startswith("https://")):
             return None
         methods = server.token_endpoint_auth_methods_supported
-        return "private_key_jwt" if self.key and "private_key_jwt" in methods else "none"
+        return "private_key_jwt" if "private_key_jwt" in methods else "none"
 
     def body(self, method: AuthMethod) -> bytes:
         """The document, in JSON."""
         document = {
             "client_id": self.url(method),
             "client_uri": self.public_url,
-            **_metadata(self.callbacks, method, self.key),
+            **_metadata(self.callbacks, method, self.jwks_uri),
         }
         return msgspec.json.encode(document)
 
@@ -159,7 +164,7 @@ class OAuthClients:
         issuer = server.issuer or server.token_endpoint
 
         async def register() -> Registration:
-            return await _register(server, callback, reach, self._documents.key)
+            return await _register(server, callback, reach, self._documents.jwks_uri)
 
         async with self._turns[rows.host_id, issuer, callback]:
             registration = await rows.find(issuer, callback)
@@ -192,19 +197,19 @@ def choose_method(
 
 
 async def _register(
-    server: AuthorizationServer, callback: str, reach: Reach, key: AssertionKey | None
+    server: AuthorizationServer, callback: str, reach: Reach, jwks_uri: str
 ) -> Registration:
     """Register at a server. Raises ClientMissing and RequestFailed."""
     url = server.registration_endpoint or ""
     method = (
         choose_method(server, ("basic", "post"))
-        or (choose_method(server, ("private_key_jwt",)) if key else None)
+        or choose_method(server, ("private_key_jwt",))
         or choose_method(server, ("none",))
     )
     if method is None:
         listed = ", ".join(server.token_endpoint_auth_methods_supported)[:300]
         raise ClientMissing(f"{url}: none of its authentication methods is known here: {listed}")
-    answer = await reach.post(url, _metadata((callback,), method, key))
+    answer = await reach.post(url, _metadata((callback,), method, jwks_uri))
     if answer.status not in (200, 201):
         raise ClientMissing(f"{url}: HTTP {answer.status}, instead of a registration")
     try:
@@ -232,9 +237,7 @@ def _read_registration(registered: _Registered, asked: AuthMethod) -> Registrati
     return Registration(registered.client_id, secret, method, ends)
 
 
-def _metadata(
-    callbacks: Sequence[str], method: AuthMethod, key: AssertionKey | None
-) -> dict[str, object]:
+def _metadata(callbacks: Sequence[str], method: AuthMethod, jwks_uri: str) -> dict[str, object]:
     """Metadata of the gateway as a client (RFC 7591, section 2)."""
     local = all(is_loopback(urlsplit(callback).hostname or "") for callback in callbacks)
     return {
@@ -244,5 +247,5 @@ def _metadata(
         "response_types": ["code"],
         "token_endpoint_auth_method": WIRE_NAMES[method],
         "application_type": "native" if local else "web",  # RFC 8252: web has no http redirects
-        **({"jwks_uri": key.jwks_uri} if key and method == "private_key_jwt" else {}),
+        **({"jwks_uri": jwks_uri} if method == "private_key_jwt" else {}),
     }

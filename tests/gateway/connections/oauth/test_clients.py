@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 HOST = "01964b05-0000-7000-8000-000000000003"
 PUBLIC = "https://gateway.example"
 CALLBACK = f"{PUBLIC}/connect/pets/callback"
-KEY = AssertionKey("k1", generate_private_key(SECP256R1()), f"{PUBLIC}/oauth/jwks.json")
+KEY = AssertionKey("k1", generate_private_key(SECP256R1()))
 REACH = Reach(limits(private_networks=True))
 SERVER = AuthorizationServer(
     issuer="https://auth.example",
@@ -46,8 +46,8 @@ SERVER = AuthorizationServer(
 )
 
 
-def documents(key: AssertionKey | None = KEY, public: str = PUBLIC) -> ClientDocuments:
-    return ClientDocuments(public, (CALLBACK, f"{PUBLIC}/connect/birds/callback"), key)
+def documents(public: str = PUBLIC) -> ClientDocuments:
+    return ClientDocuments(public, (CALLBACK, f"{PUBLIC}/connect/birds/callback"))
 
 
 @asynccontextmanager
@@ -88,26 +88,26 @@ async def test_a_given_client_comes_first(
 
 
 @pytest.mark.parametrize(
-    ("methods", "key", "name", "method"),
+    ("methods", "name", "method"),
     [
-        (("none", "private_key_jwt"), KEY, "client.json", "private_key_jwt"),
-        (("none", "private_key_jwt"), None, "public-client.json", "none"),
-        (("none",), KEY, "public-client.json", "none"),
-        ((), KEY, "public-client.json", "none"),
+        (("none", "private_key_jwt"), "client.json", "private_key_jwt"),
+        (("none",), "public-client.json", "none"),
+        ((), "public-client.json", "none"),
     ],
 )
 async def test_a_document_identifies_the_gateway_where_documents_are_read(
-    methods: tuple[str, ...], key: AssertionKey | None, name: str, method: Any
+    methods: tuple[str, ...], name: str, method: Any
 ) -> None:
     server = replace(SERVER, token_endpoint_auth_methods_supported=methods, accepts_documents=True)
-    own = documents(key)
+    own = documents()
     client = await find(server, OAuthClients(own))
     assert (client.id, client.method) == (f"{PUBLIC}/oauth/{name}", method)
     document = json.loads(own.body(method))
     assert document["client_id"] == client.id
     assert document["token_endpoint_auth_method"] == method
     assert document["redirect_uris"] == [*own.callbacks]
-    assert document.get("jwks_uri") == (KEY.jwks_uri if method == "private_key_jwt" else None)
+    signed = method == "private_key_jwt"
+    assert document.get("jwks_uri") == (f"{PUBLIC}/.well-known/jwks.json" if signed else None)
     assert "client_secret" not in document
 
 

@@ -314,7 +314,7 @@ def test_the_url_keeps_the_query_of_the_endpoint() -> None:
 
 async def test_signed_authentication_reaches_the_server() -> None:
     private = generate_private_key(SECP256R1())
-    key = AssertionKey("k1", private, "https://gateway.example/oauth/jwks.json")
+    key = AssertionKey("k1", private)
     async with service() as place:
         client = OAuthClient(id="https://gateway.example/oauth/client.json",
                              method="private_key_jwt")  # fmt: skip
