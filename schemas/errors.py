@@ -207,8 +207,9 @@ class ConnectionRequired(Fault):
         wait: Callable[[float], Awaitable[bool]] | None = None,
     ) -> None:
         """`url` is where the caller connects, until `expires` (RFC 3339); `reason` is "missing",
-        "expired", "scopes", "refused" or "suspended"; `account` is the key of one that lacks
-        scopes; `wait` waits until they have connected, so many seconds at most."""
+        "expired", "scopes", "login", "refused" or "suspended"; `account` is the key of one that
+        lacks scopes, or a stricter login; `wait` waits until they have connected, so many seconds
+        at most."""
         data = {"url": url, "source": source, "reason": reason, "ends": expires}
         super().__init__(message, data)
         self.url = url

@@ -63,11 +63,12 @@ from schemas.source import Source
 
 log = logging.getLogger("toolgate.connections")
 
-Reason = Literal["missing", "expired", "scopes", "refused", "suspended"]
+Reason = Literal["missing", "expired", "scopes", "login", "refused", "suspended"]
 TEXTS: Mapping[Reason, str] = {
     "missing": "{title} needs your own account there. Open {url} to connect it, then call again.",
     "expired": "Your account at {title} has to be connected again. Open {url}, then call again.",
     "scopes": "{title} needs more rights than you have given. Open {url}, then call again.",
+    "login": "{title} asks you to log in there once more. Open {url}, then call again.",
     "refused": "{title} refuses the account that you have connected. Open {url} to connect it "
     "again, then call again.",
     "suspended": "Your connection to {title} is suspended. Open {url} to connect it again.",
@@ -75,6 +76,9 @@ TEXTS: Mapping[Reason, str] = {
 AWAY_S = 60.0  # for which what was read is good while the database does not answer
 POLL_S = 0.1  # while another gateway renews
 NOTED_S = 3600.0  # between notes of use
+NO_PARAMETERS: Mapping[str, str] = {}
+ACR_LIMIT = 500  # characters
+AGE_DIGITS = 9
 MOST_SCOPES = 50  # that a service may ask for at once
 
 
@@ -322,6 +326,9 @@ class PersonalConnector:
         held = await self._read(owner)
         if all(held.entries.get(name) == entry for name, entry in account.entries.items()):
             rows = [row for each in needed if (row := held.row(each)) is not None]
+            login = _stricter_login(challenge)
+            if login and any(row.kind == "oauth" for row in rows):
+                raise await self.connection_fault(owner, needed, "login", account.key, login=login)
             pause_s = self._settings().connections.refused_token_s
             if any(row.kind == "oauth" and row.renewed_s < pause_s for row in rows):
                 return None  # a new token was refused: it is not about the token
@@ -370,14 +377,21 @@ class PersonalConnector:
         await self.load(self._pool())
 
     async def connection_fault(
-        self, owner: Owner, needed: Sequence[Credential], reason: Reason, account: str = ""
+        self,
+        owner: Owner,
+        needed: Sequence[Credential],
+        reason: Reason,
+        account: str = "",
+        *,
+        login: Mapping[str, str] = NO_PARAMETERS,
     ) -> Fault:
         """The fault of a call whose person has to connect, or the owner of a shared account.
-        `account`: the key of one that lacks scopes. Raises Unavailable."""
+        `account`: the key of one that lacks scopes, or a login; `login`: further parameters of the
+        request to the service's authorization server. Raises Unavailable."""
         if owner.shared:
             text = "was not called: the account that is shared there cannot be used"
             return Forbidden(f"{owner.source} {text} ({reason}). Its owner has to connect it again")
-        link = await self._link(owner, needed, reason)
+        link = await self._link(owner, needed, reason, login)
         self.metrics.count_request(owner.source, reason)
         title = self.connect_of(owner.source).title or owner.source
         text = TEXTS[reason].format(title=title, url=link.url)
@@ -402,8 +416,14 @@ class PersonalConnector:
                 await changed.wait()
         return False
 
-    async def _link(self, owner: Owner, needed: Sequence[Credential], reason: Reason) -> _Link:
-        wanted = msgspec.json.encode(needed)
+    async def _link(
+        self,
+        owner: Owner,
+        needed: Sequence[Credential],
+        reason: Reason,
+        login: Mapping[str, str] = NO_PARAMETERS,
+    ) -> _Link:
+        wanted = msgspec.json.encode((needed, login))
         key = owner, reason, wanted
         link = self._links.get(key)
         if link is not None and link.until > time.monotonic():
@@ -414,6 +434,7 @@ class PersonalConnector:
                 owner,
                 msgspec.to_builtins(needed),
                 reason=reason,
+                login=login,
                 lasts_s=settings.ticket_s,
                 limit=settings.tickets,
             )
@@ -601,6 +622,18 @@ def _headers(connect: Connect, held: _Held) -> dict[str, str]:
     """The header of a source that declares no schemes."""
     entry = entry_for(held.entries, header_credential(connect))
     return {} if entry is None else {connect.header: header_value(connect, entry)}
+
+
+def _stricter_login(challenge: str) -> Mapping[str, str]:
+    """The parameters of a login that a service asks for (RFC 9470, section 3); none where it asks
+    for none."""
+    asked = read_challenge([challenge])
+    if asked is None or asked.error != "insufficient_user_authentication":
+        return NO_PARAMETERS
+    wanted = {"acr_values": asked.acr_values[:ACR_LIMIT], "max_age": asked.max_age}
+    if not asked.max_age.isdecimal() or len(asked.max_age) > AGE_DIGITS:
+        wanted["max_age"] = ""
+    return {name: text for name, text in wanted.items() if text} or {"prompt": "login"}
 
 
 def _absence(source: Source, why: str) -> Forbidden:

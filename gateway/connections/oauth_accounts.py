@@ -57,6 +57,7 @@ from schemas.source import DescribedLogin, Source
 
 OAUTH_KINDS = ("oauth2", "openIdConnect", "bearer")
 STATE_BYTES = 32
+NO_PARAMETERS: Mapping[str, str] = {}
 PIN_CHANGED = "The service names another login than before."
 
 
@@ -117,11 +118,12 @@ class OAuthAccounts:
         former: Sequence[Connection],
         *,
         pinned: dict[str, Any] | None,
+        login: Mapping[str, str] = NO_PARAMETERS,
         away: bool,
     ) -> tuple[str, str, Pending]:
         """The URL to send a browser to, the state that it brings back, and what the answer is
         redeemed with. `former`: the person's connections to the source; `pinned`: its server at
-        the first connection. Raises OAuthRefused."""
+        the first connection; `login`: further parameters. Raises OAuthRefused."""
         connect, place = connect_of(self._settings(), source.place), source.place
         try:
             reach = self._reach(connect, source.place, source)
@@ -141,7 +143,8 @@ class OAuthAccounts:
         granted = {scope for row in former for scope in row.scopes}
         scopes = choose_scopes(server, connect.scopes, more=sorted(needed | granted))
         state = secrets.token_urlsafe(STATE_BYTES)
-        grants = await self._grants(server, client, reach, connect)
+        stricter = msgspec.structs.replace(connect, authorize={**connect.authorize, **login})
+        grants = await self._grants(server, client, reach, stricter)
         url, attempt = grants.begin(self.callback(place), state, scopes)
         return url, state, Pending(place, _schemes(wanted), server, client, attempt, away)
 

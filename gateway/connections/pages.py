@@ -305,7 +305,12 @@ class ConnectionPages(FormPages):
         pinned = await connections.pinned_server(source.place)
         try:
             url, state, pending = await self._oauth.begin(
-                source, credentials_of(ticket), former, pinned=pinned, away=away
+                source,
+                credentials_of(ticket),
+                former,
+                pinned=pinned,
+                login=ticket.login,
+                away=away,
             )
             sealed = self._oauth.seal(state, pending)
         except (OAuthRefused, SecretRefused) as error:

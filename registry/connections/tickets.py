@@ -1,7 +1,7 @@
 """Links by which people are asked to connect, and browsers that are at an authorization server."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ class Ticket(Struct, frozen=True):
     label: str
     reason: str
     wanted: list[dict[str, Any]]  # the schemes to satisfy, as `Credential`s
+    login: dict[str, str]  # further parameters of the authorization request (RFC 9470)
 
     @property
     def owner(self) -> Owner:
@@ -41,6 +42,7 @@ class Tickets:
         wanted: Sequence[dict[str, Any]],
         *,
         reason: str,
+        login: Mapping[str, str],
         lasts_s: float,
         limit: int,
     ) -> str:
@@ -55,11 +57,13 @@ class Tickets:
             )
             await connection.execute(
                 "INSERT INTO connection_ticket_t (host_id, digest, tenant_id, principal, source,"
-                " label, reason, wanted, expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, %s,"
+                " label, reason, wanted, login, expires_ts)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s,"
                 " now() + make_interval(secs => %s))",
                 [
                     *(self._host_id, digest_of(text), owner.tenant, owner.principal),
-                    *(owner.source, owner.label, reason, Jsonb([*wanted]), lasts_s),
+                    *(owner.source, owner.label, reason, Jsonb([*wanted]), Jsonb({**login})),
+                    lasts_s,
                 ],
             )
         return text
@@ -72,7 +76,7 @@ class Tickets:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Ticket))
             await cursor.execute(
-                "SELECT tenant_id::text AS tenant, principal, source, label, reason, wanted"
+                "SELECT tenant_id::text AS tenant, principal, source, label, reason, wanted, login"
                 " FROM connection_ticket_t WHERE host_id = %s AND digest = %s"
                 " AND expires_ts > now()",
                 [self._host_id, digest],

@@ -20,6 +20,7 @@ class Grant:
     person: str
     scope: str
     refresh: str = ""
+    acr: str = ""  # how the person has logged in
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Drive:
     needs: str = ""  # a scope that calls need
     secret: str = ""  # of its only client; "": any is good
     changes: dict[str, Any] = field(default_factory=dict)  # of its metadata
+    challenge: str = ""  # of calls of people who have not logged in as `acr`
+    acr: str = ""
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -85,7 +88,8 @@ class Drive:
         asked = dict(request.query_params)
         self.asked.append(asked)
         code = f"code-{next(self.numbers)}"
-        self.codes[code] = Grant(self.person, self.grants_scope or asked.get("scope", ""))
+        scope = self.grants_scope or asked.get("scope", "")
+        self.codes[code] = Grant(self.person, scope, acr=asked.get("acr_values", ""))
         query = urlencode({"code": code, "state": asked["state"], "iss": self.url})
         return RedirectResponse(f"{asked['redirect_uri']}?{query}", 303)
 
@@ -132,6 +136,8 @@ class Drive:
         if self.needs and self.needs not in grant.scope.split():
             challenge = f'Bearer error="insufficient_scope", scope="{self.needs}"'
             return JSONResponse({}, 403, {"WWW-Authenticate": challenge})
+        if grant.acr != self.acr:
+            return JSONResponse({}, 401, {"WWW-Authenticate": self.challenge})
         self.seen.append(grant.person)
         return JSONResponse({"owner": grant.person})
 

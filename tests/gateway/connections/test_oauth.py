@@ -336,3 +336,31 @@ async def test_a_service_that_names_another_login_is_not_followed(
         with pytest.raises(OAuthRefused, match="another authorization server"):
             check_pin(moved, pinned, Connect(), "drive")
         check_pin(moved, pinned, Connect(issuer=elsewhere.url), "drive")
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ('acr_values="phr", max_age="300"', {"acr_values": "phr", "max_age": "300"}),
+        ('acr_values="phr", max_age="-1"', {"acr_values": "phr"}),
+    ],
+)
+async def test_a_stricter_login_is_asked_for_at_the_service_s_server(
+    database_settings: DatabaseSettings, tmp_path: Path, more: str, expected: dict[str, str]
+) -> None:
+    """RFC 9470: the token is good, and the login that it came of is not; nothing is renewed."""
+    drive = Drive()
+    async with drive_office(database_settings, tmp_path, drive) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        drive.acr = "phr"
+        drive.challenge = f'Bearer error="insufficient_user_authentication", {more}'
+        answer = await made.call(token)
+        assert answer["result"]["_meta"]["toolgate/connect"]["reason"] == "login"
+        await authorize(browser, link_of(answer))
+        asked = drive.asked[-1]
+        assert {
+            name: asked[name] for name in ("acr_values", "max_age") if name in asked
+        } == expected
+        assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+        assert drive.requests["refresh_token"] == 0
