@@ -205,20 +205,27 @@ class ConnectionRequired(Fault):
         expires: str,
         account: str = "",
         wait: Callable[[float], Awaitable[bool]] | None = None,
+        note_session: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         """`url` is where the caller connects, until `expires` (RFC 3339); `reason` is "missing",
         "expired", "scopes", "login", "refused" or "suspended"; `account` is the key of one that
         lacks scopes, or a stricter login; `wait` waits until they have connected, so many seconds
-        at most."""
+        at most; `note_session`: see the method."""
         data = {"url": url, "source": source, "reason": reason, "ends": expires}
         super().__init__(message, data)
         self.url = url
         self.account = account
         self._wait = wait
+        self._note_session = note_session
 
     async def wait(self, seconds: float) -> bool:
         """Wait for the caller to connect; returns whether a retry may succeed."""
         return self._wait is not None and await self._wait(seconds)
+
+    async def note_session(self, session: str) -> str:
+        """Have a session told when its caller has connected; returns the id of that elicitation,
+        "" where nobody is told."""
+        return "" if self._note_session is None else await self._note_session(session)
 
     @property
     def log_message(self) -> str:

@@ -108,6 +108,7 @@ class PersonalConnections:
         catalogs: Catalogs,
         pools: Connections,
         outcome: Callable[[Context, Request], Awaitable[Any]],
+        notify: Callable[[str, bytes], Awaitable[None]],
     ) -> ConnectionPages:
         services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
         return ConnectionPages(
@@ -120,6 +121,7 @@ class PersonalConnections:
             record=self._record,
             route=login.page_route,
             oauth=self._oauth,
+            notify=notify,
         )
 
     def _pool(self) -> Pool:

@@ -236,6 +236,7 @@ class Gateway:
             catalogs=self.catalogs,
             pools=self.upstreams.client.connections,
             outcome=self._outcome,
+            notify=self.shared.sessions.notify_id,
         )
         return [*login.routes, *pages.routes]
 

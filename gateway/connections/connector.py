@@ -47,6 +47,7 @@ from gateway.upstreams.auth.accounts import (
     fold_schemes,
 )
 from gateway.upstreams.auth.credentials import entry_for
+from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
     Connections,
@@ -79,6 +80,7 @@ NOTED_S = 3600.0  # between notes of use
 NO_PARAMETERS: Mapping[str, str] = {}
 ACR_LIMIT = 500  # characters
 AGE_DIGITS = 9
+ELICITATION_CHARACTERS = 32
 MOST_SCOPES = 50  # that a service may ask for at once
 
 
@@ -113,6 +115,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
+    ticket: str = field(repr=False)
     url: str
     expires: str
     until: float  # monotonic time, at which another one is made
@@ -403,7 +406,13 @@ class PersonalConnector:
             expires=link.expires,
             account=account,
             wait=partial(self._wait, owner, needed),
+            note_session=partial(self._note_session, link.ticket),
         )
+
+    async def _note_session(self, ticket: str, session: str) -> str:
+        with suppress(Unavailable, *AWAY):
+            await self.tickets.note_session(ticket, session)
+        return elicitation_of(digest_of(ticket))
 
     async def _wait(self, owner: Owner, needed: Sequence[Credential], seconds: float) -> bool:
         """Wait until a person has connected; returns whether they have."""
@@ -442,6 +451,7 @@ class PersonalConnector:
             raise Unavailable("The database does not answer") from error
         expires = datetime.now(UTC) + timedelta(seconds=settings.ticket_s)
         link = _Link(
+            text,
             f"{self._public_url}/connect?ticket={text}",
             expires.isoformat(timespec="seconds"),
             time.monotonic() + settings.ticket_s / 2,
@@ -622,6 +632,11 @@ def _headers(connect: Connect, held: _Held) -> dict[str, str]:
     """The header of a source that declares no schemes."""
     entry = entry_for(held.entries, header_credential(connect))
     return {} if entry is None else {connect.header: header_value(connect, entry)}
+
+
+def elicitation_of(digest: bytes) -> str:
+    """The id of the elicitation of a ticket, by its digest."""
+    return digest.hex()[:ELICITATION_CHARACTERS]
 
 
 def _stricter_login(challenge: str) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 from config.access import RESERVED_ISSUER
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
-from gateway.connections.connector import PersonalConnector
+from gateway.connections.connector import PersonalConnector, elicitation_of
 from gateway.connections.oauth_accounts import OAuthAccounts, OAuthRefused
 from gateway.connections.trials import trying
 from gateway.context import Identify, Identity, new_request_id
@@ -38,10 +38,12 @@ from registry.connections.accounts import Kind, NewConnection, Owner, Secret, To
 from registry.connections.tickets import Ticket
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
+from schemas.jsonrpc import Notification, encode
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.connections")
 
+ELICITED = "notifications/elicitation/complete"
 FORM_BYTES = 65_536
 HINT = 4  # characters of a key that are shown later
 SHORTEST = 12  # characters of a key of which any are shown
@@ -110,9 +112,11 @@ class ConnectionPages(FormPages):
         record: RecordLogin,
         route: Callable[..., Route],
         oauth: OAuthAccounts,
+        notify: Callable[[str, bytes], Awaitable[None]],
     ) -> None:
         """`facts`: of a source, by tenant and place; `identify`: the caller of a request with a
-        credential; `route`: a guarded route of the login."""
+        credential; `route`: a guarded route of the login; `notify`: send a message to a session by
+        its id."""
         super().__init__(accounts, settings().server.public_url.rstrip("/"))
         self._connector = connector
         self._settings = settings
@@ -122,6 +126,7 @@ class ConnectionPages(FormPages):
         self._record = record
         self._route = route
         self._oauth = oauth
+        self._notify = notify
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -265,7 +270,7 @@ class ConnectionPages(FormPages):
         wrong = await self._store(opened.ticket, identity, entries, away=away)
         if wrong:
             return self._ask(request, opened, notice=wrong)
-        await self._connector.tickets.use_up(digest_of(text))
+        await self._use_up(digest_of(text))
         return self._success_page(request, opened)
 
     async def callback(self, request: Request) -> Response:
@@ -291,8 +296,8 @@ class ConnectionPages(FormPages):
         except (OAuthRefused, SecretRefused, TooManyConnections) as error:
             self._record(replace(act, decision="deny"))
             return self._failure(request, SERVER_REFUSED, CALL_AGAIN, error)
-        await tickets.use_up(taken[0])
         await self._connector.load_now()
+        await self._use_up(taken[0])
         return self._success_page(request, opened)
 
     async def _lead_away(
@@ -364,7 +369,7 @@ class ConnectionPages(FormPages):
         wrong = await self._store(ticket, identity, sent.schemes, away=sent.away)
         if wrong:
             raise ProblemDetails(422, "invalid", wrong)
-        await self._connector.tickets.use_up(digest_of(text))
+        await self._use_up(digest_of(text))
         return JSONResponse({"source": ticket.source, "state": "ok"})
 
     async def _open(
@@ -387,6 +392,12 @@ class ConnectionPages(FormPages):
         if facts is None or not self._may_connect(account, connect):
             return self._problem(request, 404, GONE, CALL_AGAIN)
         return _Visit(visit, account, ticket, facts)
+
+    async def _use_up(self, digest: bytes) -> None:
+        """End a link, and tell the sessions that were asked to open it (MCP 2025-11-25)."""
+        done = Notification(ELICITED, {"elicitationId": elicitation_of(digest)})
+        for session in await self._connector.tickets.use_up(digest):
+            await self._notify(session, encode(done))
 
     async def _store(
         self,

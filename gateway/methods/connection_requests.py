@@ -34,7 +34,7 @@ def is_declined(request: Request) -> bool:
     return isinstance(answer, dict) and answer.get("action") in ("decline", "cancel")
 
 
-def ask_to_connect(
+async def ask_to_connect(
     fault: ConnectionRequired, context: Context, asked: int
 ) -> CallToolResult | Members:
     """The answer to a call that needs an account. Raises RelayedFault where it is an
@@ -46,6 +46,9 @@ def ask_to_connect(
     params = for_client(ELICIT, wanted, revision, dict(context.capabilities))
     if not isinstance(params, RefusalReason):
         if revision.handshake:
+            session = context.session
+            if session is not None and (id_ := await fault.note_session(session.id)):
+                params["elicitationId"] = id_
             data = {"elicitations": [params], META_CONNECT: fault.data}
             raise RelayedFault(URL_ELICITATION_REQUIRED, fault.message, data) from fault
         if asked < MOST:

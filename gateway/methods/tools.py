@@ -163,7 +163,7 @@ class ToolMethods:
             if asked and not is_declined(request) and await fault.wait(self._waits_s):
                 with suppress(ConnectionRequired):
                     return await self._call_named(params, context, request)
-            return ask_to_connect(fault, relay_context(context, request), asked)
+            return await ask_to_connect(fault, relay_context(context, request), asked)
 
     async def _call_named(
         self, params: CallToolParams, context: Context, request: Request

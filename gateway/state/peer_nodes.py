@@ -109,10 +109,10 @@ class PeerNodes:
         update(session, record)
         return self._standalone.drop_unsubscribed(session)
 
-    async def notify(self, session: Session, message: bytes) -> None:
+    async def notify(self, session_id: str, message: bytes) -> None:
         """Send `message` on the session's standalone stream, if another node has it open."""
         if self._bus.shared:
-            await self._bus.broadcast("notify", session=session.id, message=message.decode())
+            await self._bus.broadcast("notify", session=session_id, message=message.decode())
 
     async def cancel(self, session: Session, request_id: int | str, reason: str = "") -> None:
         """Cancel a request of the session, if another node runs it."""
@@ -194,7 +194,7 @@ class PeerNodes:
         session = self._open.get(message["session"])
         if session is not None and not session.has_stream:
             for pending in await self._standalone.release(session, message["uris"]):
-                await self.notify(session, pending)
+                await self.notify(session.id, pending)
 
     async def _notify(self, message: dict[str, Any]) -> None:
         session = self._open.get(message["session"])

@@ -169,7 +169,15 @@ class Sessions:
         if session.has_stream:
             session.outbox.put_once(message)
         else:
-            await self._peers.notify(session, message)
+            await self._peers.notify(session.id, message)
+
+    async def notify_id(self, session_id: str, message: bytes) -> None:
+        """`notify`, for a session that may not be open at this node."""
+        session = self._open.get(session_id)
+        if session is not None:
+            await self.notify(session, message)
+        else:
+            await self._peers.notify(session_id, message)
 
     async def cancel(self, session: Session, request_id: int | str, reason: str = "") -> None:
         """Cancel a request of the session, at whichever node runs it. Raises InvalidParams for an

@@ -13,6 +13,7 @@ from registry.connections.accounts import Owner
 from registry.database.postgres import Pool, borrow
 
 TICKET_BYTES = 32
+SESSIONS = 20  # most that are told of the end of one link
 
 
 class Ticket(Struct, frozen=True):
@@ -83,13 +84,27 @@ class Tickets:
             )
             return await cursor.fetchone()
 
-    async def use_up(self, digest: bytes) -> None:
-        """End a link, after its person has connected."""
+    async def note_session(self, text: str, session: str) -> None:
+        """Remember that a session was asked to open a link."""
         async with borrow(self._pool) as connection:
             await connection.execute(
-                "DELETE FROM connection_ticket_t WHERE host_id = %s AND digest = %s",
+                "UPDATE connection_ticket_t SET sessions = array_append(sessions, %s)"
+                " WHERE host_id = %s AND digest = %s AND NOT sessions @> ARRAY[%s]"
+                " AND cardinality(sessions) < %s",
+                [session, self._host_id, digest_of(text), session, SESSIONS],
+            )
+
+    async def use_up(self, digest: bytes) -> list[str]:
+        """End a link, after its person has connected; returns the sessions that were asked to open
+        it."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "DELETE FROM connection_ticket_t WHERE host_id = %s AND digest = %s"
+                " RETURNING sessions",
                 [self._host_id, digest],
             )
+            row = await rows.fetchone()
+        return [] if row is None else row[0]
 
     async def add_attempt(
         self, state: str, browser: str, *, ticket: bytes, sealed: bytes, lasts_s: float

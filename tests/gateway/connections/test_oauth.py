@@ -364,3 +364,36 @@ async def test_a_stricter_login_is_asked_for_at_the_service_s_server(
         } == expected
         assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
         assert drive.requests["refresh_token"] == 0
+
+
+async def test_a_session_at_another_gateway_is_told_of_the_end_of_its_elicitation(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """MCP 2025-11-25: the client calls again by itself."""
+    drive, url = Drive(), {"elicitation": {"url": {}}}
+    shared = {"TOOLGATE_STATE__BACKEND": "postgres"}
+    async with (
+        drive_office(database_settings, tmp_path, drive, more=shared) as made,
+        drive_office(database_settings, tmp_path, drive, url=made.url, more=shared) as other,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        for node in (made, other):
+            await node.company.gateway.shared.bus.following.wait()
+        headers = await other.begin(token, "2025-11-25", url)
+        call = {"name": "list_notes", "arguments": {}}
+        stream = {**headers, "Accept": "text/event-stream"}
+        async with other.company.http.get(f"{other.url}/mcp", headers=stream) as events:
+            asked = await other.send(headers, "tools/call", call)
+            again = await other.send(headers, "tools/call", call)
+            (elicitation,) = asked["error"]["data"]["elicitations"]
+            assert again["error"]["data"]["elicitations"] == [elicitation]
+            await authorize(browser, elicitation["url"])
+            with anyio.fail_after(DEADLINE_S):
+                while b"elicitation/complete" not in (line := await events.content.readline()):
+                    pass
+            told = json.loads(line.removeprefix(b"data: "))
+            assert told["method"] == "notifications/elicitation/complete"
+            assert told["params"] == {"elicitationId": elicitation["elicitationId"]}
+        answer = await other.send(headers, "tools/call", call)
+        assert answer["result"]["structuredContent"] == {"owner": "ann"}
