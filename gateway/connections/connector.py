@@ -405,7 +405,7 @@ class PersonalConnector:
             reason=reason,
             expires=link.expires,
             account=account,
-            wait=partial(self._wait, owner, needed),
+            wait=partial(self._wait, owner, needed, self._useless_rows(owner, reason)),
             note_session=partial(self._note_session, link.ticket),
         )
 
@@ -414,13 +414,28 @@ class PersonalConnector:
             await self.tickets.note_session(ticket, session)
         return elicitation_of(digest_of(ticket))
 
-    async def _wait(self, owner: Owner, needed: Sequence[Credential], seconds: float) -> bool:
-        """Wait until a person has connected; returns whether they have."""
+    def _useless_rows(self, owner: Owner, reason: Reason) -> frozenset[UUID]:
+        """Connections that there are, and that a person has to replace."""
+        held = self._held.get(owner)
+        if held is None or reason not in ("scopes", "login", "refused"):
+            return frozenset()
+        return frozenset(row.id for row in held.rows.values())
+
+    async def _wait(
+        self,
+        owner: Owner,
+        needed: Sequence[Credential],
+        useless: frozenset[UUID],
+        seconds: float,
+    ) -> bool:
+        """Wait until a person has connected; returns whether they have. `useless`: connections
+        that do not count."""
         with anyio.move_on_after(seconds):
             while True:
                 changed = self._changed
                 held = await self._read(owner)
-                if all(entry_for(held.entries, each) for each in needed):
+                rows = {row.id for each in needed if (row := held.row(each)) is not None}
+                if all(entry_for(held.entries, each) for each in needed) and not useless & rows:
                     return True
                 await changed.wait()
         return False

@@ -19,6 +19,7 @@ from tests.fixtures_gateway import DEADLINE_S
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive
 from tests.gateway.connections.services import Notes, Office, description, link_of, token_of
+from tests.gateway.connections.test_fronts import call_stateless
 from tests.gateway.login.company import Answer, Browser, browsing, company, fields
 from tests.servers.authorization import Late
 
@@ -397,3 +398,31 @@ async def test_a_session_at_another_gateway_is_told_of_the_end_of_its_elicitatio
             assert told["params"] == {"elicitationId": elicitation["elicitationId"]}
         answer = await other.send(headers, "tools/call", call)
         assert answer["result"]["structuredContent"] == {"owner": "ann"}
+
+
+async def test_a_retry_waits_for_the_rights_that_a_person_is_asked_for(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive, capabilities = Drive(), {"elicitation": {"url": {}}}
+    async with drive_office(database_settings, tmp_path, drive) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        drive.needs = "notes.write"
+        asked = (await call_stateless(made, token, capabilities))["result"]
+        ((name, request),) = asked["inputRequests"].items()
+        results: list[Any] = []
+
+        async def retry() -> None:
+            answers = {name: {"action": "accept"}}
+            state = asked["requestState"]
+            results.append(
+                await call_stateless(
+                    made, token, capabilities, inputResponses=answers, requestState=state
+                )
+            )
+
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(retry)
+                await authorize(browser, request["params"]["url"])
+        assert results[0]["result"]["structuredContent"] == {"owner": "ann"}, results
