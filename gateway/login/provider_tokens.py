@@ -137,7 +137,7 @@ def _failing(provider: Provider) -> Iterator[None]:
         yield
     except PersonLeft as error:
         text = f"{FAILURE}{provider.title} does not renew their login"
-        raise TokenFailed(text, error=AGAIN) from error
+        raise TokenFailed(text, rejected=True, error=AGAIN) from error
     except ProviderRefused as error:
         raise TokenFailed(f"{FAILURE}{error}", rejected=True) from error
     except (ProviderAway, SecretRefused) as error:

@@ -36,6 +36,7 @@ log = logging.getLogger("toolgate.upstream")
 # Between two tokens that were refused: a service that always answers 401 must not cause a token
 # request for each call. Also the negative cache of a refused token request.
 REJECTED_TTL_S = 30.0
+INTERACTION_TTL_S = 3.0  # likewise, where a person has to act, who then calls again
 ENTRY_BYTES = 500  # overhead of a cache entry besides its text
 
 _NEVER_REJECTED = -REJECTED_TTL_S
@@ -185,7 +186,9 @@ class AccessTokens:
                 return cached.token.text
             if cached.failure is not None:
                 failure = cached.failure
-                raise TokenFailed(str(failure), rejected=True, error=failure.error)
+                raise TokenFailed(
+                    str(failure), rejected=True, error=failure.error, claims=failure.claims
+                )
         if key not in self._fetching:
             task = asyncio.create_task(self._renew(key, fetch))
             task.add_done_callback(_mark_retrieved)
@@ -218,8 +221,10 @@ class AccessTokens:
             return token
         except TokenFailed as error:
             log.warning("token_failed", extra={"reason": str(error)})
-            if error.rejected and error.error not in INTERACTIONS:  # until the person has acted
-                self._store(key, _CachedToken(None, error, time.monotonic() + REJECTED_TTL_S))
+            if error.rejected:
+                acts = error.error in INTERACTIONS
+                until = time.monotonic() + (INTERACTION_TTL_S if acts else REJECTED_TTL_S)
+                self._store(key, _CachedToken(None, error, until))
             raise
         finally:
             del self._fetching[key]

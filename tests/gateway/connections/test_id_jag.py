@@ -27,6 +27,12 @@ from tests.servers.identity_assertions import (
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def act_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People of tests are faster than those for whom a refusal is remembered some seconds."""
+    monkeypatch.setattr("gateway.upstreams.auth.tokens.INTERACTION_TTL_S", 0.0)
+
+
 class Files(Drive):
     """The MCP server's view of the tokens."""
 

@@ -1,7 +1,7 @@
 """The caller's token exchanged by the on-behalf-of flow of Entra ID."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +26,13 @@ from tests.servers.identity import CLIENT, SECRET
 from tests.servers.rest import Recorder
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def act_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People of tests are faster than those for whom a refusal is remembered some seconds."""
+    monkeypatch.setattr("gateway.upstreams.auth.tokens.INTERACTION_TTL_S", 0.0)
+
 
 ORDERS = Credential("entra", "oauth2", scopes=("api://orders/Orders.Read",))
 
@@ -111,5 +118,20 @@ async def test_a_missing_consent_is_the_administrator_s_to_give() -> None:
         result = await call(ann)
         assert "an administrator has to allow the gateway the permissions" in result.content[0].text
         entra.refusal = {}
-        assert not (await call(ann)).is_error  # nothing of the refusal is kept
+        assert not (await call(ann)).is_error
     assert len(service.seen) == 1
+
+
+@pytest.mark.parametrize("refusal", [CONSENT, FACTOR])
+async def test_calls_before_a_person_acts_ask_the_server_once(
+    monkeypatch: pytest.MonkeyPatch, refusal: dict[str, Any]
+) -> None:
+    """CT10: for a few seconds, so that a model that calls on and on is no storm."""
+    monkeypatch.setattr("gateway.upstreams.auth.tokens.INTERACTION_TTL_S", 60.0)
+    entra = Entra(refusal=refusal)
+    async with orders(entra) as (call, _):
+        ann = person(entra, "ann")
+        for _ in range(5):
+            with suppress(ClaimsRequired):
+                assert (await call(ann)).is_error
+    assert len(entra.forms) == 1
