@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
+import anyio
 import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -26,6 +27,7 @@ FACTOR = {"error": "interaction_required", "error_codes": [50079], "claims": CLA
 class Entra(Identity):
     """Answers `1:ann@api://orders` for the first token of ann for that API."""
 
+    slow_s: float = 0.0
     client: str = CLIENT  # that asks on behalf of people
     certificate: bytes = b""  # of the client, in PEM; b"": it has a secret
     refusal: Mapping[str, Any] = field(default_factory=dict)  # of tokens on behalf of people
@@ -39,7 +41,9 @@ class Entra(Identity):
             self.forms.append(form)
             return self._on_behalf_of(request, form)
         self._scope = form.get("scope", "")
-        return await super()._token(request)
+        answer = await super()._token(request)  # the token is used up before the answer comes
+        await anyio.sleep(self.slow_s)
+        return answer
 
     def _tokens(self, person: Mapping[str, Any], nonce: str) -> dict[str, Any]:
         return {**super()._tokens(person, nonce), "access_token": self.user_token(person["sub"])}

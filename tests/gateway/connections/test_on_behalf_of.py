@@ -38,11 +38,19 @@ async def orders(request: Request) -> Response:
 
 @asynccontextmanager
 async def orders_office(
-    database: DatabaseSettings, folder: Path, entra: Entra, **exchange: Any
+    database: DatabaseSettings,
+    folder: Path,
+    entra: Entra,
+    *,
+    at: str = "",
+    check_s: float = 3600.0,
+    **exchange: Any,
 ) -> AsyncIterator[Office]:
+    """`at`: the URL of another gateway of theirs."""
     service, issuer = Starlette(routes=[Route("/notes", orders)]), Late()
-    async with serving(service) as url, serving(issuer) as entra.url:
-        issuer.app = entra.app
+    async with serving(service) as url, serving(issuer) as provider:
+        if not entra.url:
+            entra.url, issuer.app = provider, entra.app
         path = folder / "orders.json"
         path.write_text(json.dumps(description(url)))
         settings = {
@@ -61,7 +69,7 @@ async def orders_office(
             "TOOLGATE_AUTH__ISSUERS__CORP__JWKS_URL": f"{entra.url}/jwks",
             "TOOLGATE_AUTH__ISSUERS__CORP__AUDIENCE": CLIENT,
         }
-        async with company(database, entra, env=env) as made:
+        async with company(database, entra, url=at, env=env, check_s=check_s) as made:
             yield Office(made, Notes())
 
 
@@ -123,6 +131,33 @@ async def test_people_of_the_login_get_tokens_by_their_provider_s(
                     group.start_soon(call, token)
         assert answers == {"ann@api://orders", "bob@api://orders"}
         assert (len(entra.forms), entra.refreshed) == (2, 2)
+
+
+async def test_a_refresh_token_that_is_good_once_is_used_by_one_gateway_at_a_time(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Also while the login is checked, as whenever a client renews its own token."""
+    entra = Entra(rotates=True, slow_s=0.2)
+    async with (
+        orders_office(database_settings, tmp_path, entra, check_s=0.001) as made,
+        orders_office(database_settings, tmp_path, entra, at=made.url, check_s=0.001) as other,
+        browsing() as browser,
+    ):
+        client, tokens = await made.company.granted(browser)
+        answers: list[Any] = []
+
+        async def call(node: Office) -> None:
+            answers.append(sent_token(await node.call(tokens["access_token"])).partition(":")[2])
+
+        async def renew() -> None:
+            status, _ = await made.company.refresh(client, tokens["refresh_token"])
+            answers.append(status)
+
+        async with anyio.create_task_group() as group:
+            for node in (made, other):
+                group.start_soon(call, node)
+                group.start_soon(renew)
+        assert sorted(map(str, answers)) == ["200", "200", *["ann@api://orders"] * 2]
 
 
 @pytest.mark.parametrize(("refusal", "reason"), [(FACTOR, "expired"), (CONSENT, "scopes")])
