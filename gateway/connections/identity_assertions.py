@@ -19,7 +19,7 @@ from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed
 from gateway.connections.oauth.grants import GrantFailed, Grants
 from gateway.connections.oauth.reach import Reach
 from gateway.connections.oauth_accounts import find_key
-from gateway.connections.requirements import connect_of, header_value
+from gateway.connections.requirements import header_value
 from gateway.context import Context
 from gateway.http_client.token_endpoint import INTERACTIONS, AccessToken, TokenFailed
 from gateway.login.provider_tokens import ProviderTokens
@@ -65,20 +65,20 @@ class IdentityAssertions:
             raise Forbidden(f"{refused}this one is absent")
         principal = context.principal
         owner = Owner(principal.tenant, principal.id, source.place)
-        return await self._find_account(owner, source.base_url or source.location)
+        return await self._find_account(owner)
 
     async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:  # noqa: ARG002
         (sent,) = account.headers.values()
         if status != 401 or not self._tokens.invalidate(account.owner, bare(sent)):
             return None
-        adjusted = self._settings().sources[account.owner.source]
-        return await self._find_account(account.owner, adjusted.base_url or adjusted.mcp or "")
+        return await self._find_account(account.owner)
 
-    async def _find_account(self, owner: Owner, url: str) -> Account:
-        connect = connect_of(self._settings(), owner.source)
+    async def _find_account(self, owner: Owner) -> Account:
+        adjusted = self._settings().sources[owner.source]
+        connect = adjusted.connect
 
         async def fetch() -> AccessToken:
-            return await self._fetch(owner, connect, url)
+            return await self._fetch(owner, connect, adjusted.base_url or adjusted.mcp or "")
 
         try:
             token = await self._tokens.get(owner, fetch)

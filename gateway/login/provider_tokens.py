@@ -86,6 +86,8 @@ class ProviderTokens:
         login, provider = await self._login(person)
         with _failing(provider):
             answer = await self._renew(login, provider, "")
+            if not answer.id_token:
+                raise ProviderRefused(f"{provider.title} sends no ID token at a renewal")
             return await provider.identity_assertion(
                 answer.id_token, audience=audience, resource=resource, scope=scope
             )

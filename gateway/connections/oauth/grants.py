@@ -18,6 +18,7 @@ from gateway.connections.oauth.reach import GUARD, Reach
 from gateway.connections.oauth.servers import AuthorizationServer
 from gateway.http_client.client_assertions import JWT_BEARER
 from gateway.http_client.token_endpoint import (
+    INTERACTIONS,
     INVALID_CLIENT,
     INVALID_GRANT,
     ClientCredentials,
@@ -37,7 +38,11 @@ OFFLINE = "offline_access"
 PURPOSE = "this account"
 
 FailureReason = Literal["over", "client", "later"]
-_REASONS: dict[str, FailureReason] = {INVALID_GRANT: "over", INVALID_CLIENT: "client"}
+_REASONS: dict[str, FailureReason] = {
+    INVALID_GRANT: "over",
+    INVALID_CLIENT: "client",
+    **dict.fromkeys(INTERACTIONS, "over"),  # as of Entra ID, where a second factor is due
+}
 
 
 class AuthorizationRefused(ToolgateError):

@@ -228,6 +228,7 @@ async def test_an_unknown_client_ends_no_grant() -> None:
         {"access_token": None},
         {"access_token": ""},
         {"access_token": None, "error": "bad_verification_code"},
+        {"access_token": None, "error": "interaction_required"},
         {"access_token": "with\nlines"},
         {"access_token": "t" * 40_000},
         {"token_type": "DPoP"},
