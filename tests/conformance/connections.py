@@ -23,11 +23,13 @@ from mcp.client.streamable_http import streamable_http_client
 from msgspec.structs import replace
 
 from config.load import load
+from config.login import ProviderSettings
 from gateway.connections.oauth.clients import ClientDocuments, OAuthClients, given_client
 from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed, McpServer
 from gateway.connections.oauth.grants import AuthorizationRefused, Grants, Tokens, choose_scopes
 from gateway.connections.oauth.reach import Reach
 from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.login.providers import Provider
 from registry.connections.registered_clients import Registration
 from schemas.challenges import Challenge, read_challenge
 from schemas.errors import ToolgateError
@@ -39,6 +41,7 @@ CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 CALLBACK = "http://127.0.0.1:3333/connect/suite/callback"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"  # the suite's name of ours
 ROUNDS = 3  # of logins for one request
+MANAGED = "auth/enterprise-managed-authorization"
 ENDLESS = "auth/scope-retry-limit"  # a server that no scope is enough for
 
 
@@ -103,6 +106,8 @@ class Connection(httpx2.Auth):
         mcp = McpServer(url=self._url, challenge=challenge)
         server = (await self._discovery.of_mcp_server(mcp, self._reach, fresh=True)).server
         grants = Grants(server, await self._client(server), self._reach)
+        if SCENARIO == MANAGED:
+            return await grants.assert_identity(await self._assertion(server), ())
         had = self._tokens.scopes if self._tokens else ()
         asked = challenge.scopes if challenge else ()
         scopes = choose_scopes(server, (), more=(*had, *asked))
@@ -114,6 +119,14 @@ class Connection(httpx2.Auth):
             query = dict(parse_qsl(urlsplit(answer.headers["Location"]).query))
         assert query["state"] == "the state"
         return await grants.redeem(attempt, query)
+
+    async def _assertion(self, server: AuthorizationServer) -> str:
+        """The assertion of the suite's provider, which has sent an ID token before."""
+        entry = ProviderSettings(CONTEXT["idp_issuer"], CONTEXT["idp_client_id"])
+        provider = Provider("idp", entry, load(None, {}))
+        return await provider.identity_assertion(
+            CONTEXT["idp_id_token"], audience=server.issuer, resource=self._url, scope=""
+        )
 
     async def _client(self, server: AuthorizationServer) -> Any:
         given = None

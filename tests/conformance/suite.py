@@ -17,6 +17,7 @@ Role = Literal["server", "client"]
 TIMEOUT_S = 600
 SCENARIO_TIMEOUT_MS = 60_000  # of the suite; a loaded machine is slow, not wrong
 INTERACTIVE = "auth/"  # scenarios of a person who logs in by a browser
+EXTENSIONS = ("auth/enterprise-managed-authorization",)  # that the gateway has; never scored
 LEGACY = {  # scenarios of a revision without a requirement set
     "2025-03-26": (
         "auth/2025-03-26-oauth-metadata-backcompat",
@@ -75,14 +76,15 @@ async def run_client(
 
 
 async def run_logins(node: Node, command: str, revision: str, folder: Path) -> list[Scenario]:
-    """Run every scored scenario of a login: `command` is started with the URL of a server."""
+    """Run every scored scenario of a login, and those of EXTENSIONS: `command` is started with the
+    URL of a server."""
     if revision in LEGACY:
         names = LEGACY[revision]
     else:
         names = tuple(
             name
             for name, scored in scenarios(revision, "client").items()
-            if scored and name.startswith(INTERACTIVE)
+            if (scored and name.startswith(INTERACTIVE)) or name in EXTENSIONS
         )
     every = dict.fromkeys(names, True)
     return await _run_client(node, command, revision, folder, scenarios=every, env={})
@@ -101,7 +103,8 @@ async def _run_client(
     for name, scored in scenarios.items():
         arguments = ("client", "--command", command, "--scenario", name, "-o", str(folder))
         version = ("--spec-version", revision, "--timeout", str(SCENARIO_TIMEOUT_MS))
-        said = await _run(node.suite(*arguments, *version), folder, name, env)
+        force = ("--force",) if name in EXTENSIONS else ()  # it is of no revision
+        said = await _run(node.suite(*arguments, *version, *force), folder, name, env)
         done.append(Scenario(name, scored, (*records(folder, name), *_check_client_end(said))))
     return done
 
