@@ -20,5 +20,8 @@ class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     source_bytes: Bytes
     call_bytes: Bytes
     total_bytes: Bytes
+    journal_bytes: Bytes
+    paused_s: Seconds
+    paused_runs: Count
     output_characters: Count
     ready: Amount

@@ -31,14 +31,17 @@ class AskRefused(ToolgateError):
         self.members = {"kind": kind, "message": message, **members}
 
 
+NO_ANSWER = object()
+"""Instead of an answer: the program does not get one, and waits."""
+
 AnswerAsk = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-"""Answers an ask, by what it wants and its members. Raises AskRefused."""
+"""Answers an ask, by what it wants and its members, among which `ask` is its number. All asks are
+answered at the same time. Raises AskRefused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
     code: CodeLimits
-    parallel: int  # asks that are answered at the same time
     asks: int
 
 
@@ -87,7 +90,6 @@ class Program:
         began, asks = process.cpu_s, 0
         output = limits.code.output_characters
         await process.send({"seed": seed, "clock": clock, "output": output, "code": code})
-        slots = anyio.Semaphore(limits.parallel)
         try:
             async with anyio.create_task_group() as group:
                 frame = await process.next_frame(began)
@@ -96,23 +98,21 @@ class Program:
                     if asks > limits.asks + MISUSE:
                         text = "the program goes on asking beyond its limit"
                         raise SessionEnded("protocol", text)
-                    await slots.acquire()
-                    group.start_soon(self._answer, _convert(frame, _Ask), frame, answer, slots)
+                    group.start_soon(self._answer, _convert(frame, _Ask), frame, answer)
                     frame = await process.next_frame(began)
                 group.cancel_scope.cancel()
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return _end(frame, output)
 
-    async def _answer(
-        self, asked: _Ask, frame: dict[str, Any], answer: AnswerAsk, slots: anyio.Semaphore
-    ) -> None:
+    async def _answer(self, asked: _Ask, frame: dict[str, Any], answer: AnswerAsk) -> None:
         try:
-            reply = {"id": asked.ask, "value": await answer(asked.do, frame)}
+            value = await answer(asked.do, frame)
+            if value is NO_ANSWER:
+                return
+            reply = {"id": asked.ask, "value": value}
         except AskRefused as refused:
             reply = {"id": asked.ask, "error": refused.members}
-        finally:
-            slots.release()
         with suppress(SessionEnded):  # whoever reads its frames sees that it has ended
             await self._process.send(reply)
 

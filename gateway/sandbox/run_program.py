@@ -209,6 +209,8 @@ for _name, _function in (("len", len), ("iter", iter), ("bool", bool), ("str", s
 
 
 def settle(value: Any) -> Any:
+    if isinstance(value, Gathered):
+        return value.values()
     return value.value() if isinstance(value, Call) else value
 
 
@@ -439,6 +441,14 @@ class Rewriting(ast.NodeTransformer):
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function  # noqa: N815
 
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """A call whose value nobody takes is waited for: its error is raised there."""
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Call):
+            call = ast.Call(ast.Name("__settle__", ast.Load()), [node.value], [])
+            node.value = ast.copy_location(call, node.value)
+        return node
+
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         match node:
@@ -498,6 +508,7 @@ class Run:
         compiled = compile(tree, NAME, "exec", flags, dont_inherit=True)
         space = {
             "__name__": "__main__", "__last__": self._keep_last, "__return__": self._return,
+            "__settle__": settle,
             "tools": Tools(self._host), "result": self._given.append, "asyncio": asyncio,
             "json": json, **ERRORS,
         }  # fmt: skip
@@ -509,7 +520,7 @@ class Run:
     def _result(self) -> Any:
         value = self._given[-1] if self._given else self._last
         if isinstance(value, Call | Gathered) or not isinstance(value, Awaitable):
-            value = value.values() if isinstance(value, Gathered) else settle(value)
+            value = settle(value)
         elif not isinstance(value, Pages):
             value = self._loop.run_until_complete(asyncio.ensure_future(value, loop=self._loop))
         return json.loads(json.dumps(value, default=plain, allow_nan=False))

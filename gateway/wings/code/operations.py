@@ -4,28 +4,41 @@ Two tools, so that clients and rules can allow the one that reads without the ot
 may do inside is the same as what its caller may: see `run_calls`.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from config.code import CodeSettings
 from gateway.http_client.deadline import Deadline
 from gateway.operations.operation import Operation, OperationInput
-from gateway.operations.problems import ProblemDetails, invalid, unavailable
+from gateway.operations.problems import (
+    ProblemDetails,
+    conflict,
+    invalid,
+    not_found,
+    unavailable,
+)
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
-from gateway.sandbox.program import Program, ProgramEnd, ProgramLimits
+from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd, ProgramLimits
+from gateway.wings.code.journal import Journal, NotRepeatable, PendingCall
+from gateway.wings.code.paused_runs import PausedRun, PausedRuns
 from gateway.wings.code.run_calls import CallView, RunCalls
 from gateway.wings.interface import WingParts
+from registry.access.approvals import Approvals
 from schemas.tool import Annotations
+
+T = TypeVar("T")
 
 READ, WRITE = "code:read", "code:write"
 CLOCK = 946_684_800.0  # the time inside, 2000-01-01: the same in each run
-FRAME_BYTES = 8 << 20  # of the arguments of a call, and of a result
+FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
 CALLS_SHOWN = 100
 DETAILS = """Write Python (standard library only). Call tools as functions:
 tools.NAME(argument=value), tools.call("exact-name", {...}), or run several together:
@@ -33,15 +46,17 @@ tools.all([tools.NAME(id=i) for i in ids]); await and asyncio.gather work, too.
 tools.pages(tools.NAME, limit=20, ...) follows pages. tools.search("text") finds tools,
 tools.describe("NAME") shows their arguments and results.
 Calls return the structured answer (dict or list), else text, and raise ToolError (Denied, Invalid,
-NotFound, RateLimited, ApprovalNeeded, ConnectionNeeded, LimitReached).
+NotFound, RateLimited, ConnectionNeeded, LimitReached). A call that a person has to approve pauses
+the run; call this tool with `run` once it is approved.
 The last expression, `return` or result(x) is the result; print() is shown, shortened. Return only
 what you need. For a single call, call the tool itself."""
 
 
 class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
-    """A program."""
+    """A program, or the id of a paused run that goes on."""
 
-    code: Annotated[str, Meta(min_length=1, description="the program")]
+    code: Annotated[str, Meta(description="the program")] = ""
+    run: Annotated[str, Meta(description="a paused run that is to go on, instead of code")] = ""
     language: Literal["python"] = "python"
     time_s: Annotated[
         Annotated[float, Meta(gt=0)] | None,
@@ -54,15 +69,18 @@ class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProgramView(Struct, frozen=True):
-    """The end of a program. `calls`: those that it made, in the order of their ends; `left_out`
-    are more. `error`: what nothing caught, below the lines that led to it."""
+    """The end of a program, or its pause. `calls`: those that it made, in the order of their ends;
+    `left_out` are more. `error`: what nothing caught, below the lines that led to it. Where calls
+    are `pending`, people have to approve them first; then `run` goes on."""
 
-    state: Literal["completed", "failed"]
+    state: Literal["completed", "failed", "paused"]
     result: Raw | UnsetType = UNSET
     output: str = ""
     error: str = ""
     calls: tuple[CallView, ...] = ()
     left_out: int = 0
+    run: str = ""
+    pending: tuple[PendingCall, ...] = ()
 
 
 class ProgramPool:
@@ -77,7 +95,6 @@ class ProgramPool:
                 output_characters=settings.output_characters,
                 frame_bytes=FRAME_BYTES,
             ),
-            parallel=settings.parallel,
             asks=settings.calls,
         )
         self._size = settings.ready
@@ -119,6 +136,8 @@ class CodeOperations:
         self._parts = parts
         self._settings: CodeSettings = parts.settings
         self._pool = pool
+        settings = self._settings
+        self.paused = PausedRuns(parts.pool, keep_s=settings.paused_s, most=settings.paused_runs)
         self._running: Counter[tuple[str, str]] = Counter()
 
     @property
@@ -128,7 +147,7 @@ class CodeOperations:
             "Run a program that calls tools which read, instead of many calls, a loop or a join.",
             READ, partial(self._run, writes=False), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=True, open_world_hint=True), waits=True,
-            problems=(429,), tool="run_code", details=DETAILS,
+            problems=(409, 429), tool="run_code", details=DETAILS,
         )  # fmt: skip
         if self._settings.writes == "never":
             return (reading,)
@@ -137,7 +156,7 @@ class CodeOperations:
             "Run a program as run_code does, which may also call tools that change something.",
             WRITE, partial(self._run, writes=True), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
-            waits=True, problems=(429,), tool="run_code_writing", details=DETAILS,
+            waits=True, problems=(409, 429), tool="run_code_writing", details=DETAILS,
         )  # fmt: skip
         return (reading, writing)
 
@@ -147,28 +166,83 @@ class CodeOperations:
             raise invalid("Expected a caller.")
         if context.run is not None and context.run.code:
             raise invalid("A program cannot run a program.")
+        if bool(body.code) == bool(body.run):
+            raise invalid("Expected the code of a program, or the id of a paused run.")
         if len(body.code.encode()) > settings.source_bytes:
             text = f"code: expected at most {settings.source_bytes} bytes (code.source_bytes)"
             raise invalid(text)
         most = min(body.calls or settings.calls, settings.calls)
-        calls = RunCalls(self._parts, context, asked.job, writes=writes, most=most)
+        run = PausedRun(body.code, writes, most, (), (), ())
         with self._turn(asked.principal.key):
-            end = await self._execute(body, calls)
-        made = tuple(calls.calls[:CALLS_SHOWN])
+            if body.run:
+                run = await self._claim(asked, body.run, writes=writes)
+            calls = RunCalls(self._parts, context, asked.job, writes=writes, most=run.calls_limit)
+            calls.go_on(run.calls, run.sources, await self._read_denied(asked.tenant, run.pending))
+            journal = Journal(run.answers, settings.journal_bytes)
+            end = await self._execute(body, run, journal.over(calls.answer), journal)
+            made = tuple(calls.calls)
+            if end is None:
+                return await self._pause(asked, run, journal, calls)
+            if body.run:
+                await self.paused.remove(asked.tenant, body.run)
         return ProgramView(
-            end.end, end.encoded_result, end.output, end.error, made,
-            len(calls.calls) - len(made),
+            end.end, end.encoded_result, end.output, end.error, made[:CALLS_SHOWN],
+            len(made[CALLS_SHOWN:]),
         )  # fmt: skip
 
-    async def _execute(self, body: RunProgram, calls: RunCalls) -> ProgramEnd:
-        """Raises ProblemDetails where no program can be run."""
+    async def _claim(self, asked: OperationInput, run_id: str, *, writes: bool) -> PausedRun:
+        """Take a paused run. Raises ProblemDetails."""
+        run = await self.paused.claim(asked.tenant, asked.principal.id, run_id)
+        if run == "running":
+            text = "The run goes on already, or was interrupted: it may have made further calls."
+            raise conflict(text)
+        if run == "absent" or run.writes != writes:
+            raise not_found("paused run", run_id)
+        return run
+
+    async def _read_denied(
+        self, tenant: str, pending: Sequence[PendingCall]
+    ) -> Sequence[PendingCall]:
+        """The calls that people have rejected."""
+        approvals = Approvals(self._parts.pool, tenant)
+        states = {call.approval: await approvals.get(call.approval) for call in pending}
+        return [
+            call for call in pending if (seen := states[call.approval]) and seen.state == "denied"
+        ]
+
+    async def _pause(
+        self, asked: OperationInput, run: PausedRun, journal: Journal, calls: RunCalls
+    ) -> ProgramView:
+        made = [call for call in calls.calls if not call.held]
+        record = replace(
+            run, answers=journal.answers, calls=made, sources=calls.sources, pending=journal.held
+        )
+        stored = await self.paused.store(
+            asked.tenant, asked.principal.id, record, asked.body.run or None
+        )
+        if stored is None:
+            text = f"{self._settings.paused_runs} runs wait for approvals (code.paused_runs)"
+            error = f"the run needs approvals, and cannot wait for them: {text}"
+            return ProgramView("failed", error=error, calls=tuple(made[:CALLS_SHOWN]))
+        return ProgramView(
+            "paused", calls=tuple(made[:CALLS_SHOWN]), left_out=len(made[CALLS_SHOWN:]),
+            run=stored, pending=tuple(journal.held),
+        )  # fmt: skip
+
+    async def _execute(
+        self, body: RunProgram, run: PausedRun, answer: AnswerAsk, journal: Journal
+    ) -> ProgramEnd | None:
+        """None: it waits for approvals. Raises ProblemDetails where no program can be run."""
         wall_s = min(body.time_s or self._settings.wall_s, self._settings.wall_s)
         try:
             with Deadline(wall_s):
                 async with self._pool.open() as program:
-                    return await program.run(body.code, calls.answer, seed=0, clock=CLOCK)
+                    running = program.run(run.code, answer, seed=0, clock=CLOCK)
+                    return await first_of(running, journal.pause())
         except TimeoutError:
             return ProgramEnd("failed", "", error=f"the program took more than {wall_s:g} s")
+        except NotRepeatable as error:
+            return ProgramEnd("failed", "", error=f"the program cannot go on: {error}")
         except SessionEnded as ended:
             if ended.reason == "refused":
                 raise unavailable(f"Programs cannot be run here: {ended}.") from ended
@@ -192,3 +266,15 @@ class CodeOperations:
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
+
+
+async def first_of(running: Awaitable[T], pausing: Awaitable[None]) -> T | None:
+    """The result of `running`, if it ends first; else None. The other task is cancelled."""
+    tasks = asyncio.ensure_future(running), asyncio.ensure_future(pausing)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

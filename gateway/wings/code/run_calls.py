@@ -4,9 +4,10 @@ Whatever goes wrong becomes an error that the program can catch.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
@@ -14,12 +15,14 @@ from msgspec.structs import replace
 from config.code import CodeSettings
 from gateway.context import CallHeaders, Context, RunMark
 from gateway.operations.jobs import Job
+from gateway.policy.approvals import awaited_approval
 from gateway.sandbox.program import AskRefused
+from gateway.wings.code.journal import HeldCall, PendingCall
 from gateway.wings.interface import WingParts
+from registry.access.approvals import Approvals
 from registry.display.stubs import write_stub
 from registry.names.tool_names import CODE_TOOLS
 from schemas.errors import (
-    ApprovalRequired,
     ConnectionRequired,
     Denied,
     Fault,
@@ -44,13 +47,14 @@ STUB = 2000  # characters
 
 
 class CallView(Struct, frozen=True):
-    """A call that a program made. `ok`: it did not fail."""
+    """A call that a program made. `ok`: it did not fail; `held`: it needs an approval."""
 
     seq: int
     tool: str
     ok: bool
     writes: bool
     ms: int
+    held: bool = False
 
 
 class _Hit(Struct):
@@ -76,11 +80,26 @@ class RunCalls:
         self._bytes = 0
         self._count = 0
         self._sources: set[str] = set()
+        self._denied: list[tuple[str, Json]] = []
         self._catalog = parts.view(context)
+        self._slots = anyio.Semaphore(self._settings.parallel)
         self.calls: list[CallView] = []
 
+    @property
+    def sources(self) -> Sequence[str]:
+        return sorted(self._sources)
+
+    def go_on(
+        self, calls: Sequence[CallView], sources: Sequence[str], denied: Sequence[PendingCall]
+    ) -> None:
+        """Count what the run did before a pause. `denied`: calls that people have rejected."""
+        self._denied = [(call.tool, call.arguments) for call in denied]
+        self.calls += calls
+        self._count = max((call.seq for call in calls), default=0)
+        self._sources.update(sources)
+
     async def answer(self, do: str, members: Json) -> Any:
-        """Answer an ask of the program. Raises AskRefused."""
+        """Answer an ask of the program. Raises AskRefused, and HeldCall."""
         asks: Mapping[str, Callable[[Json], Any]] = {
             "call": self._call, "page": self._page, "search": self._search,
             "describe": self._describe,
@@ -88,7 +107,8 @@ class RunCalls:
         ask = asks.get(do)
         if ask is None:
             raise AskRefused("ToolError", f"Unknown request {do[:60]!r}.")
-        return await ask(members)
+        async with self._slots:
+            return await ask(members)
 
     async def _call(self, members: Json) -> Any:
         return value_of(await self._result(members))
@@ -105,13 +125,19 @@ class RunCalls:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise AskRefused("Invalid", "Expected the name of a tool, and an object of arguments.")
         tool = self._tool(name, exact=members.get("exact") is True)
+        if (tool.name, arguments) in self._denied:
+            self._denied.remove((tool.name, arguments))
+            raise AskRefused("Denied", "A person has rejected this call.")
         if self._count >= self._most:
             raise AskRefused("LimitReached", f"The run may make {self._most} calls.")
         self._count += 1
         seq, begun = self._count, time.monotonic()
-        is_ok = False
+        is_ok = is_held = False
         try:
             result = await self._parts.call(self._calling(seq), tool.name, arguments)
+            if (pending := await self._pending(tool, arguments, result)) is not None:
+                is_held = True
+                raise HeldCall(text_of(result), pending)
             self._sources.add(tool.source)
             self._check_result(tool, arguments, result)
             is_ok = True
@@ -120,8 +146,19 @@ class RunCalls:
             raise refusal_of(fault) from fault
         finally:
             ms = int(1000 * (time.monotonic() - begun))
-            self.calls.append(CallView(seq, tool.name, is_ok, not is_reading(tool), ms))
+            self.calls.append(CallView(seq, tool.name, is_ok, not is_reading(tool), ms, is_held))
             self._job.progress(len(self.calls), None, tool.name)
+
+    async def _pending(self, tool: Tool, arguments: Json, result: ToolResult) -> PendingCall | None:
+        """The call, if its result is that a person has to approve it."""
+        if not result.is_error:
+            return None
+        principal = self._context.principal
+        approvals = Approvals(self._parts.pool, principal.tenant)
+        awaited = await awaited_approval(result, approvals, principal.id, tool.name)
+        if awaited is None:
+            return None
+        return PendingCall(tool.name, arguments, awaited.id, awaited.expires)
 
     def _tool(self, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
@@ -219,8 +256,6 @@ def refusal_of(fault: Fault) -> AskRefused:
     match fault:
         case TooManyRequests():
             kind, more = "RateLimited", {**more, "retry_after": fault.retry_after}
-        case ApprovalRequired():
-            kind = "ApprovalNeeded"
         case ConnectionRequired():
             kind, more = "ConnectionNeeded", {**more, "url": (fault.data or {}).get("url")}
         case Denied() | Forbidden():

@@ -1,5 +1,6 @@
 """Programs over tools as a wing."""
 
+import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -7,12 +8,15 @@ from config.code import CodeSettings
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.wings.code.operations import CodeOperations, ProgramPool
 from gateway.wings.interface import Checks, Finding, Wing, WingContributions, WingParts
+from registry.database.migrate import Component
 
 
 @asynccontextmanager
 async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     pool = ProgramPool(parts.settings)
-    yield WingContributions(operations=CodeOperations(parts, pool).operations, tasks=[pool.run])
+    programs = CodeOperations(parts, pool)
+    parts.events.person_erased.subscribe(programs.paused.erase)
+    yield WingContributions(operations=programs.operations, tasks=[pool.run])
 
 
 async def check_sandbox(
@@ -26,10 +30,12 @@ async def check_sandbox(
 
 
 CHECKS: Checks = check_sandbox
+MIGRATIONS = Component("code", importlib.resources.files("gateway.wings.code").joinpath("sql"))
 WING = Wing(
     name="code",
     title="Code",
     open=open_code,
+    migrations=MIGRATIONS,
     checks=CHECKS,
     commands={"run": ("gateway.cli.code:run_file", "Run a program over tools.")},
 )

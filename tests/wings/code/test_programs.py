@@ -58,6 +58,7 @@ PROGRAMS: dict[str, tuple[str, Any]] = {
     "json": ("async def no(): ...\njson.dumps(tools.get_item(id=1))", '{"id": 1, "count": 10}'),
     "pages": ("[len(page['items']) for page in tools.pages(tools.list_items, limit=2)]", [3, 3]),
     "caught": (CAUGHT, "get_item"),
+    "not awaited, caught": (f"async def f(): ...\n{CAUGHT}", "get_item"),
     "errors as values": (ERRORS, ["ToolError", "dict"]),
     "sleep": ("import time\ntime.sleep(9999)\nawait asyncio.sleep(9999)\n1", 1),
     "global": ("n = 0\ndef more():\n    global n\n    n += 1\nmore(); more()\nn", 2),

@@ -1,0 +1,185 @@
+"""Programs that wait for approvals, and go on with the answers that they have had."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.settings import Settings
+from registry.access.approvals import Approvals
+from tests.fixtures_gateway import running
+from tests.properties import examples
+from tests.wings.code.shop import CodeShop, code_shop
+
+pytestmark = pytest.mark.anyio
+
+WRITING = "run_code_writing"
+RULES = {"mails": Rule("approve", tools=("send_mail",))}
+
+
+async def decide(shop: CodeShop, end: dict[str, Any], *, approve: bool = True) -> None:
+    gateway = shop.client.gateway
+    approvals = Approvals(gateway.feed.pool, gateway.principal.tenant)
+    for call in end["pending"]:
+        assert await approvals.decide(call["approval"], approve, "carol")
+
+
+async def go_on(shop: CodeShop, end: dict[str, Any]) -> dict[str, Any]:
+    answer = await shop.ask("", WRITING, run=end["run"])
+    assert "result" in answer, answer
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def with_rules(settings: Settings) -> Any:
+    return replace(settings.policy, rules=RULES)
+
+
+async def test_an_approved_call_goes_on_with_recorded_answers(
+    settings: Settings, tmp_path: Path
+) -> None:
+    code = """
+first = tools.get_item(id=1)["count"]
+tools.change_item(id=2, count=first + 1)
+print("writing")
+tools.send_mail(text=f"{first} left")
+[first, tools.get_item(id=2)["count"]]
+"""
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run(code, WRITING)
+        assert (paused["state"], paused["error"]) == ("paused", "")
+        [pending] = paused["pending"]
+        assert (pending["tool"], pending["arguments"]) == ("send_mail", {"text": "10 left"})
+        assert [call["tool"] for call in paused["calls"]] == ["get-item", "change_item"]
+        waiting = await go_on(shop, paused)
+        assert (waiting["state"], waiting["run"]) == ("paused", paused["run"])
+        shop.shop.stock[1] = 99  # the program does not read it again
+        await decide(shop, waiting)
+        end = await go_on(shop, waiting)
+        assert (end["state"], end["result"], end["output"]) == ("completed", [10, 11], "writing\n")
+        assert [call["tool"] for call in end["calls"]] == [
+            *("get-item", "change_item", "send_mail", "get-item"),
+        ]
+        assert (shop.shop.mails, shop.shop.reads) == (["10 left"], 2)
+        gone = await shop.ask("", WRITING, run=paused["run"])
+        assert "paused run" in gone["error"]["message"]
+
+
+async def test_a_rejected_call_is_denied(settings: Settings, tmp_path: Path) -> None:
+    code = "try:\n    tools.send_mail(text='a')\nexcept Denied as error:\n    result(str(error))"
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run(code, WRITING)
+        await decide(shop, paused, approve=False)
+        end = await go_on(shop, paused)
+        assert end["result"] == "A person has rejected this call."
+        assert not shop.shop.mails
+
+
+async def test_calls_made_together_wait_for_approvals_together(
+    settings: Settings, tmp_path: Path
+) -> None:
+    code = "len(tools.all([tools.send_mail(text=str(i)) for i in range(12)]))"
+    policy = replace(with_rules(settings), approvals=100)
+    async with code_shop(settings, tmp_path, policy=policy) as shop:
+        paused = await shop.run(code, WRITING)
+        assert len(paused["pending"]) == 12
+        await decide(shop, paused)
+        end = await go_on(shop, paused)
+        assert (end["result"], sorted(shop.shop.mails, key=int)) == (
+            12,
+            [str(number) for number in range(12)],
+        )
+
+
+async def test_a_paused_run_is_of_its_caller_and_its_tool(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        for run in ("x", "00000000-0000-4000-8000-000000000000"):
+            assert "paused run" in str(await shop.ask("", WRITING, run=run))
+        assert "paused run" in str(await shop.ask("", "run_code", run=paused["run"]))
+        runs = shop.client.gateway.feed.pool
+        async with runs.connection() as connection:
+            await connection.execute("UPDATE code_run_t SET principal = 'somebody'")
+        assert "paused run" in str(await shop.ask("", WRITING, run=paused["run"]))
+
+
+async def test_a_run_that_is_taken_is_not_taken_twice(settings: Settings, tmp_path: Path) -> None:
+    """Also where the process that took it was killed: nobody knows what it still did."""
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        async with shop.client.gateway.feed.pool.connection() as connection:
+            await connection.execute("UPDATE code_run_t SET state = 'running'")
+        assert "interrupted" in str(await shop.ask("", WRITING, run=paused["run"]))
+
+
+async def test_few_runs_wait_for_each_principal(settings: Settings, tmp_path: Path) -> None:
+    code = {"paused_runs": 1}
+    async with code_shop(settings, tmp_path, code=code, policy=with_rules(settings)) as shop:
+        first = await shop.run("tools.send_mail(text='a')", WRITING)
+        refused = await shop.run("tools.send_mail(text='b')", WRITING)
+        assert (first["state"], refused["state"]) == ("paused", "failed")
+        assert "code.paused_runs" in refused["error"]
+
+
+async def test_a_run_with_large_answers_does_not_pause(settings: Settings, tmp_path: Path) -> None:
+    code = {"journal_bytes": 1}
+    async with code_shop(settings, tmp_path, code=code, policy=with_rules(settings)) as shop:
+        end = await shop.run("tools.get_item(id=1)\ntools.send_mail(text='a')", WRITING)
+        assert "ApprovalNeeded [send_mail]" in end["error"]
+
+
+def draw_program(random: Random, texts: Sequence[str]) -> str:
+    """A program that sends each of the texts once, between reads, alone or together."""
+    lines, left, sent = ["sent = []"], list(texts), 0
+    while sent < len(left):
+        count = random.randint(1, 3)
+        batch, sent = left[sent : sent + count], sent + count
+        reads = f"tools.get_item(id={random.randint(0, 12)}), " * random.randint(0, 2)
+        mails = ", ".join(f"tools.send_mail(text={text!r})" for text in batch)
+        match random.randrange(3):
+            case 0:
+                lines.append(
+                    f"sent += [type(v).__name__ for v in tools.all([{reads}{mails}], errors=True)]"
+                )
+            case 1:
+                gathered = f"await asyncio.gather({reads}{mails}, return_exceptions=True)"
+                lines.append(f"sent += [type(v).__name__ for v in {gathered}]")
+            case _:
+                lines += [
+                    f"try:\n    {call}\nexcept ToolError as error:\n    sent.append(str(error))"
+                    for call in f"{reads}{mails}".split(", ")
+                ]
+    return "\n".join([*lines, "sent"])
+
+
+@pytest.mark.parametrize("seed", range(examples(24)))
+async def test_each_approved_write_is_made_once_at_any_gateway(
+    seed: int, settings: Settings, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    texts = [f"m{number}" for number in range(random.randint(1, 6))]
+    policy = replace(with_rules(settings), approvals=100)
+    approved = set()
+    async with AsyncExitStack() as stack:
+        shop = await stack.enter_async_context(code_shop(settings, tmp_path, policy=policy))
+        client = await stack.enter_async_context(running(shop.client.gateway.settings))
+        await client.gateway.wait_for_wings()
+        gateways = [shop, CodeShop(shop.shop, client)]
+        end = await shop.run(draw_program(random, texts), WRITING)
+        while end["state"] == "paused":
+            for call in end["pending"]:
+                if random.random() < 0.7:
+                    approved.add(call["arguments"]["text"])
+                    await decide(shop, {"pending": [call]})
+                else:
+                    await decide(shop, {"pending": [call]}, approve=False)
+            end = await go_on(random.choice(gateways), end)
+        assert end["state"] == "completed", end
+        assert sorted(shop.shop.mails) == sorted(approved)
