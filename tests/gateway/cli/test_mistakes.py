@@ -80,8 +80,8 @@ def test_help_helps(bare: Toolgate) -> None:
     assert "no command 'srve'. Did you mean 'serve'?" in bare("help", "srve").err
 
 
-def test_a_tool_without_a_binding_lists_the_possible_bindings(bare: Toolgate) -> None:
-    ran = bare("tools", "add", "weather", "--description", "The weather")
+def test_a_tool_without_a_binding_lists_the_possible_bindings(toolgate: Toolgate) -> None:
+    ran = toolgate("tools", "add", "weather", "--description", "The weather")
     assert ran.code == 1
     assert "weather: what a call does is missing: expected one of rest, graphql" in ran.err
     assert "as in rest: GET https://api.example.com/pets/{id}" in ran.err
