@@ -26,6 +26,8 @@ def print_entries(columns: Columns, entries: Sequence[Json]) -> None:
 
 
 def _member(entry: Json, path: str) -> Any:
+    if path in entry:  # a name of its own, dots and all
+        return entry[path]
     value: Any = entry
     for name in path.split("."):
         value = value.get(name)

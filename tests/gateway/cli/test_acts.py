@@ -51,7 +51,7 @@ def test_commands_are_audited(
     ]
     for command in absent:
         assert toolgate(*command).code == 1, command
-    found = toolgate("audit", "search", "--json").json
+    found = [record["entry"] for record in toolgate("audit", "search", "--json").json]
     assert {(one["front"], one["principal"]) for one in found} == {("cli", actor())}
     assert [(one["method"], one["subject"], one["outcome"]) for one in found][::-1] == [
         ("createKey", "ci", "ok"),
@@ -86,7 +86,7 @@ def test_a_command_writes_one_chain(toolgate: Toolgate, settings_file: Path) -> 
     (head,) = [head for head in after["heads"] if head not in before["heads"]]
     assert head["sequence"] == len(names)
     recorded = toolgate("audit", "search", "--limit", "3", "--json").json
-    assert [record["subject"] for record in recorded] == names[::-1]
+    assert [record["entry"]["subject"] for record in recorded] == names[::-1]
 
 
 @pytest.mark.anyio
