@@ -13,14 +13,20 @@ from config.settings import DatabaseSettings
 from tests.fixtures_gateway import DEADLINE_S
 from tests.gateway.connections.oauth_service import Drive
 from tests.gateway.connections.services import Office, link_of, token_of
+from tests.gateway.connections.test_audit import rows_of
 from tests.gateway.connections.test_oauth import authorize, drive_office
 from tests.gateway.login.company import Browser, browsing, fields
 from tests.properties import SHARE
 
 pytestmark = pytest.mark.anyio
 
-PEOPLE = ("ann", "bob", "cy")
-STEPS = 25
+PEOPLE = {"ann": ["lead"], "bob": ["team"], "cy": []}  # and their roles: ann shares, bob may use it
+COUNT = 30
+STEPS = ("connect", "calls", "calls", "end", "disconnect", "share", "share", "restart")
+LENT = """
+SELECT count(*) FROM audit_t WHERE outcome = 'ok' AND source = 'drive'
+   AND owner = 'corp:ann' AND principal = 'corp:bob'
+"""
 SEEDS = max(1, round(4 * SHARE))
 
 
@@ -28,7 +34,8 @@ class Pair:
     """Two gateways in front of a service, of which the second may be started again."""
 
     def __init__(self, database: DatabaseSettings, folder: Path, drive: Drive) -> None:
-        self._start = lambda url: drive_office(database, folder, drive, url=url)
+        shared = {"mode": "user_or_shared", "sharers": ["lead"]}
+        self._start = lambda url: drive_office(database, folder, drive, url=url, **shared)
         self._second = AsyncExitStack()
         self.gateways: list[Office] = []
 
@@ -48,53 +55,75 @@ class Pair:
         self.gateways = [first, await self._second.enter_async_context(self._start(first.url))]
 
 
-async def disconnect(made: Office, browser: Browser) -> None:
+async def change(made: Office, browser: Browser, act: str, **more: str) -> None:
+    """Act on all connections of a person."""
     page = await browser.get(f"{made.url}/connect")
     for part in page.text.split('name="end" value="')[1:]:
-        form = {**fields(page.text), "end": part.split('"')[0]}
+        form = {**fields(page.text), act: part.split('"')[0], **more}
         await browser.post(f"{made.url}/connect", form)
+
+
+def owner_of(answer: Any) -> str:
+    """The owner of the token that a call had; "" where its caller is asked for an account, or the
+    owner of a shared one is."""
+    if "error" in answer:
+        assert "the account that is shared there" in answer["error"]["message"], answer
+        return ""
+    if answer["result"].get("isError"):
+        link_of(answer)
+        return ""
+    return str(answer["result"]["structuredContent"]["owner"])
+
+
+def is_allowed(name: str, owner: str) -> bool:
+    return owner in ("", name) or (name, owner) == ("bob", "ann")
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_calls_carry_the_account_of_their_caller(
     database_settings: DatabaseSettings, tmp_path: Path, seed: int
 ) -> None:
-    chosen, drive, calls = random.Random(seed), Drive(), 0
+    chosen, drive = random.Random(seed), Drive()
     async with AsyncExitStack() as stack:
         pair = await stack.enter_async_context(Pair(database_settings, tmp_path, drive).running())
         browsers = {name: await stack.enter_async_context(browsing()) for name in PEOPLE}
         first = pair.gateways[0]
-        tokens = {name: await token_of(first, browsers[name], name) for name in PEOPLE}
+        tokens = {}
+        for name, roles in PEOPLE.items():
+            first.company.identity.person["roles"] = roles
+            tokens[name] = await token_of(first, browsers[name], name)
         answers: list[tuple[str, Any]] = []
 
         async def call(name: str) -> None:
             answer = await chosen.choice(pair.gateways).call(tokens[name])
             answers.append((name, answer))
 
-        for _ in range(STEPS):
-            person = chosen.choice(PEOPLE)
-            match chosen.choice(("connect", "calls", "calls", "end", "disconnect", "restart")):
+        for _ in range(COUNT):
+            person = chosen.choice([*PEOPLE])
+            match chosen.choice(STEPS):
                 case "connect":
                     answer = await first.call(tokens[person])
-                    if answer["result"].get("isError"):
+                    answers.append((person, answer))
+                    if answer.get("result", {}).get("isError"):
                         drive.person = person
                         await authorize(browsers[person], link_of(answer))
                 case "calls":
                     with anyio.fail_after(DEADLINE_S):
                         async with anyio.create_task_group() as tasks:
-                            for name in chosen.choices(PEOPLE, k=6):
+                            for name in chosen.choices([*PEOPLE], k=6):
                                 tasks.start_soon(call, name)
                 case "end":
                     drive.end_tokens()
                 case "disconnect":
-                    await disconnect(first, browsers[person])
+                    await change(first, browsers[person], "end")
+                case "share":
+                    lent_to = chosen.choice(("team", "team", ""))
+                    await change(first, browsers["ann"], "share", roles=lent_to)
                 case _:
                     await pair.restart()
-        for name, answer in answers:
-            result = answer["result"]
-            if result.get("isError"):
-                link_of(answer)
-            else:
-                assert result["structuredContent"] == {"owner": name}
-                calls += 1
-    assert calls or seed
+        owners = [(name, owner_of(answer)) for name, answer in answers]
+        assert all(is_allowed(*each) for each in owners)
+        await pair.gateways[1].company.gateway.access.settle()
+        (recorded,) = await rows_of(first, LENT)
+        assert recorded == (owners.count(("bob", "ann")),)
+    assert recorded[0] or seed
