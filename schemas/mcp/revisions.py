@@ -91,7 +91,7 @@ HYBRID = Revision(  # the legacy payload {host, service, action, version, data}
     text_results=True,
 )
 # calls by wings and the console
-IN_PROCESS = replace(V2025_11_25, checks_errors=False, asks_people=False)
+IN_PROCESS = replace(V2025_11_25, any_structure=True, checks_errors=False, asks_people=False)
 
 HANDSHAKE = {r.name: r for r in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)}
 STATELESS = {r.name: r for r in (V2026_07_28,)}

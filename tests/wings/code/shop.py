@@ -42,6 +42,7 @@ class Shop:
         return Starlette(
             routes=[
                 Route("/items", self.list),
+                Route("/counts", self.count),
                 Route("/items/{id:int}", self.read),
                 Route("/items/{id:int}", self.change, methods=["PUT"]),
                 Route("/mails", self.mail, methods=["POST"]),
@@ -53,6 +54,9 @@ class Shop:
         numbers = sorted(self.stock)[begin : begin + PAGE]
         more = {"next_cursor": str(begin + PAGE)} if begin + PAGE < len(self.stock) else {}
         return JSONResponse({"items": [{"id": number} for number in numbers], **more})
+
+    async def count(self, _request: Request) -> Response:
+        return JSONResponse([*self.stock.values()])
 
     async def read(self, request: Request) -> Response:
         self.open += 1
@@ -89,12 +93,15 @@ def describe(url: str) -> dict[str, Any]:
     cursor = {"name": "cursor", "in": "query", "schema": {"type": "string"}}
     item = {"type": "object", "properties": {"id": {"type": "integer"}}}
     page = {"items": {"type": "array", "items": item}, "next_cursor": {"type": "string"}}
+    counts = json_of({"type": "array", "items": {"type": "integer"}})
+    listing = {"200": {"description": "ok", "content": counts}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Shop", "version": "1"},
         "servers": [{"url": url}],
         "paths": {
             "/items": {"get": {**operation("list_items", page), "parameters": [cursor]}},
+            "/counts": {"get": {"operationId": "list_counts", "responses": listing}},
             "/items/{id}": {
                 "parameters": [number],
                 "get": operation("get-item"),

@@ -50,6 +50,8 @@ PROGRAMS: dict[str, tuple[str, Any]] = {
     "return": (RETURN, 4),
     "result": ("result({'a': (1, 2)})\nprint('x')", {"a": [1, 2]}),
     "exact name": ("tools.call('get-item', {'id': 1})['id'] + tools['get-item'](id=2)['id']", 3),
+    "array": ("sum(tools.list_counts()) + tools.list_counts()[3]", 110),
+    "pages of arrays": ("[len(page) for page in tools.pages(tools.list_counts)]", [10]),
     "together": (SUM.format("tools.all([tools.get_item(id=i) for i in range(5)])"), 50),
     "gather": (SUM.format("await asyncio.gather(*(tools.get_item(id=i) for i in range(5)))"), 50),
     "tasks": (TASKS, [10, 10, 10]),
