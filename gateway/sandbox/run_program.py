@@ -13,9 +13,9 @@ import ast
 import asyncio
 import asyncio.base_events
 import builtins
-import contextlib
 import datetime
 import inspect
+import io
 import json
 import operator
 import os
@@ -24,7 +24,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Any
 
 NAME = "program"
@@ -106,31 +114,41 @@ class Host:
         return json.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
 
     def write(self, value: Any) -> None:
-        data = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
-        encoded = data.encode("utf-8", "replace")
-        encoded = len(encoded).to_bytes(4, "big") + encoded
-        with self._lock:
-            while encoded:
-                encoded = encoded[os.write(self._target, encoded) :]
+        self._send(encode(value))
 
     def ask(self, do: str, **members: Any) -> Any:
-        """The call; its value, where the program does not await and nothing gathers calls."""
+        """The call; its value, where the program does not await and nothing gathers calls. Raises
+        TypeError and ValueError for members that JSON does not have."""
+        text = encode(members)  # may wait for other calls, and may fail: then nothing is asked
         with self._lock:
             self._number += 1
             call = self.open[self._number] = Call(self, str(members.get("name", do)))
             self.calls.append(call)
-            self.write({"ask": self._number, "do": do, **members})
+            self._send(f'{{"ask": {self._number}, "do": "{do}", {text[1:]}')
         return call if self.is_async or self.gathers else call.value()
 
     def take(self) -> None:
-        """Wait for one answer."""
-        frame = self.read()
+        """Wait for one answer. One that Python cannot read is the failure of its call."""
+        data = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        try:
+            frame = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            number = int(data[len(b'{"id":') : data.index(b",")])
+            text = f"The answer cannot be read: {error}"
+            frame = {"id": number, "error": {"kind": "ToolError", "message": text}}
         self.open.pop(frame["id"]).settle(frame)
 
     def settle(self, call: "Call") -> None:
         with self._lock:
             while call.answer is None:
                 self.take()
+
+    def _send(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        data = len(data).to_bytes(4, "big") + data
+        with self._lock:
+            while data:
+                data = data[os.write(self._target, data) :]
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -149,7 +167,7 @@ class Call:
         self._host, self._name = host, name
         self._future: asyncio.Future[None] | None = None
         self.answer: dict[str, Any] | None = None
-        self.is_read = False
+        self.is_used = False  # something waits for it, and sees how it fails
 
     def settle(self, answer: dict[str, Any]) -> None:
         self.answer = answer
@@ -158,8 +176,8 @@ class Call:
 
     def value(self) -> Any:
         """The value, waited for. Raises ToolError."""
+        self.is_used = True
         self._host.settle(self)
-        self.is_read = True
         error = self.answer.get("error") if self.answer else None
         if error is not None:
             facts = {
@@ -169,6 +187,7 @@ class Call:
         return self.answer["value"] if self.answer else None
 
     def __await__(self) -> Generator[Any, None, Any]:
+        self.is_used = True
         if self.answer is None:
             self._future = self._future or asyncio.get_running_loop().create_future()
             yield from asyncio.shield(self._future)
@@ -218,13 +237,21 @@ def plain(value: Any) -> Any:
     """A value that JSON does not have, as one that it has."""
     if isinstance(value, Call):
         return value.value()
-    if isinstance(value, set | frozenset | tuple):
+    if isinstance(value, bytes | bytearray):
+        return value.decode(errors="replace")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable):
         return list(value)
-    if isinstance(value, datetime.date | datetime.datetime | datetime.time):
+    if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if hasattr(value, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     return str(value)
+
+
+def encode(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
 
 
 _refuse = json.JSONEncoder.default
@@ -273,10 +300,11 @@ class Gathered:
         return [self._value(call) for call in self._calls]
 
     def __await__(self) -> Generator[Any, None, list[Any]]:
-        for call in self._calls:
-            if isinstance(call, Call) and call.answer is None:
-                with contextlib.suppress(ToolError):
-                    yield from call.__await__()
+        waiting = [call for call in self._calls if isinstance(call, Awaitable)]
+        values = iter((yield from asyncio.gather(*waiting, return_exceptions=True).__await__()))
+        self._calls = [
+            next(values) if isinstance(call, Awaitable) else call for call in self._calls
+        ]
         return self.values()
 
     def __iter__(self) -> Iterator[Any]:
@@ -290,11 +318,12 @@ class Gathered:
 
     def _value(self, call: Any) -> Any:
         try:
-            return settle(call)
+            value = settle(call)
         except ToolError as error:
-            if self._errors:
-                return error
-            raise
+            value = error
+        if isinstance(value, BaseException) and not (self._errors and isinstance(value, ToolError)):
+            raise value
+        return value
 
 
 class Tools:
@@ -386,6 +415,15 @@ class Loop(asyncio.base_events.BaseEventLoop):
     def create_task(self, coro: Any, **more: Any) -> Any:
         return super().create_task(coro.wait() if isinstance(coro, Call) else coro, **more)
 
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]  # noqa: ARG002
+        """The outcome of a function, which runs at once: a thread could not wake this loop."""
+        outcome = self.create_future()
+        try:
+            outcome.set_result(settle(func(*args)))
+        except Exception as error:
+            outcome.set_exception(error)
+        return outcome
+
     def _process_events(self, event_list: Any) -> None:
         pass
 
@@ -393,12 +431,11 @@ class Loop(asyncio.base_events.BaseEventLoop):
         pass
 
 
-class Output:
+class Output(io.TextIOBase):
     """Printed output: its beginning and its end."""
 
-    encoding = "utf-8"
-
     def __init__(self, limit: int) -> None:
+        super().__init__()
         self._half = limit // 2
         self._head = self._tail = ""
         self._dropped = 0
@@ -410,9 +447,6 @@ class Output:
         self._dropped += max(len(rest) - self._half, 0)
         self._tail = rest[-self._half :]
         return len(text)
-
-    def flush(self) -> None:
-        pass
 
     @property
     def text(self) -> str:
@@ -449,11 +483,20 @@ class Rewriting(ast.NodeTransformer):
             node.value = ast.copy_location(call, node.value)
         return node
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
+        """A handler of everything must not catch a `return`."""
+        self.generic_visit(node)
+        if not self.depth:
+            call = ast.Call(ast.Name("__handle__", ast.Load()), [], [])
+            node.body.insert(0, ast.copy_location(ast.Expr(call), node))
+        return node
+
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         match node:
             case ast.Call(ast.Attribute(ast.Name("tools"), "all"), [argument]) if not any(
-                isinstance(part, ast.Await | ast.Starred) for part in ast.walk(argument)
+                isinstance(part, ast.Await | ast.Starred | ast.NamedExpr)
+                for part in ast.walk(argument)
             ):
                 empty = ast.arguments([], [], None, [], [], None, [])
                 node.args = [ast.copy_location(ast.Lambda(empty, argument), argument)]
@@ -508,14 +551,16 @@ class Run:
         compiled = compile(tree, NAME, "exec", flags, dont_inherit=True)
         space = {
             "__name__": "__main__", "__last__": self._keep_last, "__return__": self._return,
-            "__settle__": settle,
+            "__settle__": settle, "__handle__": self._handle,
             "tools": Tools(self._host), "result": self._given.append, "asyncio": asyncio,
             "json": json, **ERRORS,
         }  # fmt: skip
-        with contextlib.suppress(Returned):
+        try:
             ended = eval(compiled, space)  # noqa: S307 - that is what we are here for
             if inspect.iscoroutine(ended):
                 self._loop.run_until_complete(ended)
+        except* Returned:  # which a group of tasks puts into a group
+            pass
 
     def _result(self) -> Any:
         value = self._given[-1] if self._given else self._last
@@ -523,12 +568,14 @@ class Run:
             value = settle(value)
         elif not isinstance(value, Pages):
             value = self._loop.run_until_complete(asyncio.ensure_future(value, loop=self._loop))
-        return json.loads(json.dumps(value, default=plain, allow_nan=False))
+        return json.loads(encode(value))
 
     def _finish_calls(self) -> None:
-        """Wait for calls that nothing awaited. Raises the ToolError of the first that failed."""
+        """Wait for all calls. Raises the ToolError of the first that failed and nothing used."""
         for call in self._host.calls:
-            if not call.is_read:
+            if call.is_used:
+                self._host.settle(call)
+            else:
                 call.value()
 
     def _keep_last(self, value: Any) -> None:
@@ -538,13 +585,19 @@ class Run:
         self._given.append(value)
         raise Returned
 
+    def _handle(self) -> None:
+        if isinstance(error := sys.exception(), Returned):
+            raise error
+
     def _run_main(self, main: Any, **_: Any) -> Any:
         return self._loop.run_until_complete(main)
 
 
 def error_text(error: BaseException, code: str) -> str:
-    """The error, below the lines of the program that led to it."""
-    lines = code.splitlines()
+    """The error, below the lines of the program that led to it; of a group, that of its first."""
+    if isinstance(error, BaseExceptionGroup):
+        return error_text(error.exceptions[0], code)
+    lines = code.split("\n")
     numbers = [
         frame.lineno or 0
         for frame in traceback.extract_tb(error.__traceback__)
@@ -558,7 +611,10 @@ def error_text(error: BaseException, code: str) -> str:
         if 0 < number <= len(lines)
     )
     kind = type(error).__name__
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception as failed:
+        text = f"its text failed with {type(failed).__name__}"
     tool = f" [{error.tool}]" if isinstance(error, ToolError) and error.tool else ""
     return f"{where}{kind}{tool}: {text}"[:ERROR]
 
@@ -567,21 +623,27 @@ def freeze(seed: int, clock: float) -> None:
     """Make random numbers and times the same in each run."""
     random.seed(seed)  # not for secrets: so that a run can be repeated
     os.urandom = random.randbytes  # noqa: S311 - as above
-    moment = datetime.datetime.fromtimestamp(clock, datetime.UTC)
+    vars(random)["_urandom"] = random.randbytes  # noqa: S311 - of SystemRandom and `secrets`
 
     class FrozenDatetime(datetime.datetime):
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return moment.astimezone(tz) if tz else moment.replace(tzinfo=None)
+            return cls.fromtimestamp(clock, tz)
 
         @classmethod
         def utcnow(cls) -> Any:
-            return moment.replace(tzinfo=None)
+            return cls.fromtimestamp(clock, datetime.UTC).replace(tzinfo=None)
 
     datetime.datetime = FrozenDatetime  # type: ignore[misc]
-    for name in ("time", "monotonic", "perf_counter", "process_time"):
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         setattr(time, name, lambda: clock)
         setattr(time, f"{name}_ns", lambda: int(clock * 1e9))
+    for name in ("gmtime", "localtime", "ctime"):
+        convert = getattr(time, name)
+        setattr(time, name, lambda s=None, *, _c=convert: _c(clock if s is None else s))
+    write, moment = time.strftime, time.gmtime()
+    time.strftime = lambda form, at=moment: write(form, at)
+    time.clock_gettime = lambda _clock: clock
     builtins.input = lambda *_: ""
 
 

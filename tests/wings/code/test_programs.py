@@ -44,6 +44,29 @@ calls = tools.all([tools.get_item(id=99), tools.get_item(id=1)], errors=True)
 """
 UNUSED = "async def main():\n    return tools.get_item(id=1)['id']\nawait main()"
 RETURN = "for i in range(10):\n    if tools.get_item(id=i)['id'] == 4:\n        return i"
+COROUTINES = """
+async def read(i):
+    return (await tools.get_item(id=i))["id"]
+
+await tools.all([read(1), read(2), 7])
+"""
+WITHIN_GROUP = "async with asyncio.TaskGroup() as group:\n    return 5"
+UNENCODABLE = (
+    "try:\n    tools.get_item(id={})\nexcept Exception as error:\n    type(error).__name__"
+)
+BOTH_FAIL = """
+try:
+    await asyncio.gather(tools.get_item(id=98), tools.get_item(id=99))
+except ToolError:
+    pass
+5
+"""
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    ids = [item["id"] for item in pool.map(lambda i: tools.get_item(id=i), range(3))]
+ids
+"""
 CAUGHT = "try:\n    tools.get_item(id=99)\nexcept ToolError as error:\n    result(error.tool)"
 PROGRAMS: dict[str, tuple[str, Any]] = {
     "expression": ("tools.get_item(id=3)['count'] + 1", 11),
@@ -61,6 +84,18 @@ PROGRAMS: dict[str, tuple[str, Any]] = {
     "pages": ("[len(page['items']) for page in tools.pages(tools.list_items, limit=2)]", [3, 3]),
     "caught": (CAUGHT, "get_item"),
     "not awaited, caught": (f"async def f(): ...\n{CAUGHT}", "get_item"),
+    "coroutines together": (COROUTINES, [1, 2, 7]),
+    "assigned together": ("tools.all([tools.get_item(id=(n := i)) for i in (1, 2)])\nn", 2),
+    "return before except": ("try:\n    return 1\nexcept:\n    return 2", 1),
+    "return in a group": (WITHIN_GROUP, 5),
+    "arguments that JSON has not": (UNENCODABLE.format("float('nan')"), None),
+    "keys that JSON has not": (UNENCODABLE.format("{(1, 2): 3}"), None),
+    "failures that are caught": (BOTH_FAIL, 5),
+    "threads": (THREADS, [0, 1, 2]),
+    "a thread": ("await asyncio.to_thread(lambda: tools.get_item(id=7)['id'])", 7),
+    "wait for": ("(await asyncio.wait_for(tools.get_item(id=1), 1))['id']", 1),
+    "view": ("[{'a': 1}.keys(), map(int, '12'), b'b']", [["a"], [1, 2], "b"]),
+    "output": ("import sys\nsys.stdout.writelines(['a'])\nsys.stdout.isatty()", False),
     "errors as values": (ERRORS, ["ToolError", "dict"]),
     "sleep": ("import time\ntime.sleep(9999)\nawait asyncio.sleep(9999)\n1", 1),
     "global": ("n = 0\ndef more():\n    global n\n    n += 1\nmore(); more()\nn", 2),
@@ -93,6 +128,10 @@ FAILURES = {
     "import socket\nsocket.socket()": "PermissionError",
     "open('/etc/passwd')": "FileNotFoundError",
     "async def f():\n    tools.get_item(id=99)\nawait f()": "ToolError [get_item]: ",
+    "async with asyncio.TaskGroup() as g:\n    g.create_task(tools.get_item(id=99))": "ToolError "
+    "[get_item]: HTTP 404",
+    "class E(Exception):\n    def __str__(self): 1 / 0\nraise E": "line 3: raise E\nE: ",
+    "a = '\x0c'\n1 / 0": "line 2: 1 / 0\n",
 }
 
 
@@ -181,12 +220,15 @@ async def test_rules_decide_by_the_sources_of_a_program(settings: Settings, tmp_
 
 async def test_the_same_program_gives_the_same_output(shop: CodeShop) -> None:
     code = (
-        "import random, time, uuid, datetime\n"
+        "import random, secrets, time, uuid, datetime\n"
         "print(random.random(), time.time(), uuid.uuid4(), datetime.datetime.now(), hash('x'))\n"
+        "print(secrets.token_hex(), datetime.date.today(), time.ctime(), time.strftime('%X'))\n"
+        "print(isinstance(datetime.datetime.now(), datetime.datetime), time.gmtime())\n"
         "[sorted({'a', 'b', 'c'}), list({'a', 'b', 'c'})]"
     )
     first, second = [await shop.run(code) for _ in range(2)]
     assert first == second
+    assert first["output"].count("2000") == 4, first
 
 
 async def test_long_output_is_shortened(settings: Settings, tmp_path: Path) -> None:
