@@ -12,9 +12,10 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from config.load import load
 from registry.database.embedded import directory_of
@@ -52,19 +53,22 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+Serve = Callable[[], Coroutine[Any, Any, None]]
+
+
 class Stopped(Exception):
     """A child ended although nobody asked it to."""
 
 
-def main() -> int:
+def main(serve: Serve) -> int:
     try:
-        return asyncio.run(run())
+        return asyncio.run(run(serve))
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 1
 
 
-async def run() -> int:
+async def run(serve: Serve) -> int:
     """Serve until a signal comes."""
     serving = asyncio.ensure_future(serve())
     loop = asyncio.get_running_loop()
@@ -223,4 +227,4 @@ def is_free(port: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(serve))

@@ -14,6 +14,7 @@ import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import unescape
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -30,7 +31,7 @@ from mcp.shared.auth import (
 URL = "http://127.0.0.1:8765/mcp"
 DONE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nYou can go back.\n"
 FORM = re.compile(r"<form.*?</form>", re.DOTALL)
-FIELD = re.compile(r'<(?:input|button)[^>]* name="(\w+)"(?:[^>]* value="([^"]*)")?')
+FIELD = re.compile(r'<(?:input|button)[^>]* name="([\w-]+)"(?:[^>]* value="([^"]*)")?')
 PAGES = 3  # that lead to the end, with the right password
 
 
@@ -67,7 +68,7 @@ class Login:
     async def listening(self) -> AsyncIterator["Login"]:
         """A page on loopback (RFC 8252, section 7.3)."""
         server = await asyncio.start_server(self._page, "127.0.0.1", 0)
-        async with server:
+        async with server, httpx2.AsyncClient(follow_redirects=True, timeout=60) as self._browser:
             self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
             yield self
 
@@ -76,7 +77,23 @@ class Login:
             print("log in at", url, flush=True)
             webbrowser.open(url)
         else:
-            await fill_in(url, *self._credentials.split(":", 1))
+            await self.fill_in(url, self._credentials)
+
+    async def fill_in(self, url: str, secret: str) -> None:
+        """Do as a person does: fill in the first form of each page, and press its first button.
+        `secret`: NAME:PASSWORD, or the key that a page asks for."""
+        name, _, password = secret.partition(":")
+        typed = {"name": name, "username": name, "password": password, "scheme-0": secret}
+        page = await self._browser.get(url)
+        for _ in range(PAGES):
+            if (form := FORM.search(page.text)) is None:
+                return
+            fields = {key: unescape(text) for key, text in reversed(FIELD.findall(form[0]))}
+            fields |= {key: typed[key] for key in fields.keys() & typed.keys()}
+            print("filling in the page of", page.url.netloc.decode(), flush=True)
+            origin = f"{page.url.scheme}://{page.url.netloc.decode()}"
+            page = await self._browser.post(page.url, data=fields, headers={"Origin": origin})
+        sys.exit(f"{page.url.netloc.decode()} lets nobody in with this")
 
     async def callback(self) -> AuthorizationCodeResult:
         query = parse_qs(urlsplit(await self._answers.get()).query)
@@ -90,22 +107,6 @@ class Login:
         writer.write(DONE)
         await writer.drain()
         writer.close()
-
-
-async def fill_in(url: str, name: str, password: str) -> None:
-    """Do as a person does: fill in the first form of each page, and press its first button."""
-    typed = {"name": name, "username": name, "password": password}
-    async with httpx2.AsyncClient(follow_redirects=True, timeout=60) as http:
-        page = await http.get(url)
-        for _ in range(PAGES):
-            if (form := FORM.search(page.text)) is None:
-                return
-            fields = {key: unescape(text) for key, text in reversed(FIELD.findall(form[0]))}
-            fields |= {key: typed[key] for key in fields.keys() & typed.keys()}
-            print("filling in the page of", page.url.netloc.decode(), flush=True)
-            origin = f"{page.url.scheme}://{page.url.netloc.decode()}"
-            page = await http.post(page.url, data=fields, headers={"Origin": origin})
-    sys.exit(f"{name} was not let in, with this password")
 
 
 def provider(url: str, login: Login, memory: Memory) -> OAuthClientProvider:
@@ -123,18 +124,26 @@ async def show(answer: httpx2.Response) -> None:
     print(answer.request.method, answer.request.url.path, answer.status_code, flush=True)
 
 
-async def main(url: str, credentials: str | None) -> None:
-    async with Login(credentials).listening() as login:
+@asynccontextmanager
+async def open_session(
+    url: str, login: Login, *hooks: Any
+) -> AsyncIterator[tuple[Client, OAuthClientProvider]]:
+    """A client, which logs in when it has to. `hooks` get each answer."""
+    async with login.listening():
         oauth = provider(url, login, Memory())
-        hooks = {"response": [show]}
         async with (
-            httpx2.AsyncClient(auth=oauth, event_hooks=hooks, timeout=60) as http,
+            httpx2.AsyncClient(auth=oauth, event_hooks={"response": hooks}, timeout=60) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
-            print("who I am:", (await client.call_tool("person_whoAmI")).content[0].text)
-            print("the token ends: it is refreshed, and nobody has to log in")
-            oauth.context.token_expiry_time = time.time() - 1
-            print("who I am:", (await client.call_tool("person_whoAmI")).content[0].text)
+            yield client, oauth
+
+
+async def main(url: str, credentials: str | None) -> None:
+    async with open_session(url, Login(credentials), show) as (client, oauth):
+        print("who I am:", (await client.call_tool("person_whoAmI")).content[0].text)
+        print("the token ends: it is refreshed, and nobody has to log in")
+        oauth.context.token_expiry_time = time.time() - 1
+        print("who I am:", (await client.call_tool("person_whoAmI")).content[0].text)
 
 
 if __name__ == "__main__":
