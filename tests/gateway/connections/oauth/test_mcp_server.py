@@ -12,6 +12,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 
 from config.settings import DatabaseSettings
+from examples.connections.tracker import LIFETIME_S
 from gateway.connections.oauth.clients import ClientDocuments, OAuthClients
 from gateway.connections.oauth.discovery import Discovery, McpServer
 from gateway.connections.oauth.grants import GrantFailed, Grants, Tokens, choose_scopes
@@ -25,7 +26,7 @@ from registry.login import LOGIN
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth.limits import limits
 from tests.servers.authorization import Late
-from tests.servers.mcp_login import LIFETIME_S, SCOPE, Accounts, build_app
+from tests.servers.mcp_login import SCOPE, Accounts, build_app
 
 pytestmark = pytest.mark.anyio
 
