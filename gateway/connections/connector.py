@@ -182,17 +182,11 @@ class PersonalConnector:
         if identity.verified and not context.absent and context.borrows is None:
             principal = identity.principal
             owner = Owner(principal.tenant, principal.id, source.place)
-            held = self._held.get(owner)
+            held = self._current(owner)
             if held is not None and held.lenders:
                 lender = held.lenders.get((security, principal.roles))
-                held = held if lender is None else self._held.get(lender)
-            if (
-                held is not None
-                and held.generation == self._generation
-                and held.settings is self._settings()
-                and held.renew_at > time.monotonic()
-                and trial_of(owner) is None
-            ):
+                held = held if lender is None else self._current(lender)
+            if held is not None and held.renew_at > time.monotonic() and trial_of(owner) is None:
                 account = held.accounts.get(security)
         if account is None:
             account = await self._find_account(source, security, context)
@@ -489,11 +483,10 @@ class PersonalConnector:
 
     async def _read(self, owner: Owner) -> _Held:
         """Everything that a person has connected there. Raises Unavailable."""
-        held = self._held.get(owner)
-        if held is not None and held.generation == self._generation:
+        if (current := self._current(owner)) is not None:
             self._held.move_to_end(owner)
-            return held
-        generation = self._generation
+            return current
+        held, generation = self._held.get(owner), self._generation
         try:
             connections = self.connections
             rows = await connections.of(owner)
@@ -507,6 +500,14 @@ class PersonalConnector:
         while len(self._held) > self._settings().connections.cached:
             self._held.popitem(last=False)
         return held
+
+    def _current(self, owner: Owner) -> _Held | None:
+        """The connections of a person, if nothing has changed since they were read. A caller whom
+        another's account serves has to be current, too: their own may have come, or roles gone."""
+        held = self._held.get(owner)
+        if held is None or held.generation != self._generation:
+            return None
+        return held if held.settings is self._settings() else None
 
     def _hold(self, owner: Owner, rows: Sequence[StoredConnection], generation: int) -> _Held:
         entries: dict[str, SchemeSettings] = {}

@@ -105,6 +105,33 @@ async def test_an_own_account_goes_before_a_shared_account(
         assert owner_of(await made.call(of_ann)) == "ann"
 
 
+async def test_changed_roles_bind_former_users_of_a_shared_account(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Also where somebody of the new roles has called before them."""
+    async with team(database_settings, tmp_path) as (made, ann, bob, _, of_bob):
+        await share(made, ann, "team")
+        assert owner_of(await made.call(of_bob)) == "ann"
+        of_cy = await token_with(made, bob, "cy", "other")
+        await share(made, ann, "other")
+        assert owner_of(await made.call(of_cy)) == "ann"
+        assert owner_of(await made.call(of_bob)) is None
+
+
+async def test_an_own_account_goes_before_a_shared_account_that_was_used_before(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with team(database_settings, tmp_path) as (made, ann, bob, _, of_bob):
+        await share(made, ann, "team")
+        assert owner_of(await made.call(of_bob)) == "ann"
+        page = await bob.get(f"{made.url}/connect")
+        begun = await bob.post(f"{made.url}/connect", {**fields(page.text), "connect": "notes"})
+        await connect(bob, begun.location, "bob-key-123456")
+        of_cy = await token_with(made, ann, "cy", "team")
+        assert owner_of(await made.call(of_cy)) == "ann"
+        assert owner_of(await made.call(of_bob)) == "bob"
+
+
 async def test_an_own_account_serves_nobody_where_all_are_shared(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
