@@ -92,7 +92,7 @@ class PersonalConnections:
 
     def tool(self, catalogs: Catalogs, pools: Connections, lists: Lists) -> AccountsTool:
         """The tool by which callers see and change their accounts."""
-        services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
+        services = ServicesOfPeople(self._settings, catalogs, pools)
         return AccountsTool(
             self.connector,
             facts=services.facts,
@@ -110,7 +110,7 @@ class PersonalConnections:
         outcome: Callable[[Context, Request], Awaitable[Any]],
         notify: Callable[[str, bytes], Awaitable[None]],
     ) -> ConnectionPages:
-        services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
+        services = ServicesOfPeople(self._settings, catalogs, pools)
         return ConnectionPages(
             self.connector,
             settings=self._settings,
@@ -138,25 +138,22 @@ class ServicesOfPeople:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        connector: PersonalConnector,
         catalogs: Catalogs,
         pools: Connections,
     ) -> None:
         self._settings = settings
-        self._connector = connector
         self._catalogs = catalogs
         self._pools = pools
 
     def facts(self, tenant: str, place: str) -> ServiceFacts | None:
-        """Facts of a source by settings and catalog; None for one that has no tools."""
+        """Facts of a source by settings and catalog; None for one that either does not have."""
         catalog = self._catalogs.of(tenant)
         source = next((each for each in catalog.sources.values() if each.place == place), None)
-        if source is None:
+        adjusted = self._settings().sources.get(place)
+        if source is None or adjusted is None:
             return None
         tools = [tool for tool in catalog.tools if tool.source == source.name]
-        connect = self._connector.connect_of(place)
-        adjusted = self._settings().sources[place]
-        needed = most_needed(source, tools, connect, adjusted.credentials)
+        needed = most_needed(source, tools, adjusted.connect, adjusted.credentials)
         address = self._pools.of(source).base_url or ""
         return ServiceFacts(
             source,

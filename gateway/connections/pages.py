@@ -207,7 +207,10 @@ class ConnectionPages(FormPages):
     async def _share(self, account: Account, id_: str, named: Sequence[str]) -> None:
         """Share a person's account with roles, if they may; or, without roles, with nobody."""
         person, connections = account.person, self._connector.connections
-        roles = sorted({role.strip()[:ROLE] for role in named if role.strip()})[:ROLES]
+        words = {role.strip() for role in named}
+        roles = sorted(each for each in words if each.isprintable() and 0 < len(each) <= ROLE)[
+            :ROLES
+        ]
         row = await connections.find(person.tenant, id_)
         if row is None or row.principal != person.principal:
             return

@@ -181,11 +181,11 @@ class Connections:
         return await self._select(tenant, condition, principal, principal, source, source)
 
     async def find(self, tenant: str, id_: str) -> Connection | None:
-        rows = await self._select(tenant, SQL("connection_id::text = %s"), id_)
+        rows = await self._select(tenant, SQL("connection_id = %s"), _read_id(id_))
         return rows[0] if rows else None
 
     async def _select(
-        self, tenant: str, condition: SQL, *values: str | None
+        self, tenant: str, condition: SQL, *values: str | UUID | None
     ) -> Sequence[Connection]:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Connection))
@@ -310,8 +310,8 @@ class Connections:
         async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "UPDATE connection_t SET away = %s WHERE host_id = %s AND tenant_id = %s"
-                " AND principal = %s AND connection_id::text = %s",
-                [away, self._host_id, tenant, principal, id_],
+                " AND principal = %s AND connection_id = %s",
+                [away, self._host_id, tenant, principal, _read_id(id_)],
             )
             return done.rowcount == 1
 
@@ -332,10 +332,10 @@ class Connections:
             await cursor.execute(
                 SQL(
                     "DELETE FROM connection_t WHERE host_id = %s AND tenant_id = %s"
-                    " AND connection_id::text = %s AND (%s::text IS NULL OR principal = %s)"
+                    " AND connection_id = %s AND (%s::text IS NULL OR principal = %s)"
                     " RETURNING {}, sealed, {}"
                 ).format(_SHOWN, _WAITS),
-                [self._host_id, tenant, id_, principal, principal],
+                [self._host_id, tenant, _read_id(id_), principal, principal],
             )
             return await cursor.fetchone()
 
@@ -370,3 +370,11 @@ async def erase_connections(
 
 def _row_place(id_: UUID, owner: Owner, scheme: str) -> tuple[str, ...]:
     return (str(id_), owner.tenant, owner.principal, owner.source, scheme, owner.label)
+
+
+def _read_id(text: str) -> UUID | None:
+    """The id that somebody sends; None, which no row has, for any other text."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

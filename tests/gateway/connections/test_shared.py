@@ -20,7 +20,14 @@ from schemas.jsonrpc import Request
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.gateway.connections.oauth_service import Drive
-from tests.gateway.connections.services import Office, connect, link_of, office, token_of
+from tests.gateway.connections.services import (
+    Office,
+    connect,
+    description,
+    link_of,
+    office,
+    token_of,
+)
 from tests.gateway.connections.test_audit import rows_of
 from tests.gateway.connections.test_leavers import pool_of
 from tests.gateway.connections.test_oauth import authorize, drive_office
@@ -334,3 +341,36 @@ async def test_a_resource_that_a_call_reads_may_take_another_account() -> None:
     bob = Identity(Principal("corp:bob", HOST), verified=True)
     await resource_reader(outcome)("files://a", Context(bob, V2025_11_25, "r", borrows=True))
     assert borrows == [None]
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\u202ea", "a" * 200])
+async def test_odd_values_of_forms_and_tools_change_nothing(
+    database_settings: DatabaseSettings, tmp_path: Path, odd: str
+) -> None:
+    async with team(database_settings, tmp_path) as (made, ann, _, of_ann, _):
+        await import_shop(made)
+        url = f"{made.url}/connect"
+        page = await ann.get(url)
+        forms = [{name: odd} for name in ("end", "away", "share", "connect")]
+        for form in (*forms, {"connect": "shop"}):
+            done = await ann.post(url, {**fields(page.text), "roles": "team", **form})
+            assert (done.status, done.location) == (303, "/connect")
+        shared = await share(made, ann, f"{odd}, guest")
+        assert "Shared with guest<" in shared.text
+        call = {"action": "disconnect", "connection": odd}
+        asked = await made.call(of_ann, "connections", arguments=call)
+        assert "expected the id" in text_of(asked)
+        assert owner_of(await made.call(of_ann)) == "ann"
+
+
+async def import_shop(made: Office) -> None:
+    """A source that the settings do not name."""
+    document = json.dumps(description("http://127.0.0.1:1")).replace("_note", "_item")
+    body = {"kind": "openapi", "name": "shop", "document": document}
+    async with open_operations(made.company.gateway.settings) as operations:
+        await operations.call("importSource", {"body": {**body, "base_url": "https://s.example"}})
+
+    async def is_imported() -> bool:
+        return "shop" in made.company.gateway.catalogs.of(HOST).sources
+
+    await until(is_imported)
