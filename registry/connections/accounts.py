@@ -124,6 +124,8 @@ _WAITS = SQL(
     " CASE WHEN renewed_ts > created_ts THEN extract(epoch FROM now() - renewed_ts)::float8"
     " ELSE 'infinity'::float8 END AS renewed_s"
 )
+# Connections of a person are made, counted and shared one at a time, at all gateways.
+_TURN = SQL("SELECT pg_advisory_xact_lock(hashtextextended(%s || ' ' || %s || ' ' || %s, 23))")
 _OWNED = SQL("host_id = %s AND tenant_id = %s AND principal = %s AND source = %s AND label = %s")
 
 
@@ -162,13 +164,12 @@ class Connections:
 
     async def share(self, tenant: str, row: Connection, roles: Sequence[str]) -> None:
         """Share a person's account at a source, all its schemes, with roles, or with nobody."""
-        async with borrow(self._pool) as connection:
+        place = self._place(Owner(tenant, row.principal, row.source, row.label))
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_TURN, place[:3])
             await connection.execute(
                 SQL("UPDATE connection_t SET shared_with = %s WHERE {}").format(_OWNED),
-                [
-                    [*roles] or None,
-                    *self._place(Owner(tenant, row.principal, row.source, row.label)),
-                ],
+                [[*roles] or None, *place],
             )
 
     async def all(
@@ -228,6 +229,7 @@ class Connections:
         id_ = uuid4()
         sealed = self._seal(id_, owner, new.scheme, new.secret)
         async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_TURN, self._place(owner)[:3])
             rows = await connection.execute(
                 SQL("SELECT max(shared_with) FROM connection_t WHERE {}").format(_OWNED),
                 self._place(owner),
