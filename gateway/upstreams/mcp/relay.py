@@ -286,11 +286,13 @@ class McpRelay:
         caller: Caller | None,
     ) -> SessionKey:
         """The key of the session for a call. Callers that the server distinguishes share no
-        session, whatever token they have. A client's own session outlives its tokens."""
+        session, whatever token they have. A client's own session outlives its tokens, and ends
+        with the account that it was opened with."""
         options = server.source.options
         alone = options.own_sessions
         if context.session and (alone or _is_task(request)):
-            return SessionKey(canonical(capabilities), context.session.id)
+            account = "" if caller is None or caller.account is None else caller.account.key
+            return SessionKey(canonical(capabilities), context.session.id, caller=account)
         loud = server.one_stream and _asked_for_logs(context)
         who = "" if caller is None else caller.digest
         if not capabilities and not loud:

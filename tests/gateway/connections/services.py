@@ -84,8 +84,10 @@ class Office:
         """The answer to a request of such a client."""
         return await self.send(await self.begin(token, version, capabilities), method, params)
 
-    async def begin(self, token: str, version: str, capabilities: Any) -> dict[str, str]:
-        """The headers of a new session of such a client."""
+    async def begin(
+        self, token: str, version: str = "2025-06-18", capabilities: Any = None
+    ) -> dict[str, str]:
+        """The headers of a session of such a client."""
         headers = {
             "Authorization": f"Bearer {token}",
             "Accept": "application/json, text/event-stream",
@@ -98,10 +100,12 @@ class Office:
         body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}
         async with self.company.http.post(self.url + "/mcp", json=body, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
-            session = answer.headers["Mcp-Session-Id"]
-        return {**headers, "Mcp-Session-Id": session, "MCP-Protocol-Version": version}
+            headers["Mcp-Session-Id"] = answer.headers["Mcp-Session-Id"]
+        return {**headers, "MCP-Protocol-Version": version}
 
-    async def send(self, headers: dict[str, str], method: str, params: Any) -> dict[str, Any]:
+    async def send(
+        self, headers: dict[str, str], method: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
         """The answer to a request in a session."""
         body = {"jsonrpc": "2.0", "id": 2, "method": method, "params": params}
         async with self.company.http.post(self.url + "/mcp", json=body, headers=headers) as answer:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,12 +12,17 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
 from msgspec.structs import replace
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive, Grant
 from tests.gateway.connections.services import Notes, Office, link_of, token_of
 from tests.gateway.connections.test_fronts import URL, call_stateless
+from tests.gateway.connections.test_no_mixing import disconnect
 from tests.gateway.connections.test_oauth import authorize
 from tests.gateway.login.company import browsing, company
 from tests.servers.authorization import Late
@@ -61,17 +67,54 @@ def mcp_server(drive: Drive, url: str) -> Any:
     return server.streamable_http_app()
 
 
+@dataclass
+class Ledger:
+    """An MCP server whose sessions are those of the account that has opened them."""
+
+    drive: Drive
+    owners: list[str] = field(default_factory=list)  # of sessions, by their number
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/mcp", self.post, methods=["POST"])])
+
+    async def post(self, request: Request) -> Response:
+        asked = await request.json()
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if (grant := self.drive.access.get(token)) is None:
+            return JSONResponse({}, 401, {"WWW-Authenticate": "Bearer"})
+        headers = {}
+        match asked["method"]:
+            case "initialize":
+                headers["Mcp-Session-Id"] = str(len(self.owners))
+                self.owners.append(grant.person)
+                about = {"serverInfo": {"name": "ledger", "version": "1"}}
+                result = {**about, "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            case "tools/list":
+                result = {"tools": [{"name": "whose", "inputSchema": {"type": "object"}}]}
+            case "tools/call":
+                owner = self.owners[int(request.headers["mcp-session-id"])]
+                result = {"content": [{"type": "text", "text": owner}]}
+            case _:
+                return Response(status_code=202)
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        return JSONResponse(answer, headers=headers)
+
+
 @asynccontextmanager
-async def files_office(database: DatabaseSettings, drive: Drive) -> AsyncIterator[Office]:
+async def files_office(
+    database: DatabaseSettings, drive: Drive, app: Any = None, **more: str
+) -> AsyncIterator[Office]:
     login, files = Late(), Late()
     drive.access[OPERATOR] = Grant("operator", "")
     async with serving(login) as drive.url, serving(files) as url:
-        login.app, files.app = drive.app, mcp_server(drive, url)
+        login.app, files.app = drive.app, app or mcp_server(drive, url)
         env = {
             "TOOLGATE_CONNECTIONS__REFUSED_TOKEN_S": "0.001",
             "TOOLGATE_SOURCES__FILES__MCP": f"{url}/mcp",
             "TOOLGATE_SOURCES__FILES__HEADERS": json.dumps({"Authorization": f"Bearer {OPERATOR}"}),
             "TOOLGATE_SOURCES__FILES__CONNECT": json.dumps({"mode": "user", "issuer": drive.url}),
+            **more,
         }
         async with files.app.router.lifespan_context(files.app), company(database, env=env) as made:
             yield Office(made, Notes())
@@ -113,6 +156,32 @@ async def test_tools_prompts_and_resources_are_the_persons_own(
             drive.access[OPERATOR] = Grant("operator", "")
         assert drive.requests["register"] == 1
         assert drive.asked[0]["resource"].endswith("/mcp")
+
+
+async def test_the_own_session_of_a_client_ends_with_its_account(
+    database_settings: DatabaseSettings,
+) -> None:
+    drive = Drive()
+    ledger, own = Ledger(drive), {"TOOLGATE_SOURCES__FILES__OWN_SESSIONS": "true"}
+    async with (
+        files_office(database_settings, drive, ledger.app, **own) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        headers = await made.begin(token)
+
+        async def call() -> Any:
+            call = {"name": "whose", "arguments": {}}
+            return (await made.send(headers, "tools/call", call))["result"]
+
+        for person in ("ann", "ann-at-work"):
+            drive.person = person
+            await authorize(browser, link_of({"result": await call()}))
+            for _ in range(2):
+                assert (await call())["content"][0]["text"] == person
+            await disconnect(made, browser)
+        opened = [owner for owner in ledger.owners if owner != "operator"]
+        assert opened == ["ann", "ann-at-work"]
 
 
 async def test_the_header_of_a_server_may_be_spelt_otherwise_later(
