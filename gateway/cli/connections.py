@@ -62,7 +62,7 @@ def connect_advice(settings: Settings, source: str, choice: ConnectChoice | None
     present = settings.sources.get(source)
     callback = f"Redirect URI of {source}, for OAuth: {callback_of(settings, source)}"
     if choice is None:
-        return callback if present is not None and present.connect.mode != "off" else ""
+        return callback if present is not None and present.connect.has_page else ""
     facts = choice.facts
     connect: dict[str, Any] = {"preset": choice.preset}
     if choice.client_id:

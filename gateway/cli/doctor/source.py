@@ -69,8 +69,8 @@ async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIter
         return
     yield reachable(name, known.tool_count, known.base_url)
     connect = adjusted.connect
-    if connect.mode == "off":
-        text = f"sources.{name}.connect is off: calls are not made with accounts of people"
+    if not connect.has_page:
+        text = f"sources.{name}.connect is {connect.mode}: nobody connects an account there"
         yield Check("connect", "ok", text)
         return
     tools = [each for each in await registry.store.tools(registry.host_id) if each.source == name]

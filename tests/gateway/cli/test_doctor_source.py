@@ -125,6 +125,16 @@ async def test_an_mcp_server_is_examined_before_its_import(
         assert not drive.requests  # which the doctor leaves to the first connection
 
 
+async def test_sources_of_identity_assertions_need_no_connecting(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    connect = {"mode": "id_jag", "issuer": "https://login.example", "client": CLIENT}
+    mcp = {"TOOLGATE_SOURCES__DRIVE__MCP": "https://drive.example/mcp"}
+    code, checks = await walk(database_settings, tmp_path, Drive(), connect, **mcp)
+    assert code == 0
+    assert "sources.drive.connect is id_jag" in checks[-1]["detail"]
+
+
 @pytest.mark.parametrize(
     ("connect", "scheme", "words"),
     [
