@@ -46,8 +46,9 @@ class ConnectionGuard:
             except ConnectionRequired as fault:
                 if fault.account and not self._may_ask(call, fault.account):
                     text = (
-                        f"{call.tool.name} was refused: its service asks for more scopes again and "
-                        "again (connections.scope_rounds). It can be called again in an hour."
+                        f"{call.tool.name} was refused: its service asks for more scopes, or "
+                        "another login, again and again (connections.scope_rounds). It can be "
+                        "called again in an hour."
                     )
                     raise Forbidden(text) from fault
                 raise
