@@ -115,6 +115,15 @@ class Office:
         return read
 
 
+async def rows_of(made: Office, query: str) -> list[tuple[Any, ...]]:
+    await made.company.gateway.access.settle()
+    pool = made.company.gateway._handle.pool()
+    assert pool is not None
+    async with pool.connection() as connection:
+        rows = await connection.execute(query.encode())
+        return await rows.fetchall()
+
+
 async def token_of(office: Office, browser: Browser, subject: str = "ann") -> str:
     """The token of a person, who logs in with their browser."""
     office.company.identity.person["sub"] = subject

@@ -1,27 +1,23 @@
 """The audit log has each use of a connection, renewals that failed, and requests for scopes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from config.settings import DatabaseSettings
 from tests.gateway.connections.oauth_service import Drive
-from tests.gateway.connections.services import Office, connect, link_of, office, token_of
+from tests.gateway.connections.services import (
+    connect,
+    link_of,
+    office,
+    rows_of,
+    token_of,
+)
 from tests.gateway.connections.test_mcp import files_office
 from tests.gateway.connections.test_oauth import authorize, drive_office
 from tests.gateway.login.company import browsing
 
 pytestmark = pytest.mark.anyio
-
-
-async def rows_of(made: Office, query: str) -> list[tuple[Any, ...]]:
-    await made.company.gateway.access.settle()
-    pool = made.company.gateway._handle.pool()
-    assert pool is not None
-    async with pool.connection() as connection:
-        rows = await connection.execute(query.encode())
-        return await rows.fetchall()
 
 
 USES = "SELECT subject, outcome, connection FROM audit_t WHERE source IS NOT NULL ORDER BY sequence"

@@ -12,8 +12,7 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.fixtures_gateway import DEADLINE_S
 from tests.gateway.connections.oauth_service import Drive
-from tests.gateway.connections.services import Office, link_of, token_of
-from tests.gateway.connections.test_audit import rows_of
+from tests.gateway.connections.services import Office, link_of, rows_of, token_of
 from tests.gateway.connections.test_oauth import authorize, drive_office
 from tests.gateway.login.company import Browser, browsing, fields
 from tests.properties import SHARE

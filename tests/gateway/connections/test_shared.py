@@ -26,9 +26,9 @@ from tests.gateway.connections.services import (
     description,
     link_of,
     office,
+    rows_of,
     token_of,
 )
-from tests.gateway.connections.test_audit import rows_of
 from tests.gateway.connections.test_leavers import pool_of
 from tests.gateway.connections.test_oauth import authorize, drive_office
 from tests.gateway.login.company import Answer, Browser, browsing, fields

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from config.settings import DatabaseSettings
-from tests.gateway.connections.services import Office, connect, link_of, office, token_of
-from tests.gateway.connections.test_audit import ACTS, rows_of
+from tests.gateway.connections.services import Office, connect, link_of, office, rows_of, token_of
+from tests.gateway.connections.test_audit import ACTS
 from tests.gateway.connections.test_fronts import call_stateless
 from tests.gateway.login.company import browsing
 
