@@ -69,9 +69,12 @@ class AccountsTool:
 
     async def _disconnect(self, context: Context, id_: str) -> ToolResult:
         tenant, principal = context.principal.key
-        row = await self._connector.disconnect(tenant, id_, principal)
+        places = {source.place for source in self._personal(context)}
+        own = await self._connector.connections.all(tenant, principal)
+        row = next((row for row in own if str(row.id) == id_ and row.source in places), None)
         if row is None:
             raise InvalidParams("connection: expected the id of one that list names")
+        await self._connector.disconnect(tenant, id_, principal)
         subject = f"{row.source}/{row.id}"
         self._record(LoginAct("disconnect", subject, "allow", tenant, principal))
         return answer({"disconnected": id_})

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from config.settings import DatabaseSettings
+from registry.database.postgres import borrow
 from tests.gateway.connections.services import Office, connect, link_of, office, rows_of, token_of
 from tests.gateway.connections.test_audit import ACTS
 from tests.gateway.connections.test_fronts import call_stateless
+from tests.gateway.connections.test_leavers import pool_of
 from tests.gateway.login.company import browsing
 
 pytestmark = pytest.mark.anyio
@@ -88,3 +90,34 @@ async def test_stateless_clients_and_rpc_have_the_tool(
         body = {"jsonrpc": "2.0", "id": 1, "method": "connections", "params": listing}
         async with made.company.http.post(f"{made.url}/rpc", json=body, headers=headers) as asked:
             assert (await asked.json())["result"] == nothing
+
+
+async def test_the_tool_has_no_service_that_rules_hide_from_its_caller(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    rule = {"effect": "deny", "tools": ["*_note*"], "when": "principal.id != 'corp:ann'"}
+    env = {"TOOLGATE_POLICY__RULES__NOTES": json.dumps(rule)}
+    async with (
+        office(database_settings, tmp_path, env=env) as made,
+        browsing() as ann,
+        browsing() as bob,
+    ):
+        of_ann, of_bob = await token_of(made, ann), await token_of(made, bob, "bob")
+        (service,) = (await ask(made, of_ann, "list"))["services"]
+        assert service["source"] == "notes"
+        assert await names_of(made, of_bob, "2025-06-18") == []
+        assert "Unknown tool" in await ask(made, of_bob, "link", source="notes")
+
+
+async def test_the_tool_ends_no_connection_to_an_unlisted_service(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """A client of one toolset does not act beyond it, whatever ids its model has read."""
+    async with office(database_settings, tmp_path) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        await connect(browser, link_of(await made.call(token)), KEY)
+        async with borrow(pool_of(made)) as connection:
+            await connection.execute("UPDATE connection_t SET source = 'shop'")
+        ((id_,),) = await rows_of(made, "SELECT connection_id::text FROM connection_t")
+        assert "expected the id" in await ask(made, token, "disconnect", connection=id_)
+        assert await rows_of(made, "SELECT source FROM connection_t") == [("shop",)]
