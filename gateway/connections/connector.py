@@ -540,8 +540,10 @@ class PersonalConnector:
         return row.kind == "oauth" and datetime.now(UTC) - last > idle
 
     async def _note_use(self, connections: Connections, rows: Sequence[StoredConnection]) -> None:
+        """Note that accounts are used, so that those that are not are idle some time."""
         since = datetime.now(UTC) - timedelta(seconds=NOTED_S)
-        unnoted = [row.id for row in rows if row.used is None or row.used < since]
+        good = (row for row in rows if row.state == "ok" and not self._is_idle(row))
+        unnoted = [row.id for row in good if row.used is None or row.used < since]
         if unnoted:
             await connections.note_use(unnoted)
 

@@ -22,7 +22,7 @@ from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive, Grant
 from tests.gateway.connections.services import Notes, Office, link_of, token_of
 from tests.gateway.connections.test_fronts import URL, call_stateless
-from tests.gateway.connections.test_no_mixing import disconnect
+from tests.gateway.connections.test_no_mixing import change
 from tests.gateway.connections.test_oauth import authorize
 from tests.gateway.login.company import browsing, company
 from tests.servers.authorization import Late
@@ -179,7 +179,7 @@ async def test_the_own_session_of_a_client_ends_with_its_account(
             await authorize(browser, link_of({"result": await call()}))
             for _ in range(2):
                 assert (await call())["content"][0]["text"] == person
-            await disconnect(made, browser)
+            await change(made, browser, "end")
         opened = [owner for owner in ledger.owners if owner != "operator"]
         assert opened == ["ann", "ann-at-work"]
 

@@ -426,3 +426,29 @@ async def test_a_retry_waits_for_the_rights_that_a_person_is_asked_for(
                 tasks.start_soon(retry)
                 await authorize(browser, request["params"]["url"])
         assert results[0]["result"]["structuredContent"] == {"owner": "ann"}, results
+
+
+async def test_an_idle_connection_ends_until_its_person_connects_again(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Calls that it does not serve are no use of it."""
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        assert "structuredContent" in (await made.call(token))["result"]
+        gateway = made.company.gateway
+        assert gateway.connections is not None
+        connector = gateway.connections.connector
+        async with borrow(connector._pool()) as connection:
+            long_ago = "UPDATE connection_t SET used_ts = now() - interval '400 days'"
+            await connection.execute(long_ago)
+        for _ in range(2):
+            await connector.load_now()
+            asked = await made.call(token)
+            assert asked["result"]["_meta"]["toolgate/connect"]["reason"] == "expired"
+        await authorize(browser, link_of(asked))
+        assert "structuredContent" in (await made.call(token))["result"]
