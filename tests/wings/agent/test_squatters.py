@@ -21,7 +21,7 @@ from gateway.wings.models.usage import TokenUsage
 from gateway.wings.table import WINGS
 from registry.access.approvals import Approvals
 from registry.database.postgres import Database
-from registry.names.tool_names import is_reserved
+from registry.names.tool_names import CODE_TOOLS, is_reserved
 from schemas.wing_tools import WING_TOOLS
 from schemas.wing_tools import WINGS as RESERVED_WINGS
 from tests.fixtures_database import HOST
@@ -283,6 +283,6 @@ async def test_each_operation_of_a_wing_has_a_reserved_name(
         assert offers.keys() == WINGS.keys() == set(RESERVED_WINGS)
         ids = {one.id for offer in offers.values() for one in offer.operations}
         tools = {one.name for one in client.gateway.catalogs.of(HOST).tools if one.binding.wing}
-    assert ids | tools <= WING_TOOLS
-    assert all(map(is_reserved, WING_TOOLS))
+    assert ids | tools <= WING_TOOLS | {*CODE_TOOLS}
+    assert all(map(is_reserved, {*WING_TOOLS, *CODE_TOOLS}))
     assert {"knowledge_extract", "librarian_research"} <= ids
