@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmarks import machine, peer, wrk
 from benchmarks.agents import measure_agents
 from benchmarks.backfill import measure_backfill
+from benchmarks.code_mode import measure_code
 from benchmarks.definitions import measure_definitions
 from benchmarks.descriptions import measure_descriptions
 from benchmarks.disclosure import measure_disclosure
@@ -46,7 +47,7 @@ from benchmarks.tracing import measure_tracing
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents", "definitions", "multihop", "ingestion", "library", "recursion", "tracing",
+    "agents", "code", "definitions", "multihop", "ingestion", "library", "recursion", "tracing",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -136,6 +137,7 @@ def main(
         "recursion": measure_recursion,
         "events": partial(measure_events, quick=quick),
         "agents": partial(measure_agents, quick=quick),
+        "code": partial(measure_code, quick=quick),
     }
     wanted = (*only, *README) if readme else only or NAMES
     chosen = {name: groups[name] for name in NAMES if name in wanted}

@@ -5,6 +5,7 @@ a small part. `POST /reset` gives the first state back, and `GET /facts` tells a
 """
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,6 @@ Json = dict[str, Any]
 Facts = dict[str, Any]
 
 WHEN = "2026-11-02T09:14:27Z"
-SERVICES = ("github", "stripe", "kubernetes")
 REPOSITORY = "/repos/{owner}/{repo}"
 NAMESPACE = "/namespaces/{namespace}"
 BUSY = "checkout-6"  # its first change meets another one
@@ -640,6 +640,7 @@ class Services:
 
     def __init__(self) -> None:
         self.facts = first_facts()
+        self.arrived = 0.0
         routes = [
             Route(f"/{service}{endpoint.path}", self._serve(endpoint), methods=[endpoint.method])
             for service, endpoints in ENDPOINTS.items()
@@ -647,12 +648,14 @@ class Services:
         ]
         control = [
             Route("/facts", self._tell),
+            Route("/arrived", self._tell_arrived),
             Route("/reset", self._reset, methods=["POST"]),
         ]
         self.app = Starlette(routes=[*routes, *control])
 
     def _serve(self, endpoint: Endpoint) -> Callable[[Request], Any]:
         async def serve(request: Request) -> Response:
+            self.arrived = time.monotonic()
             body = await request.json() if await request.body() else {}
             url = str(request.url.replace(query=""))
             asked = Asked(request.path_params, request.query_params, body, url)
@@ -669,6 +672,9 @@ class Services:
 
     async def _tell(self, _request: Request) -> Response:
         return JSONResponse(self.facts)
+
+    async def _tell_arrived(self, _request: Request) -> Response:
+        return JSONResponse(self.arrived)
 
     async def _reset(self, _request: Request) -> Response:
         self.facts = first_facts()
