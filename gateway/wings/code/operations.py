@@ -156,7 +156,7 @@ class CodeOperations:
             "Run a program as run_code does, which may also call tools that change something.",
             WRITE, partial(self._run, writes=True), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
-            waits=True, problems=(409, 429), tool="run_code_writing", details=DETAILS,
+            waits=True, problems=(409, 429), tool="run_code_writing",
         )  # fmt: skip
         return (reading, writing)
 
