@@ -218,38 +218,36 @@ class PersonalConnector:
             raise Forbidden(text + "this caller is not known. Log in, or send an API key.")
         if context.absent and connect.absent != "allow":
             raise _absence(source, f"sources.{source.place}.connect.absent does not allow that")
+        generation = self._generation
         chosen = await self._choose(source, connect, security, context)
         if chosen is None:
             return None
         owner, held, wanted = chosen
         if context.borrows is not None and context.borrows != owner.shared:
             raise Unavailable("The account of the call has changed meanwhile. Call again.")
-        if wanted.missing:
-            raise await self.connection_fault(owner, wanted.needed, _reason(held, wanted.missing))
-        lacking = [each for each in wanted.needed if not _has_scopes(held, each)]
-        if lacking:
-            raise await self.connection_fault(owner, wanted.needed, "scopes", held.key)
+        await self._check_grant(owner, held, wanted)
         self._check_presence(context, source, held, wanted.needed)
         if held.renew_at <= time.monotonic():
             held = await self._renew(owner, held, wanted.needed)
-        is_trial = trial_of(owner) is not None
+            is_there = all(entry_for(held.entries, each) for each in wanted.needed)
+            if not is_there or generation != self._generation:  # ended, or shared with others
+                return await self._find_account(source, asked, context)
         headers = {} if declared else _headers(connect, held)
-        account = Account(
-            owner,
-            held.key,
-            wanted.needed,
-            held.entries,
-            fold_schemes(connect.schemes),
-            headers,
-            "" if is_trial else ",".join(held.ids(wanted.needed)),
-            owner.principal if owner.shared else "",
-        )
-        if not is_trial:
+        account = _make_account(owner, held, wanted.needed, connect=connect, headers=headers)
+        if trial_of(owner) is None:
             held.accounts[asked] = account
             if owner.shared:
                 mine = await self._read(_owner(source, context))
-                mine.lenders[asked, context.principal.roles] = owner
+                if generation == self._generation:
+                    mine.lenders[asked, context.principal.roles] = owner
         return account
+
+    async def _check_grant(self, owner: Owner, held: _Held, wanted: Requirement) -> None:
+        """Raises the fault of an account that lacks something, and Unavailable."""
+        if wanted.missing:
+            raise await self.connection_fault(owner, wanted.needed, _reason(held, wanted.missing))
+        if not all(_has_scopes(held, each) for each in wanted.needed):
+            raise await self.connection_fault(owner, wanted.needed, "scopes", held.key)
 
     def _needs(self, source: Source, security: Security) -> tuple[Connect, Security]:
         """The settings of a source, and what a call there has to satisfy: nothing, or schemes."""
@@ -644,6 +642,26 @@ async def _note_failure(
 def _owner(source: Source, context: Context) -> Owner:
     """The caller, as the owner of an account."""
     return Owner(context.principal.tenant, context.principal.id, source.place)
+
+
+def _make_account(
+    owner: Owner,
+    held: _Held,
+    needed: tuple[Credential, ...],
+    *,
+    connect: Connect,
+    headers: Mapping[str, str],
+) -> Account:
+    return Account(
+        owner,
+        held.key,
+        needed,
+        held.entries,
+        fold_schemes(connect.schemes),
+        headers,
+        "" if trial_of(owner) is not None else ",".join(held.ids(needed)),
+        owner.principal if owner.shared else "",
+    )
 
 
 def _headers(connect: Connect, held: _Held) -> dict[str, str]:

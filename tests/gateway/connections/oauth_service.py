@@ -146,6 +146,25 @@ class Drive:
         self.access.clear()
 
 
+@dataclass
+class SlowDrive(Drive):
+    """A service whose next renewal waits until `gate` is set."""
+
+    asked_for: anyio.Event = field(default_factory=anyio.Event)
+    gate: anyio.Event = field(default_factory=anyio.Event)
+
+    async def token(self, request: Request) -> Response:
+        form = await request.form()
+        if form["grant_type"] == "refresh_token":
+            self.asked_for.set()
+            await self.gate.wait()
+        return await super().token(request)
+
+    async def notes(self, request: Request) -> Response:
+        self.requests["notes"] += 1
+        return await super().notes(request)
+
+
 def client_of(request: Request, form: Mapping[str, str]) -> tuple[str, str]:
     """How a client authenticates, and its secret."""
     header = request.headers.get("authorization", "")

@@ -17,7 +17,7 @@ from gateway.connections.oauth_accounts import OAuthRefused, check_pin
 from registry.database.postgres import borrow
 from tests.fixtures_gateway import DEADLINE_S
 from tests.fixtures_servers import serving
-from tests.gateway.connections.oauth_service import Drive
+from tests.gateway.connections.oauth_service import Drive, SlowDrive
 from tests.gateway.connections.services import Notes, Office, description, link_of, token_of
 from tests.gateway.connections.test_fronts import call_stateless
 from tests.gateway.login.company import Answer, Browser, browsing, company, fields
@@ -452,3 +452,31 @@ async def test_an_idle_connection_ends_until_its_person_connects_again(
             assert asked["result"]["_meta"]["toolgate/connect"]["reason"] == "expired"
         await authorize(browser, link_of(asked))
         assert "structuredContent" in (await made.call(token))["result"]
+
+
+async def test_a_connection_that_ends_while_its_token_is_renewed_makes_no_call(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Neither does an account that its owner takes back: no request goes without a token."""
+    drive = SlowDrive(lasts_s=0)
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+
+        async def call() -> None:
+            link_of(await made.call(token))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            with anyio.fail_after(DEADLINE_S):
+                await drive.asked_for.wait()
+            gateway = made.company.gateway
+            assert gateway.connections is not None
+            async with borrow(gateway.connections.connector._pool()) as connection:
+                await connection.execute("DELETE FROM connection_t")
+            drive.gate.set()
+        assert drive.requests["notes"] == 0
+        assert len(drive.revoked) == 1

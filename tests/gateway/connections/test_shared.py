@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from config.settings import DatabaseSettings
@@ -19,7 +20,8 @@ from schemas.errors import Forbidden
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
-from tests.gateway.connections.oauth_service import Drive
+from tests.fixtures_gateway import DEADLINE_S
+from tests.gateway.connections.oauth_service import Drive, SlowDrive
 from tests.gateway.connections.services import (
     Office,
     connect,
@@ -374,3 +376,32 @@ async def import_shop(made: Office) -> None:
         return "shop" in made.company.gateway.catalogs.of(HOST).sources
 
     await until(is_imported)
+
+
+async def expect_refusal(made: Office, token: str) -> None:
+    assert "own account there" in text_of(await made.call(token))
+
+
+async def test_roles_that_change_while_a_token_is_renewed_count_afterwards(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = SlowDrive(lasts_s=0)
+    async with (
+        drive_office(database_settings, tmp_path, drive, **SHARED) as made,
+        browsing() as ann,
+        browsing() as bob,
+    ):
+        of_ann = await token_with(made, ann, "ann", "lead")
+        await authorize(ann, link_of(await made.call(of_ann)))
+        await share(made, ann, "team")
+        of_bob = await token_with(made, bob, "bob", "team")
+        of_cy = await token_with(made, bob, "cy", "other")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(expect_refusal, made, of_bob)
+            with anyio.fail_after(DEADLINE_S):
+                await drive.asked_for.wait()
+            await share(made, ann, "other")
+            drive.lasts_s = 3600
+            drive.gate.set()
+        assert owner_of(await made.call(of_cy)) == "ann"
+        assert owner_of(await made.call(of_bob)) is None
