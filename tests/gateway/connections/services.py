@@ -148,6 +148,14 @@ async def connect(browser: Browser, link: str, key: str, **more: str) -> Any:
     return await browser.post(link, form)
 
 
+async def change(made: Office, browser: Browser, act: str, **more: str) -> None:
+    """Act on all connections of a person."""
+    page = await browser.get(f"{made.url}/connect")
+    for part in page.text.split('name="end" value="')[1:]:
+        form = {**fields(page.text), act: part.split('"')[0], **more}
+        await browser.post(f"{made.url}/connect", form)
+
+
 @asynccontextmanager
 async def office(
     database: DatabaseSettings,

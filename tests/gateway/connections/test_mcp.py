@@ -20,9 +20,8 @@ from starlette.routing import Route
 from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth_service import Drive, Grant
-from tests.gateway.connections.services import Notes, Office, link_of, token_of
+from tests.gateway.connections.services import Notes, Office, change, link_of, token_of
 from tests.gateway.connections.test_fronts import URL, call_stateless
-from tests.gateway.connections.test_no_mixing import change
 from tests.gateway.connections.test_oauth import authorize
 from tests.gateway.login.company import browsing, company
 from tests.servers.authorization import Late

@@ -12,9 +12,9 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.fixtures_gateway import DEADLINE_S
 from tests.gateway.connections.oauth_service import Drive
-from tests.gateway.connections.services import Office, link_of, rows_of, token_of
+from tests.gateway.connections.services import Office, change, link_of, rows_of, token_of
 from tests.gateway.connections.test_oauth import authorize, drive_office
-from tests.gateway.login.company import Browser, browsing, fields
+from tests.gateway.login.company import browsing
 from tests.properties import SHARE
 
 pytestmark = pytest.mark.anyio
@@ -52,14 +52,6 @@ class Pair:
         await self._second.aclose()
         first = self.gateways[0]
         self.gateways = [first, await self._second.enter_async_context(self._start(first.url))]
-
-
-async def change(made: Office, browser: Browser, act: str, **more: str) -> None:
-    """Act on all connections of a person."""
-    page = await browser.get(f"{made.url}/connect")
-    for part in page.text.split('name="end" value="')[1:]:
-        form = {**fields(page.text), act: part.split('"')[0], **more}
-        await browser.post(f"{made.url}/connect", form)
 
 
 def owner_of(answer: Any) -> str:
