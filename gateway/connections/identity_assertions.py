@@ -69,7 +69,8 @@ class IdentityAssertions:
 
     async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:  # noqa: ARG002
         (sent,) = account.headers.values()
-        if status != 401 or not self._tokens.invalidate(account.owner, bare(sent)):
+        key = self._token_key(account.owner)
+        if status != 401 or not self._tokens.invalidate(key, bare(sent)):
             return None
         return await self._find_account(account.owner)
 
@@ -81,7 +82,7 @@ class IdentityAssertions:
             return await self._fetch(owner, connect, adjusted.base_url or adjusted.mcp or "")
 
         try:
-            token = await self._tokens.get(owner, fetch)
+            token = await self._tokens.get(self._token_key(owner), fetch)
         except TokenFailed as error:
             if error.error in INTERACTIONS:
                 link = self.login_tokens.link(owner.source, error.claims)
@@ -91,6 +92,11 @@ class IdentityAssertions:
         key = hashlib.sha256(f"id_jag {owner}".encode()).hexdigest()
         headers = {connect.header: header_value(connect, SchemeSettings(token=token))}
         return Account(owner, key, (), {}, headers=headers)
+
+    def _token_key(self, owner: Owner) -> bytes:
+        """The key of a token in the cache: a person's, for the settings as they are now."""
+        adjusted = self._settings().sources[owner.source]
+        return msgspec.json.encode([str(owner), adjusted.connect, adjusted.base_url, adjusted.mcp])
 
     async def _fetch(self, owner: Owner, connect: Connect, url: str) -> AccessToken:
         """A token of a person at the server. Raises TokenFailed."""

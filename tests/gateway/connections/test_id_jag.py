@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
@@ -150,3 +151,23 @@ async def test_a_server_that_refuses_the_assertion_is_named(
         server.resource = "https://another.example/mcp"
         answer = await made.call(await token_of(made, browser), "whose")
         assert "invalid_grant" in json.dumps(answer), answer
+
+
+async def test_a_token_for_former_settings_is_not_sent_with_new_settings(
+    database_settings: DatabaseSettings,
+) -> None:
+    """They may name another server, or fewer scopes."""
+    server = AssertedServer(identity := AssertingIdentity())
+    async with (
+        files_office(database_settings, server, scopes=["files:read", "files:write"]) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        assert text_of(await made.call(token, "whose")) == "ann"
+        gateway = made.company.gateway
+        source = gateway.settings.sources["files"]
+        fewer = replace(source, connect=replace(source.connect, scopes=("files:read",)))
+        await gateway.reconfigure(replace(gateway.settings, sources={"files": fewer}))
+        assert text_of(await made.call(token, "whose")) == "ann"
+        scopes = [exchange["scope"] for exchange in identity.exchanged]
+        assert scopes == ["files:read files:write", "files:read"]
