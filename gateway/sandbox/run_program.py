@@ -615,7 +615,7 @@ def error_text(error: BaseException, code: str) -> str:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
     except Exception as failed:
         text = f"its text failed with {type(failed).__name__}"
-    tool = f" [{error.tool}]" if isinstance(error, ToolError) and error.tool else ""
+    tool = f" [{error.tool[:100]}]" if isinstance(error, ToolError) and error.tool else ""
     return f"{where}{kind}{tool}: {text}"[:ERROR]
 
 

@@ -69,9 +69,10 @@ class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProgramView(Struct, frozen=True):
-    """The end of a program, or its pause. `calls`: those that it made, in the order of their ends;
-    `left_out` are more. `error`: what nothing caught, below the lines that led to it. Where calls
-    are `pending`, people have to approve them first; then `run` goes on."""
+    """The end of a program, or its pause. `calls`: those that it made, in their order; `left_out`
+    are more, which only read where there is a choice. `error`: what nothing caught, below the lines
+    that led to it. Where calls are `pending`, people have to approve them first; then `run` goes
+    on."""
 
     state: Literal["completed", "failed", "paused"]
     result: Raw | UnsetType = UNSET
@@ -180,14 +181,12 @@ class CodeOperations:
             calls.go_on(run.calls, run.sources, await self._read_denied(asked.tenant, run.pending))
             journal = Journal(run.answers, settings.journal_bytes)
             end = await self._execute(body, run, journal.over(calls.answer), journal)
-            made = tuple(calls.calls)
             if end is None:
                 return await self._pause(asked, run, journal, calls)
             if body.run:
                 await self.paused.remove(asked.tenant, body.run)
         return ProgramView(
-            end.end, end.encoded_result, end.output, end.error, made[:CALLS_SHOWN],
-            len(made[CALLS_SHOWN:]),
+            end.end, end.encoded_result, end.output, end.error, *shorten_calls(calls.calls)
         )  # fmt: skip
 
     async def _claim(self, asked: OperationInput, run_id: str, *, writes: bool) -> PausedRun:
@@ -223,11 +222,11 @@ class CodeOperations:
         if stored is None:
             text = f"{self._settings.paused_runs} runs wait for approvals (code.paused_runs)"
             error = f"the run needs approvals, and cannot wait for them: {text}"
-            return ProgramView("failed", error=error, calls=tuple(made[:CALLS_SHOWN]))
+            return ProgramView("failed", UNSET, "", error, *shorten_calls(made))
+        shown, more = shorten_calls(made)
         return ProgramView(
-            "paused", calls=tuple(made[:CALLS_SHOWN]), left_out=len(made[CALLS_SHOWN:]),
-            run=stored, pending=tuple(journal.held),
-        )  # fmt: skip
+            "paused", calls=shown, left_out=more, run=stored, pending=tuple(journal.held)
+        )
 
     async def _execute(
         self, body: RunProgram, run: PausedRun, answer: AnswerAsk, journal: Journal
@@ -266,6 +265,12 @@ class CodeOperations:
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
+
+
+def shorten_calls(calls: Sequence[CallView]) -> tuple[tuple[CallView, ...], int]:
+    """The calls that are shown, and how many more there are."""
+    shown = sorted(calls, key=lambda call: not call.writes)[:CALLS_SHOWN]
+    return tuple(sorted(shown, key=lambda call: call.seq)), len(calls) - len(shown)
 
 
 async def first_of(running: Awaitable[T], pausing: Awaitable[None]) -> T | None:

@@ -20,6 +20,7 @@ from gateway.sandbox.program import AskRefused
 from gateway.wings.code.journal import HeldCall, PendingCall
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
+from registry.catalog.catalog import Catalog
 from registry.display.stubs import write_stub
 from registry.names.tool_names import CODE_TOOLS
 from schemas.errors import (
@@ -44,6 +45,7 @@ HITS = 20  # of one search
 QUERY = 500  # characters of a search
 NAMES = 50  # of tools that are described at once
 STUB = 2000  # characters
+NAME = 300  # characters of the name of a tool, with its source
 
 
 class CallView(Struct, frozen=True):
@@ -81,9 +83,13 @@ class RunCalls:
         self._count = 0
         self._sources: set[str] = set()
         self._denied: list[tuple[str, Json]] = []
-        self._catalog = parts.view(context)
         self._slots = anyio.Semaphore(self._settings.parallel)
         self.calls: list[CallView] = []
+
+    @property
+    def _catalog(self) -> Catalog:
+        """The tools of the caller at present: they may change while the program runs."""
+        return self._parts.view(self._context)
 
     @property
     def sources(self) -> Sequence[str]:
@@ -100,27 +106,32 @@ class RunCalls:
 
     async def answer(self, do: str, members: Json) -> Any:
         """Answer an ask of the program. Raises AskRefused, and HeldCall."""
-        asks: Mapping[str, Callable[[Json], Any]] = {
+        asks: Mapping[str, Callable[[int, Json], Any]] = {
             "call": self._call, "page": self._page, "search": self._search,
             "describe": self._describe,
         }  # fmt: skip
         ask = asks.get(do)
         if ask is None:
             raise AskRefused("ToolError", f"Unknown request {do[:60]!r}.")
+        if self._count >= self._most:  # searches and refusals cost the gateway something, too
+            raise AskRefused("LimitReached", f"The run may make {self._most} calls.")
+        self._count += 1
+        seq = self._count
         async with self._slots:
-            return await ask(members)
+            return await ask(seq, members)
 
-    async def _call(self, members: Json) -> Any:
-        return value_of(await self._result(members))
+    async def _call(self, seq: int, members: Json) -> Any:
+        return value_of(await self._result(seq, members))
 
-    async def _page(self, members: Json) -> Any:
+    async def _page(self, seq: int, members: Json) -> Any:
         """The value, and the arguments of the next page."""
-        result = await self._result(members)
-        following = (result.meta or {}).get(META_NEXT)
-        more = {} if following is None else {"next": following["arguments"]}
+        result = await self._result(seq, members)
+        following = (result.meta or {}).get(META_NEXT)  # a server may write anything there
+        following = following.get("arguments") if isinstance(following, dict) else None
+        more = {"next": following} if isinstance(following, dict) else {}
         return {"value": value_of(result), **more}
 
-    async def _result(self, members: Json) -> ToolResult:
+    async def _result(self, seq: int, members: Json) -> ToolResult:
         name, arguments = members.get("name"), members.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise AskRefused("Invalid", "Expected the name of a tool, and an object of arguments.")
@@ -128,21 +139,21 @@ class RunCalls:
         if (tool.name, arguments) in self._denied:
             self._denied.remove((tool.name, arguments))
             raise AskRefused("Denied", "A person has rejected this call.")
-        if self._count >= self._most:
-            raise AskRefused("LimitReached", f"The run may make {self._most} calls.")
-        self._count += 1
-        seq, begun = self._count, time.monotonic()
+        begun = time.monotonic()
         is_ok = is_held = False
         try:
-            result = await self._parts.call(self._calling(seq), tool.name, arguments)
+            calling = self._calling(seq)
+            result = await self._parts.call(calling, tool.name, arguments)
             if (pending := await self._pending(tool, arguments, result)) is not None:
                 is_held = True
                 raise HeldCall(text_of(result), pending)
             self._sources.add(tool.source)
-            self._check_result(tool, arguments, result)
+            self._check_result(calling, tool, arguments, result)
             is_ok = True
             return result
         except Fault as fault:
+            if not isinstance(fault, Denied | InvalidParams):  # else no service was asked
+                self._sources.add(tool.source)
             raise refusal_of(fault) from fault
         finally:
             ms = int(1000 * (time.monotonic() - begun))
@@ -162,11 +173,12 @@ class RunCalls:
 
     def _tool(self, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
-        known = self._catalog.by_identifier
-        tool = (None if exact else known.get(name)) or self._catalog.find_called(name)
+        name, catalog = name[:NAME], self._catalog  # similar names are searched in square time
+        known = catalog.by_identifier
+        tool = (None if exact else known.get(name)) or catalog.find_called(name)
         if tool is None or tool.binding.facts.own:
             hint = did_you_mean(name, [tool.name for tool in known.values()] if exact else known)
-            raise AskRefused("NotFound", f"There is no tool {name[:100]!r}. {hint}".strip())
+            raise AskRefused("NotFound", f"There is no tool {name!r}. {hint}".strip())
         if tool.name in CODE_TOOLS and tool.binding.wing:
             raise AskRefused("Denied", "A program cannot run a program.")
         if not self._writes and not is_reading(tool):
@@ -178,52 +190,62 @@ class RunCalls:
     def _calling(self, seq: int) -> Context:
         """The context of a call. A key for idempotency is of one call, not of the run."""
         context, headers = self._context, self._context.headers
-        tainted = context.run is not None and context.run.tainted
         sources = tuple(sorted(self._sources))
+        # what a program reads within a run of an agent reaches its further calls like the model's
+        tainted = context.run is not None and (context.run.tainted or bool(sources))
         return replace(
             context,
             request_id=f"{context.request_id}.{seq}",
             headers=CallHeaders(**{name: getattr(headers, name) for name in SHARED_HEADERS}),
             run=RunMark(tainted, code=True, sources=sources, calls=seq - 1),
-            params={}, peer=None, note=None,
+            params={}, peer=None, note=None, borrows=None,
         )  # fmt: skip
 
-    def _check_result(self, tool: Tool, arguments: Json, result: ToolResult) -> None:
+    def _check_result(
+        self, calling: Context, tool: Tool, arguments: Json, result: ToolResult
+    ) -> None:
         """Raises AskRefused for a failure, and for an answer that is too large; InvalidParams for
         wrong arguments."""
-        if result.is_error:
-            self._parts.check(self._context, tool.name, arguments)
-            structured = result.structured_content
-            data = None if structured is UNSET else msgspec.json.decode(structured)
-            raise AskRefused("ToolError", text_of(result) or f"{tool.name} failed.", data=data)
-        size = size_of(result)
+        size, settings = size_of(value_of(result)), self._settings
         self._bytes += size
-        settings = self._settings
         for bytes_, most, setting in (
             (size, settings.call_bytes, "call"), (self._bytes, settings.total_bytes, "total")
         ):  # fmt: skip
             if bytes_ > most:
                 text = f"{bytes_} bytes of answers, at most {most} (code.{setting}_bytes)"
                 raise AskRefused("LimitReached", text)
+        if not result.is_error:
+            return
+        text, data = text_of(result) or f"{tool.name} failed.", data_of(result)
+        wait = data.get("retryAfter") if isinstance(data, dict) else None
+        if isinstance(wait, int):
+            raise AskRefused("RateLimited", text, data=data, retryable=True, retry_after=wait)
+        self._parts.check(calling, tool.name, arguments)
+        raise AskRefused("ToolError", text, data=data)
 
-    async def _search(self, members: Json) -> Any:
+    async def _search(self, seq: int, members: Json) -> Any:
         text, limit = str(members.get("text", ""))[:QUERY], members.get("limit")
         most = min(limit, HITS) if isinstance(limit, int) and limit > 0 else 5
         query = {"query": text, "limit": most, "detail": "names"}
         try:
-            result = await self._parts.call(self._calling(self._count), "search_tools", query)
+            result = await self._parts.call(self._calling(seq), "search_tools", query)
         except Fault as fault:
             raise refusal_of(fault) from fault
         if result.structured_content is UNSET:
             raise AskRefused("ToolError", text_of(result))
         hits = msgspec.json.decode(result.structured_content, type=_Hits).tools
-        tools = (self._catalog.find(hit.name) for hit in hits)
+        catalog = self._catalog
+        tools = (catalog.find(hit.name) for hit in hits)
         return [self._description(tool) for tool in tools if tool is not None]
 
-    async def _describe(self, members: Json) -> Any:
+    async def _describe(self, _seq: int, members: Json) -> Any:
         names = members.get("names")
         listed = names[:NAMES] if isinstance(names, list) else []
-        return [self._description(self._tool(str(name), exact=False)) for name in listed]
+        return [
+            self._description(self._tool(name, exact=False))
+            for name in listed
+            if isinstance(name, str)
+        ]
 
     def _description(self, tool: Tool) -> Mapping[str, str]:
         stub = write_stub(tool, self._catalog.identifier(tool) or tool.name, "python", STUB)
@@ -236,18 +258,29 @@ def is_reading(tool: Tool) -> bool:
 
 
 def value_of(result: ToolResult) -> Any:
-    """The structured answer, else the text."""
-    structured = result.structured_content
-    return text_of(result) if structured is UNSET else structured
+    """The structured answer, else the text, else all content, as MCP has it."""
+    if result.structured_content is not UNSET:
+        return result.structured_content
+    is_text = all(isinstance(part, TextContent) for part in result.content)
+    return text_of(result) if is_text else {"content": result.content}
 
 
 def text_of(result: ToolResult) -> str:
     return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
 
 
-def size_of(result: ToolResult) -> int:
-    structured = result.structured_content
-    return len(structured) if isinstance(structured, Raw) else len(text_of(result).encode())
+def size_of(value: Any) -> int:
+    return len(value if isinstance(value, Raw) else msgspec.json.encode(value))
+
+
+def data_of(result: ToolResult) -> Any:
+    """The structured answer, decoded; None where there is none, or none that can be."""
+    if not isinstance(result.structured_content, Raw):
+        return None
+    try:
+        return msgspec.json.decode(result.structured_content)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def refusal_of(fault: Fault) -> AskRefused:

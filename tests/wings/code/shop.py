@@ -151,13 +151,21 @@ class CodeShop:
 
 @asynccontextmanager
 async def code_shop(
-    settings: Settings, folder: Path, *, code: dict[str, Any] | None = None, **sections: Any
+    settings: Settings,
+    folder: Path,
+    *,
+    code: dict[str, Any] | None = None,
+    crm: str = "",
+    **sections: Any,
 ) -> AsyncIterator[CodeShop]:
+    """`crm`: the URL of an MCP server beside the shop."""
     shop = Shop()
     async with serving(shop.app) as url:
         path = folder / "shop.json"
         path.write_text(json.dumps(describe(url)))
         sources = {"shop": convert({"openapi": str(path), "base_url": url}, SourceSettings)}
+        if crm:
+            sources["crm"] = SourceSettings(mcp=crm)
         own = replace(settings.code, **{"enabled": True, "writes": "allow", **(code or {})})
         async with running(replace(settings, sources=sources, code=own, **sections)) as client:
             async with asyncio.timeout(30):
