@@ -65,6 +65,7 @@ class JailedProcess:
         """`pid` of the command, whose parent the launcher is."""
         self._clock = ~pid << 3 | 2  # its CPU time, as clock_getcpuclockid(3) names it
         self._limits = limits
+        self.received_bytes = 0
         self._input = cast("StreamWriter", process.stdin)
         self._output = cast("StreamReader", process.stdout)
 
@@ -134,6 +135,7 @@ class JailedProcess:
             size = int.from_bytes(await self._output.readexactly(4), "big")
             if size > self._limits.frame_bytes:
                 raise SessionEnded("protocol", f"a frame of {size} bytes is too long")
+            self.received_bytes += size
             return _frames.decode(await self._output.readexactly(size))
         except asyncio.IncompleteReadError as error:
             raise SessionEnded("crashed", "the process of the session has ended") from error

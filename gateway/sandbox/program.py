@@ -42,6 +42,7 @@ answered at the same time. Raises AskRefused."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
     code: CodeLimits
+    asked_bytes: int  # of all asks: as values, they take some 25 times that until they are answered
     asks: int
 
 
@@ -95,10 +96,17 @@ class Program:
                 frame = await process.next_frame(began)
                 while "end" not in frame:
                     asks += 1
+                    if process.received_bytes > limits.asked_bytes:
+                        text = f"the program asked for more than {limits.asked_bytes} bytes"
+                        raise SessionEnded("protocol", text)
                     if asks > limits.asks + MISUSE:
                         text = "the program goes on asking beyond its limit"
                         raise SessionEnded("protocol", text)
-                    group.start_soon(self._answer, _convert(frame, _Ask), frame, answer)
+                    asked = _convert(frame, _Ask)
+                    if asked.ask != asks:  # else its answer could be taken for that of another
+                        text = f"the program sent request {asked.ask}, expected {asks}"
+                        raise SessionEnded("protocol", text)
+                    group.start_soon(self._answer, asked, frame, answer)
                     frame = await process.next_frame(began)
                 group.cancel_scope.cancel()
         except ExceptionGroup as failed:

@@ -39,6 +39,7 @@ T = TypeVar("T")
 READ, WRITE = "code:read", "code:write"
 CLOCK = 946_684_800.0  # the time inside, 2000-01-01: the same in each run
 FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
+ASKED_BYTES = 16 << 20  # of the arguments of all calls of a run
 CALLS_SHOWN = 100
 DETAILS = """Write Python (standard library only). Call tools as functions:
 tools.NAME(argument=value), tools.call("exact-name", {...}), or run several together:
@@ -97,6 +98,7 @@ class ProgramPool:
                 frame_bytes=FRAME_BYTES,
             ),
             asks=settings.calls,
+            asked_bytes=ASKED_BYTES,
         )
         self._size = settings.ready
         self._ready: list[tuple[Program, AsyncExitStack]] = []

@@ -24,6 +24,8 @@ FORGED = {
     "no object": SEND + "send(b'[1]')\nhost.read()",
     "no number": SEND + "host.write({'ask': 'x', 'do': 'call'})\nhost.read()",
     "unknown end": SEND + "host.write({'end': 'paused', 'output': ''})\nhost.read()",
+    "a number again": SEND + "for _ in '12': host.write({'ask': 1, 'do': 'call'}), host.read()",
+    "a large number": SEND + "host.write({'ask': 2**63, 'do': 'call'})\nhost.read()",
     "deep": SEND + "send(b'[' * 100000)\nhost.read()",
 }
 REFUSED = {
@@ -60,6 +62,11 @@ async def test_frames_are_bounded(settings: Settings, tmp_path: Path) -> None:
         assert "is too long" in end["error"]
         end = await shop.run("tools.get_item(id='x' * (9 * 2**20))")
         assert "is too long" in end["error"]
+        many = (
+            "async def ask(i): return await tools.get_item(id='x' * 1_000_000)\n"
+            "await asyncio.gather(*map(ask, range(40)), return_exceptions=True)"
+        )
+        assert "asked for more than" in (await shop.run(many))["error"]
         declared = f"{SEND}os.write(host._target, b'\\xff' * 4)\nhost.read()"
         assert "is too long" in (await shop.run(declared))["error"]
 
