@@ -7,7 +7,7 @@ may do inside is the same as what its caller may: see `run_calls`.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Annotated, Literal, TypeVar
 
@@ -107,10 +107,10 @@ class ProgramPool:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Program]:
         """A process. Raises SessionEnded."""
+        self._taken.set()
         async with AsyncExitStack() as stack:
             while self._ready:
                 program, waiting = self._ready.pop(0)
-                self._taken.set()
                 await stack.enter_async_context(waiting)
                 if program.is_alive:
                     yield program
@@ -121,11 +121,12 @@ class ProgramPool:
         """Keep processes ready."""
         try:
             while True:
-                while len(self._ready) < self._size:
-                    stack = AsyncExitStack()
-                    program = await stack.enter_async_context(Program.open(self._limits))
-                    self._ready.append((program, stack))
                 self._taken = anyio.Event()
+                with suppress(SessionEnded):  # the next run starts one itself, and says why not
+                    while len(self._ready) < self._size:
+                        stack = AsyncExitStack()
+                        program = await stack.enter_async_context(Program.open(self._limits))
+                        self._ready.append((program, stack))
                 await self._taken.wait()
         finally:
             with anyio.CancelScope(shield=True):

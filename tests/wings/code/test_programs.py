@@ -181,6 +181,17 @@ async def test_a_run_that_takes_too_long_is_ended(settings: Settings, tmp_path: 
             await shop.shop.gone.wait()
 
 
+async def test_a_process_that_does_not_start_leaves_the_wing_open(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with code_shop(settings, tmp_path, code={"memory_bytes": 2**20}) as shop:
+        wings = shop.client.gateway.wings
+        assert wings is not None
+        for _ in range(2):
+            assert "1" not in str((await shop.ask("1")).get("result", {}).get("result"))
+            assert wings.states == {"wing code": "ok"}
+
+
 async def test_runs_of_a_principal_are_limited(settings: Settings, tmp_path: Path) -> None:
     async with code_shop(settings, tmp_path, code={"runs_per_principal": 1}) as shop:
         shop.shop.hangs = True
