@@ -1,15 +1,20 @@
 """Store of runs that wait for approvals."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 from uuid import UUID, uuid4
 
+import anyio
 import msgspec
 from msgspec import Struct
 
 from gateway.wings.code.journal import Answered, PendingCall
 from gateway.wings.code.run_calls import CallView
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import AWAY, Pool, borrow
+from schemas.errors import Unavailable
+
+SWEPT_S = 600.0
 
 
 class PausedRun(Struct, frozen=True):
@@ -37,9 +42,6 @@ class PausedRuns:
     ) -> str | None:
         """Store a run, or one that was paused before anew; its id. None: too many wait."""
         async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM code_run_t WHERE host_id = %s AND expires_ts < now()", [host_id]
-            )
             row = await connection.execute(
                 """
                 INSERT INTO code_run_t (host_id, run_id, principal, record, expires_ts)
@@ -83,7 +85,8 @@ class PausedRuns:
             if (claimed := await row.fetchone()) is not None:
                 return msgspec.msgpack.decode(claimed[0], type=PausedRun)
             row = await connection.execute(
-                "SELECT 1 FROM code_run_t WHERE host_id = %s AND run_id = %s AND principal = %s",
+                "SELECT 1 FROM code_run_t WHERE host_id = %s AND run_id = %s AND principal = %s"
+                " AND state = 'running'",
                 values,
             )
             return "absent" if await row.fetchone() is None else "running"
@@ -93,6 +96,14 @@ class PausedRuns:
             await connection.execute(
                 "DELETE FROM code_run_t WHERE host_id = %s AND run_id = %s", [host_id, run_id]
             )
+
+    async def sweep(self) -> None:
+        """Delete runs whose time is over, until cancelled."""
+        while True:
+            with suppress(Unavailable, *AWAY):
+                async with borrow(self._pool) as connection:
+                    await connection.execute("DELETE FROM code_run_t WHERE expires_ts < now()")
+            await anyio.sleep(SWEPT_S)
 
     async def erase(self, host_id: str, principal: str) -> None:
         """Listener: the runs of a person go."""

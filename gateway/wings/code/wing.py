@@ -16,7 +16,7 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     pool = ProgramPool(parts.settings)
     programs = CodeOperations(parts, pool)
     parts.events.person_erased.subscribe(programs.paused.erase)
-    yield WingContributions(operations=programs.operations, tasks=[pool.run])
+    yield WingContributions(operations=programs.operations, tasks=[pool.run, programs.paused.sweep])
 
 
 async def check_sandbox(

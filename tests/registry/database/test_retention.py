@@ -18,6 +18,7 @@ SWEPT = {
     "knowledge_extracted_t": "gateway/wings/knowledge/background_extraction.py",
     "knowledge_spent_t": "gateway/wings/knowledge/background_extraction.py",
     "knowledge_version_t": "gateway/wings/knowledge/documents.py",
+    "code_run_t": "gateway/wings/code/paused_runs.py",
     "librarian_answer_t": "gateway/wings/librarian/part_answers.py",
     "librarian_run_t": "gateway/wings/librarian/runs.py",
     "librarian_question_t": "gateway/wings/librarian/exposure.py",

@@ -6,11 +6,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
+from gateway.wings.code.paused_runs import PausedRuns
 from registry.access.approvals import Approvals
 from tests.fixtures_gateway import running
 from tests.properties import examples
@@ -117,6 +119,27 @@ async def test_a_run_that_is_taken_is_not_taken_twice(settings: Settings, tmp_pa
         async with shop.client.gateway.feed.pool.connection() as connection:
             await connection.execute("UPDATE code_run_t SET state = 'running'")
         assert "interrupted" in str(await shop.ask("", WRITING, run=paused["run"]))
+
+
+async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        pool = shop.client.gateway.feed.pool
+        async with pool.connection() as connection:
+            await connection.execute("UPDATE code_run_t SET expires_ts = now() - interval '1 s'")
+        assert "paused run" in str(await shop.ask("", WRITING, run=paused["run"]))
+        async with anyio.create_task_group() as group:
+            group.start_soon(PausedRuns(pool, keep_s=1, most=1).sweep)
+            with anyio.fail_after(10):
+                while await _count(pool):
+                    await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+
+
+async def _count(pool: Any) -> int:
+    async with pool.connection() as connection:
+        rows = await connection.execute("SELECT count(*) FROM code_run_t")
+        return int((await rows.fetchone())[0])
 
 
 async def test_few_runs_wait_for_each_principal(settings: Settings, tmp_path: Path) -> None:

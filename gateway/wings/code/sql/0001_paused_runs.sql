@@ -14,4 +14,4 @@ COMMENT ON COLUMN code_run_t.state IS
     'running: somebody goes on with it; a process that was killed leaves it so, and nobody repeats it';
 COMMENT ON COLUMN code_run_t.record IS 'the program, and its answers in their order, as MessagePack';
 CREATE INDEX code_run_owner_idx ON code_run_t (host_id, principal);
-CREATE INDEX code_run_expiry_idx ON code_run_t (host_id, expires_ts);
+CREATE INDEX code_run_expiry_idx ON code_run_t (expires_ts);
