@@ -33,7 +33,9 @@ def run_file(
     key_file: IO[str] | None,
     url: str | None,
 ) -> None:
-    """Run the Python program in FILE (-: standard input), whose calls of tools are yours.
+    """Run a Python program over tools.
+
+    FILE is the program (-: standard input), whose calls of tools are yours.
 
     Its output and its result are printed; an error, with the calls that were made, goes to standard
     error.

@@ -46,7 +46,7 @@ from gateway.login.signing import LoginKeys
 from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
-from registry.connections.accounts import Connection, NewConnection, Owner, Secret
+from registry.connections.accounts import Connection, Connections, NewConnection, Owner, Secret
 from registry.connections.registered_clients import RegisteredClients
 from registry.database.postgres import AWAY, Pool
 from registry.login.keys import ALGORITHM
@@ -222,12 +222,13 @@ class OAuthAccounts:
         else:
             await grants.revoke(secret.entry.token or "", "access_token")
 
-    async def examine(
-        self, source: Source, wanted: Sequence[Credential], pinned: dict[str, Any] | None
-    ) -> AsyncIterator[Step]:
+    async def examine(self, source: Source, wanted: Sequence[Credential]) -> AsyncIterator[Step]:
         """The steps of a connection that need no person and store nothing: a doctor shows them. The
-        last one has failed, or all is well. `pinned`: as of `begin`."""
-        connect, place = connect_of(self._settings(), source.place), source.place
+        last one has failed, or all is well."""
+        settings, place = self._settings(), source.place
+        connect = connect_of(settings, place)
+        rows = Connections(self._pool(), self._host_id, Keys.of(settings.secrets))
+        pinned = await rows.pinned_server(place)
         try:
             reach = self._reach(connect, place, source)
             discovered = await self._server(source, wanted, connect, reach)

@@ -16,8 +16,6 @@ from gateway.cli.common.output import print_json
 from gateway.cli.doctor.local_checks import reachable
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.requirements import most_needed
-from registry.access.secrets import Keys
-from registry.connections.accounts import Connections
 from schemas.errors import ToolgateError
 from schemas.similar_names import did_you_mean
 from schemas.source import Source
@@ -91,9 +89,8 @@ async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIter
             )
         yield Check("form", "ok", text)
         return
-    rows = Connections(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
     try:
-        async for step in accounts.examine(known, wanted, await rows.pinned_server(known.place)):
+        async for step in accounts.examine(known, wanted):
             yield Check(step.name, "failed" if step.failed else "ok", step.detail)
     except ToolgateError as error:
         yield Check("accounts", "failed", str(error))

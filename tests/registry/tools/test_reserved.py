@@ -9,6 +9,7 @@ from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
 from registry.display.disclosure import ACCOUNTS, DESCRIBER, own_tools
 from registry.names.tool_names import (
+    CODE_TOOLS,
     DISCLOSURE_TOOLS,
     RESERVED_NAMES,
     SKILL_TOOLS,
@@ -37,7 +38,7 @@ ALIKE = [
 
 def test_every_tool_of_the_gateway_has_a_name_that_is_reserved() -> None:
     own = [*own_tools([], skills=True).values(), DESCRIBER, ACCOUNTS]
-    assert {one.name for one in own} == set(RESERVED_NAMES)
+    assert {*(one.name for one in own), *CODE_TOOLS} == set(RESERVED_NAMES)
     does = {one.binding.does for one in own if isinstance(one.binding, GatewayBinding)}
     assert does == set(get_args(Does))
 
