@@ -505,7 +505,7 @@ class Rewriting(ast.NodeTransformer):
 
 def rewrite(code: str) -> tuple[ast.Module, bool]:
     """The program, whose last expression is its result, and whether it awaits anything."""
-    tree = ast.parse(code, NAME)
+    tree = ast.parse(code.removeprefix("\ufeff"), NAME)
     awaits = any(
         isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.AsyncFunctionDef)
         for node in ast.walk(tree)

@@ -40,7 +40,9 @@ from schemas.tool import META_NEXT, TextContent, Tool, ToolResult
 Json = Mapping[str, Any]
 
 WRITING = "run_code_writing"
-SHARED_HEADERS = ("authorization", "scope_token", "correlation_id", "traceparent", "client")
+SHARED_HEADERS = (
+    *("authorization", "scope_token", "correlation_id", "traceability_id", "traceparent", "client"),
+)
 HITS = 20  # of one search
 QUERY = 500  # characters of a search
 NAMES = 50  # of tools that are described at once

@@ -72,6 +72,7 @@ PROGRAMS: dict[str, tuple[str, Any]] = {
     "expression": ("tools.get_item(id=3)['count'] + 1", 11),
     "return": (RETURN, 4),
     "result": ("result({'a': (1, 2)})\nprint('x')", {"a": [1, 2]}),
+    "byte order mark": ("\ufefftools.get_item(id=3)['id']", 3),
     "exact name": ("tools.call('get-item', {'id': 1})['id'] + tools['get-item'](id=2)['id']", 3),
     "array": ("sum(tools.list_counts()) + tools.list_counts()[3]", 110),
     "pages of arrays": ("[len(page) for page in tools.pages(tools.list_counts)]", [10]),
