@@ -34,6 +34,7 @@ from gateway.sandbox.runner import (
 )
 from schemas.errors import ToolgateError
 
+SHARED = "gateway.sandbox.inside"
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 START_S = 60.0  # for the process of a session, on a machine under load
 
@@ -150,12 +151,21 @@ def _plan(limits: CodeLimits, program: str) -> str:
         raise SessionEnded("refused", str(error)) from error
     # Hashes of strings must not differ between sessions; -I would ignore the variable. Each arena
     # of malloc reserves 64 MiB of addresses.
-    command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c",
-               (DIRECTORY / program).read_text())  # fmt: skip
+    command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c", _source(program))
     variables = {**plan.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
     plan = replace(plan, command=command, environment=variables)
     cpu_s = math.ceil(limits.session_s) + 1
     return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
+
+
+def _source(program: str) -> str:
+    """A program with the module that it shares with others: the jail has no file of the gateway."""
+    shared = (DIRECTORY / "inside.py").read_text()
+    return (
+        "import sys, types\n"
+        f"shared = sys.modules[{SHARED!r}] = types.ModuleType({SHARED!r})\n"
+        f"exec({shared!r}, vars(shared))\n{(DIRECTORY / program).read_text()}"
+    )
 
 
 async def _command(errors: StreamReader) -> int:

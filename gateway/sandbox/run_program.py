@@ -12,16 +12,11 @@ sleep takes no time. Random numbers, hashes and the clock are the same in each r
 import ast
 import asyncio
 import asyncio.base_events
-import builtins
 import datetime
 import inspect
-import io
 import json
 import operator
-import os
-import random
 import sys
-import threading
 import time
 import traceback
 from collections.abc import (
@@ -34,6 +29,8 @@ from collections.abc import (
     Mapping,
 )
 from typing import Any
+
+from gateway.sandbox.inside import Output, Pipes, freeze, take_pipes
 
 NAME = "program"
 SPINS = 1000  # turns of the loop without an answer, behind which it waits for one
@@ -98,38 +95,34 @@ class Returned(BaseException):
     """A `return` outside functions."""
 
 
-class Host:
+class Host(Pipes):
     """The pipes to the host, and the calls whose answers have not come."""
 
     def __init__(self, source: int, target: int) -> None:
-        self._source, self._target = source, target
-        self._lock = threading.RLock()
+        super().__init__(source, target)
         self._number = 0
         self.open: dict[int, Call] = {}
         self.calls: list[Call] = []
         self.is_async = False  # the program awaits: calls begin at once, and end where awaited
         self.gathers = 0  # depth of `tools.all`
 
-    def read(self) -> Any:
-        return json.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
-
     def write(self, value: Any) -> None:
-        self._send(encode(value))
+        self.send(encode(value))
 
     def ask(self, do: str, **members: Any) -> Any:
         """The call; its value, where the program does not await and nothing gathers calls. Raises
         TypeError and ValueError for members that JSON does not have."""
         text = encode(members)  # may wait for other calls, and may fail: then nothing is asked
-        with self._lock:
+        with self.lock:
             self._number += 1
             call = self.open[self._number] = Call(self, str(members.get("name", do)))
             self.calls.append(call)
-            self._send(f'{{"ask": {self._number}, "do": "{do}", {text[1:]}')
+            self.send(f'{{"ask": {self._number}, "do": "{do}", {text[1:]}')
         return call if self.is_async or self.gathers else call.value()
 
     def take(self) -> None:
         """Wait for one answer. One that Python cannot read is the failure of its call."""
-        data = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        data = self.read_bytes()
         try:
             frame = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -139,25 +132,9 @@ class Host:
         self.open.pop(frame["id"]).settle(frame)
 
     def settle(self, call: "Call") -> None:
-        with self._lock:
+        with self.lock:
             while call.answer is None:
                 self.take()
-
-    def _send(self, text: str) -> None:
-        data = text.encode("utf-8", "replace")
-        data = len(data).to_bytes(4, "big") + data
-        with self._lock:
-            while data:
-                data = data[os.write(self._target, data) :]
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = os.read(self._source, size - len(data))
-            if not part:
-                os._exit(0)
-            data += part
-        return bytes(data)
 
 
 class Call:
@@ -431,29 +408,6 @@ class Loop(asyncio.base_events.BaseEventLoop):
         pass
 
 
-class Output(io.TextIOBase):
-    """Printed output: its beginning and its end."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._half = limit // 2
-        self._head = self._tail = ""
-        self._dropped = 0
-
-    def write(self, text: str) -> int:
-        room = self._half - len(self._head)
-        self._head += text[:room]
-        rest = self._tail + text[room:]
-        self._dropped += max(len(rest) - self._half, 0)
-        self._tail = rest[-self._half :]
-        return len(text)
-
-    @property
-    def text(self) -> str:
-        cut = f"\n[{self._dropped} characters left out]\n" if self._dropped else ""
-        return self._head + cut + self._tail
-
-
 class Rewriting(ast.NodeTransformer):
     """`return` outside functions ends the program; calls within `tools.all(...)` run together."""
 
@@ -619,39 +573,8 @@ def error_text(error: BaseException, code: str) -> str:
     return f"{where}{kind}{tool}: {text}"[:ERROR]
 
 
-def freeze(seed: int, clock: float) -> None:
-    """Make random numbers and times the same in each run."""
-    random.seed(seed)  # not for secrets: so that a run can be repeated
-    os.urandom = random.randbytes  # noqa: S311 - as above
-    vars(random)["_urandom"] = random.randbytes  # noqa: S311 - of SystemRandom and `secrets`
-
-    class FrozenDatetime(datetime.datetime):
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return cls.fromtimestamp(clock, tz)
-
-        @classmethod
-        def utcnow(cls) -> Any:
-            return cls.fromtimestamp(clock, datetime.UTC).replace(tzinfo=None)
-
-    datetime.datetime = FrozenDatetime  # type: ignore[misc]
-    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
-        setattr(time, name, lambda: clock)
-        setattr(time, f"{name}_ns", lambda: int(clock * 1e9))
-    for name in ("gmtime", "localtime", "ctime"):
-        convert = getattr(time, name)
-        setattr(time, name, lambda s=None, *, _c=convert: _c(clock if s is None else s))
-    write, moment = time.strftime, time.gmtime()
-    time.strftime = lambda form, at=moment: write(form, at)
-    time.clock_gettime = lambda _clock: clock
-    builtins.input = lambda *_: ""
-
-
 def main() -> None:
-    source, target = os.dup(0), os.dup(1)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    host = Host(source, target)
+    host = Host(*take_pipes())
     host.write({"ready": True})
     options = host.read()
     freeze(options["seed"], options["clock"])

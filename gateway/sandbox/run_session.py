@@ -10,17 +10,14 @@ can be replayed.
 """
 
 import ast
-import builtins
-import datetime
 import json
-import os
-import random
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
+
+from gateway.sandbox.inside import Output, Pipes, freeze, take_pipes
 
 STACK_BYTES = 1 << 20  # of a thread: more would fill the address space
 
@@ -33,21 +30,11 @@ class LibraryError(Exception):
     """The host refuses what was asked for."""
 
 
-class Channel:
-    """Frames over two file descriptors, one exchange at a time."""
-
-    def __init__(self, source: int, target: int) -> None:
-        self._source, self._target = source, target
-        self.lock = threading.RLock()
-
-    def read(self) -> Any:
-        return json.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
+class Channel(Pipes):
+    """The pipes to the host, one exchange at a time."""
 
     def write(self, value: Any) -> None:
-        data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
-        data = len(data).to_bytes(4, "big") + data
-        while data:
-            data = data[os.write(self._target, data) :]
+        self.send(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
     def ask(self, name: str, *arguments: Any) -> Any:
         with self.lock:
@@ -56,42 +43,6 @@ class Channel:
         if "error" in answer:
             raise LibraryError(answer["error"])
         return answer["value"]
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = os.read(self._source, size - len(data))
-            if not part:
-                os._exit(0)
-            data += part
-        return bytes(data)
-
-
-class Output:
-    """Printed output of a cell: its beginning and its end."""
-
-    encoding = "utf-8"
-
-    def __init__(self, limit: int) -> None:
-        self._half = limit // 2
-        self._head = self._tail = ""
-        self._dropped = 0
-
-    def write(self, text: str) -> int:
-        room = self._half - len(self._head)
-        self._head += text[:room]
-        rest = self._tail + text[room:]
-        self._dropped += max(len(rest) - self._half, 0)
-        self._tail = rest[-self._half :]
-        return len(text)
-
-    def flush(self) -> None:
-        pass
-
-    @property
-    def text(self) -> str:
-        cut = f"\n[{self._dropped} characters left out]\n" if self._dropped else ""
-        return self._head + cut + self._tail
 
 
 class LibraryNames:
@@ -212,34 +163,9 @@ def _error_text(error: BaseException) -> str:
     return f"\nline {line}: {type(error).__name__}: {error}"[:4000]
 
 
-def freeze(seed: int, clock: float) -> None:
-    """Make random numbers and times the same in each session."""
-    random.seed(seed)  # not for secrets: so that a session can be replayed
-    os.urandom = random.randbytes  # noqa: S311 - as above
-    moment = datetime.datetime.fromtimestamp(clock, datetime.UTC)
-
-    class FrozenDatetime(datetime.datetime):
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return moment.astimezone(tz) if tz else moment.replace(tzinfo=None)
-
-        @classmethod
-        def utcnow(cls) -> Any:
-            return moment.replace(tzinfo=None)
-
-    datetime.datetime = FrozenDatetime  # type: ignore[misc]
-    for name in ("time", "monotonic", "perf_counter", "process_time"):
-        setattr(time, name, lambda: clock)
-        setattr(time, f"{name}_ns", lambda: int(clock * 1e9))
-    builtins.input = lambda *_: ""
-
-
 def main() -> None:
-    source, target = os.dup(0), os.dup(1)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(2, 1)
     threading.stack_size(STACK_BYTES)
-    channel = Channel(source, target)
+    channel = Channel(*take_pipes())
     options = channel.read()
     freeze(options["seed"], options["clock"])
     cells = Cells(channel, options["output"])
