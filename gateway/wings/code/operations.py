@@ -206,11 +206,12 @@ class CodeOperations:
         self, tenant: str, pending: Sequence[PendingCall]
     ) -> Sequence[PendingCall]:
         """The calls that people have rejected."""
-        approvals = Approvals(self._parts.pool, tenant)
-        states = {call.approval: await approvals.get(call.approval) for call in pending}
-        return [
-            call for call in pending if (seen := states[call.approval]) and seen.state == "denied"
-        ]
+        approvals, denied = Approvals(self._parts.pool, tenant), []
+        for call in pending:
+            approval = await approvals.get(call.approval)
+            if approval is not None and approval.state == "denied":
+                denied.append(call)
+        return denied
 
     async def _pause(
         self, asked: OperationInput, run: PausedRun, journal: Journal, calls: RunCalls
