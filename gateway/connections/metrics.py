@@ -41,24 +41,21 @@ class ConnectionMetrics(Collector):
             "Calls that were answered by a link to connect an account, by reason.",
             labels=("source", "reason"),
         )
-        for request, count in self._requests.items():
-            requests.add_metric(request, count)
-        yield requests
         renewals = CounterMetricFamily(
             "toolgate_connection_renewals",
             "Renewals of people's tokens by this process: renewed, refused (the person has to "
             "connect again), or failed (it is tried again).",
             labels=("source", "outcome"),
         )
-        for renewal, count in self._renewals.items():
-            renewals.add_metric(renewal, count)
-        yield renewals
         states = GaugeMetricFamily(
             "toolgate_connections",
             "Connections of people, in the database: ok, failing (the last renewal has failed), "
             "expired, or suspended. Counted every minute by each process.",
             labels=("source", "state"),
         )
-        for state, count in self.states.items():
-            states.add_metric(state, count)
-        yield states
+        for family, counts in (
+            (requests, self._requests), (renewals, self._renewals), (states, self.states)
+        ):  # fmt: skip
+            for labels, count in counts.items():
+                family.add_metric(labels, count)
+            yield family
