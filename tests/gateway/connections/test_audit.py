@@ -14,7 +14,7 @@ from tests.gateway.connections.services import (
     token_of,
 )
 from tests.gateway.connections.test_mcp import files_office
-from tests.gateway.connections.test_oauth import authorize, drive_office
+from tests.gateway.connections.test_oauth import authorize, connected_office
 from tests.gateway.login.company import browsing
 
 pytestmark = pytest.mark.anyio
@@ -65,12 +65,7 @@ async def test_failed_renewals_and_requests_for_scopes_are_recorded(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     drive = Drive()
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, _browser, token):
         ((id_,),) = await rows_of(made, IDS)
         drive.needs = "notes.write"
         await made.call(token)

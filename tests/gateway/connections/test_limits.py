@@ -8,7 +8,7 @@ from config.settings import DatabaseSettings
 from registry.connections.accounts import Owner
 from tests.gateway.connections.oauth_service import Drive
 from tests.gateway.connections.services import connect, link_of, office, token_of
-from tests.gateway.connections.test_oauth import authorize, drive_office
+from tests.gateway.connections.test_oauth import connected_office
 from tests.gateway.login.company import browsing
 from tests.gateway.login.test_attacks import sql
 
@@ -65,12 +65,11 @@ async def test_a_service_that_refuses_every_token_causes_one_renewal(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     drive, more = Drive(), {"TOOLGATE_CONNECTIONS__REFUSED_TOKEN_S": "60"}
-    async with (
-        drive_office(database_settings, tmp_path, drive, more=more) as made,
-        browsing() as browser,
+    async with connected_office(database_settings, tmp_path, drive, more=more) as (
+        made,
+        _browser,
+        token,
     ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
         drive.acr, drive.challenge = "never", 'Bearer error="invalid_token"'
         for _ in range(6):
             assert (await made.call(token))["result"]["isError"]

@@ -73,6 +73,17 @@ async def authorize(browser: Browser, link: str) -> Answer:
     return await browser.get(back.location, site="cross-site")
 
 
+@asynccontextmanager
+async def connected_office(
+    database: DatabaseSettings, folder: Path, drive: Drive, **more: Any
+) -> AsyncIterator[tuple[Office, Browser, str]]:
+    """As `drive_office`, with the browser and the token of a person who has connected."""
+    async with drive_office(database, folder, drive, **more) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        yield made, browser, token
+
+
 async def test_an_account_is_connected_by_oauth(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
@@ -126,12 +137,7 @@ async def test_an_outage_of_the_server_forgets_nothing_and_an_end_asks_again(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     drive = Drive()
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         drive.end_tokens()
         drive.down = True
         refused = await made.call(token)
@@ -155,12 +161,11 @@ async def test_a_renewal_that_is_not_answered_in_time_is_tried_again_at_once(
         "TOOLGATE_CONNECTIONS__REQUEST_S": "0.9",
         "TOOLGATE_CONNECTIONS__RENEW_TIMEOUT_S": "1",
     }
-    async with (
-        drive_office(database_settings, tmp_path, drive, more=limits) as made,
-        browsing() as browser,
+    async with connected_office(database_settings, tmp_path, drive, more=limits) as (
+        made,
+        _browser,
+        token,
     ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
         drive.end_tokens()
         drive.slow_s = DEADLINE_S
         assert "could not be renewed" in json.dumps(await made.call(token))
@@ -239,12 +244,7 @@ async def test_scopes_granted_before_are_asked_for_with_a_refused_scope(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     drive = Drive()
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         drive.needs = "notes.write"
         refused = await made.call(token)
         assert refused["result"]["_meta"]["toolgate/connect"]["reason"] == "scopes"
@@ -258,12 +258,7 @@ async def test_a_service_that_never_gives_enough_scopes_is_not_followed_for_ever
 ) -> None:
     """CON-13: another tool still asks."""
     drive = Drive(needs="notes.write", grants_scope="notes.read")
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         for _ in range(3):
             link = link_of(await made.call(token))
             link_of(await made.call(token))  # again, before the person has acted
@@ -300,12 +295,7 @@ async def test_disconnecting_revokes_at_the_service(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     drive = Drive()
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         page = await browser.get(f"{made.url}/connect")
         assert "drive" in page.text
         (id_,) = [part.split('"')[0] for part in page.text.split('name="end" value="')[1:]]
@@ -351,9 +341,7 @@ async def test_a_stricter_login_is_asked_for_at_the_service_s_server(
 ) -> None:
     """RFC 9470: the token is good, and the login that it came of is not; nothing is renewed."""
     drive = Drive()
-    async with drive_office(database_settings, tmp_path, drive) as made, browsing() as browser:
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         drive.acr = "phr"
         drive.challenge = f'Bearer error="insufficient_user_authentication", {more}'
         answer = await made.call(token)
@@ -404,9 +392,7 @@ async def test_a_retry_waits_for_the_rights_that_a_person_is_asked_for(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     drive, capabilities = Drive(), {"elicitation": {"url": {}}}
-    async with drive_office(database_settings, tmp_path, drive) as made, browsing() as browser:
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         drive.needs = "notes.write"
         asked = (await call_stateless(made, token, capabilities))["result"]
         ((name, request),) = asked["inputRequests"].items()
@@ -433,12 +419,7 @@ async def test_an_idle_connection_ends_until_its_person_connects_again(
 ) -> None:
     """Calls that it does not serve are no use of it."""
     drive = Drive()
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, browser, token):
         assert "structuredContent" in (await made.call(token))["result"]
         gateway = made.company.gateway
         assert gateway.connections is not None
@@ -459,12 +440,7 @@ async def test_a_connection_that_ends_while_its_token_is_renewed_makes_no_call(
 ) -> None:
     """Neither does an account that its owner takes back: no request goes without a token."""
     drive = SlowDrive(lasts_s=0)
-    async with (
-        drive_office(database_settings, tmp_path, drive) as made,
-        browsing() as browser,
-    ):
-        token = await token_of(made, browser)
-        await authorize(browser, link_of(await made.call(token)))
+    async with connected_office(database_settings, tmp_path, drive) as (made, _browser, token):
 
         async def call() -> None:
             link_of(await made.call(token))
