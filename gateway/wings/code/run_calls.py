@@ -137,7 +137,7 @@ class RunCalls:
         name, arguments = members.get("name"), members.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise AskRefused("Invalid", "Expected the name of a tool, and an object of arguments.")
-        tool = self._tool(name, exact=members.get("exact") is True)
+        tool = self._tool(self._catalog, name, exact=members.get("exact") is True)
         if (tool.name, arguments) in self._denied:
             self._denied.remove((tool.name, arguments))
             raise AskRefused("Denied", "A person has rejected this call.")
@@ -173,9 +173,9 @@ class RunCalls:
             return None
         return PendingCall(tool.name, arguments, awaited.id, awaited.expires)
 
-    def _tool(self, name: str, *, exact: bool) -> Tool:
+    def _tool(self, catalog: Catalog, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
-        name, catalog = name[:NAME], self._catalog  # similar names are searched in square time
+        name = name[:NAME]  # similar names are searched in square time
         known = catalog.by_identifier
         tool = (None if exact else known.get(name)) or catalog.find_called(name)
         if tool is None or tool.binding.facts.own:
@@ -238,20 +238,22 @@ class RunCalls:
         hits = msgspec.json.decode(result.structured_content, type=_Hits).tools
         catalog = self._catalog
         tools = (catalog.find(hit.name) for hit in hits)
-        return [self._description(tool) for tool in tools if tool is not None]
+        return [describe_tool(catalog, tool) for tool in tools if tool is not None]
 
     async def _describe(self, _seq: int, members: Json) -> Any:
         names = members.get("names")
-        listed = names[:NAMES] if isinstance(names, list) else []
+        listed, catalog = names[:NAMES] if isinstance(names, list) else [], self._catalog
         return [
-            self._description(self._tool(name, exact=False))
+            describe_tool(catalog, self._tool(catalog, name, exact=False))
             for name in listed
             if isinstance(name, str)
         ]
 
-    def _description(self, tool: Tool) -> Mapping[str, str]:
-        stub = write_stub(tool, self._catalog.identifier(tool) or tool.name, "python", STUB)
-        return {"name": tool.name, "stub": stub}
+
+def describe_tool(catalog: Catalog, tool: Tool) -> Mapping[str, str]:
+    """The name of a tool, and its signature in programs."""
+    stub = write_stub(tool, catalog.identifier(tool) or tool.name, "python", STUB)
+    return {"name": tool.name, "stub": stub}
 
 
 def is_reading(tool: Tool) -> bool:
