@@ -175,8 +175,8 @@ def _statuses(one: Operation) -> Iterator[int]:
         yield 404
     if one.body is not None:
         yield from (415, 422)
-    if issubclass(one.query, Paging):
-        yield 422  # a cursor
+    if issubclass(one.query, Paging) or hasattr(one.query, "__post_init__"):
+        yield 422  # a cursor, or parameters that contradict each other
     if one.method == "POST":
         yield from (409, 422)
     if one.match:

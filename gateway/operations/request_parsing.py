@@ -76,10 +76,14 @@ def read_query(operation: Operation, text: bytes) -> Any:
 
 
 def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
-    """Raises ProblemDetails."""
+    """Raises ProblemDetails: 400 for a parameter that is not as described, 422 for parameters that
+    contradict each other."""
     try:
         query = msgspec.convert(values, operation.query, strict=False)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ValueError):  # of __post_init__
+            mistake = Mistake(str(error.__cause__))
+            raise invalid("The parameters contradict each other.", mistake) from error
         problems = explain_mismatch(_plain_query(operation, values), operation.query, error)
         mistakes = (
             _parameter(str(problem.path[0]) if problem.path else "", problem.message)

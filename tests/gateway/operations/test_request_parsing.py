@@ -13,7 +13,7 @@ import gateway.admin
 import gateway.wings
 from gateway.cli.operations import declared_operations
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.request_parsing import read_names
+from gateway.operations.request_parsing import read_names, read_query
 
 
 def patterns(kind: Any, seen: set[type]) -> Iterator[Meta]:
@@ -52,3 +52,16 @@ def test_names_of_new_entries_are_described_by_their_pattern(id_: str, status: i
     told = [mistake.detail for mistake in raised.value.errors]
     expected = 'expected the name of an agent, of A-Z, a-z, 0-9, . _ and -, got "bad name!"'
     assert told == ([expected] if status == 422 else [])
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("since=x", 400), ("since={0}&until={0}", 422), ("since={0}&until=", 400)]
+)
+def test_parameters_that_contradict_each_other_are_not_called_malformed(
+    query: str, status: int
+) -> None:
+    rows = declared_operations(("gateway.admin.resources.audit:AuditOperations",))
+    with pytest.raises(ProblemDetails) as raised:
+        read_query(rows["searchAudit"], query.format("2000-01-01T00:00:00Z").encode())
+    assert raised.value.status == status
+    assert raised.value.errors
