@@ -1,51 +1,34 @@
 """Conflicts between settings that are each valid on their own."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import date
 from ipaddress import ip_network
 from itertools import combinations
 from urllib.parse import urlsplit
 
-from config.access import (
-    ADMIN_TOOLSET,
-    DEVELOPMENT_ISSUER,
-    GUARDRAIL_VARIABLES,
-    RESERVED_ISSUER,
-    RULE_VARIABLES,
-    Auth,
-    Guardrail,
-    IssuerSettings,
-    OAuth,
-    Policy,
-    Rule,
-)
-from config.login import (
-    LONGEST_TOKEN_S,
-    TOO_LONG,
-    client_problems,
-    provider_problems,
-    shared_names,
+from config.access import ADMIN_TOOLSET
+from config.access_conflicts import (
+    auth_conflicts,
+    exposure_conflicts,
+    guardrail_conflicts,
+    login_conflicts,
+    oauth_conflicts,
+    policy_conflicts,
 )
 from config.models import AUTO, Strategy
-from config.networks import is_loopback, is_unencrypted
+from config.networks import is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
-from config.sources import Connect, SchemeSettings, SourceSettings, TokenExchange
+from config.source_conflicts import source_conflicts
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
-from schemas.cel_expressions import InvalidExpression, compile_expression
 from schemas.errors import Fault
 from schemas.json_schema.validators import ValidationError, compile_validator
 from schemas.jsonrpc import decode_strict
-from schemas.rule_patterns import InvalidPattern, Pattern
 from schemas.schedules import Schedule
 from schemas.wing_tools import WING_TOOLS
-
-KEYS = ("key_file", "jwks_file", "jwks_url")
 
 LISTENERS = 4  # connections of one process outside its pool, which wait for notifications
 LEAST_POOL = 2  # connections in the pool of one worker
 SPARE = 6  # connections of the embedded server for commands and for the server itself
-
-Conflicts = Iterator[tuple[KeyPath, str]]
 
 PROVIDER_KEYS = {
     "sentence-transformers": {"model": "the name of a model or a directory"},
@@ -57,179 +40,13 @@ OTHER_PROVIDERS_KEYS = ("model", "endpoint", "url", "api_key")  # keys that thos
 
 MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
-OFFLINE = "offline_access"
-
 DEFAULT_SCHEDULES = (Schedule("17 3 * * *"), Schedule("* * * * *"))
 
 LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/connect", "/oauth")
 
-SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
-MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
-OPENAPI_KEYS = (
-    *("entry", "overlay", "only_marked", "media_types"),
-    *("credentials", "require_credentials"),
-)
-GRAPHQL_KEYS = ("depth", "cost")
-HYBRID_KEYS = ("side", "dialect", "batch")
-# Keys of sources that are called over HTTP.
-HTTP_KEYS = ("forward_token", "same_trust_domain", "exchange", "connect", "tls")
-
-# Headers that each request sets itself (RFC 9110 and 9112); settings must not.
-FRAMING = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
-    | {"upgrade", "expect", "proxy-connection"}
-)
-
-DEFAULT_SOURCE = SourceSettings()  # all its defaults
-DEFAULT_SCHEME = SchemeSettings()
-# The ways to satisfy a security scheme, and the companion keys of each.
-CREDENTIALS = {
-    "value": (),
-    "token": (),
-    "username": ("password",),
-    "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
-}
-
 OWN_PATHS = ("/health", "/ready", "/metrics")
 # The built-in profiles (registry/display/profiles.py).
 PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
-
-
-def exposure_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """Settings that open the gateway to others than this machine, without authentication."""
-    auth, openings = settings.auth, _openings(settings)
-    if auth.mode == "none" and not auth.allow_public:
-        expected = (
-            "expected auth.mode: keys or auth.mode: jwt with it, because without authentication "
-            "whoever reaches the gateway may call everything; or auth.allow_public: true, where "
-            "all that reaches it asks for credentials itself"
-        )
-    elif auth.mode == "jwt" and auth.development_secret:
-        openings.discard("public_url")  # also the audience of tokens
-        expected = (
-            "expected no auth.development_secret with it, which is for loopback only: whoever "
-            "knows it can make tokens for everything"
-        )
-    else:
-        return
-    for key in sorted(openings):
-        yield Problem(where(("server", key)), f"server.{key}", expected)
-
-
-def _openings(settings: Settings) -> set[str]:
-    """The keys of `server` by which others than this machine reach the gateway."""
-    server = settings.server
-    public = urlsplit(server.public_url).hostname or "localhost"
-    openings = {
-        "public_url": not is_loopback(public),
-        "allowed_hosts": not all(is_loopback(host.strip("[]")) for host in server.allowed_hosts),
-        "trusted_proxies": bool(server.trusted_proxies),
-    }
-    return {key for key, is_open in openings.items() if is_open}
-
-
-def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """Conflicts within `auth`; none while `auth.mode` is none, which leaves it unused."""
-    auth = settings.auth
-    conflicts: list[tuple[KeyPath, str]] = []
-    if auth.mode == "keys":
-        conflicts += _missing_api_keys(auth)
-    elif auth.mode == "jwt":
-        conflicts += [
-            *_key_sources(auth, settings.login.enabled),
-            *_issuer_names(auth),
-            *_tenants(auth),
-            *_cache_times(auth),
-        ]
-        conflicts += _audiences(settings)
-    for subpath, text in conflicts:
-        key = ("auth", *subpath)
-        yield Problem(where(key, ("auth", "mode")), dotted_path(key), text)
-
-
-def _missing_api_keys(auth: Auth) -> Conflicts:
-    if not auth.api_keys:
-        yield ("mode",), "expected auth.api_keys with it, or no caller could authenticate"
-
-
-def _key_sources(auth: Auth, login: bool) -> Conflicts:
-    """Issuers without exactly one key source. `login`: whether the gateway is an issuer itself."""
-    given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
-    wanted = ", ".join(f"auth.{key}" for key in KEYS)
-    if len(given) > 1:
-        yield ("mode",), f"expected one of {wanted} with it, found {' and '.join(given)}"
-    elif not given and not auth.issuers and not auth.development_secret and not login:
-        others = "auth.issuers, login.enabled or auth.development_secret"
-        yield ("mode",), f"expected {wanted}, {others} with it, found none of them"
-    elif not given and auth.issuer:
-        yield ("issuer",), f"expected one of {wanted} beside it: the key of its tokens"
-    for name, issuer in auth.issuers.items():
-        given = [key for key in KEYS if getattr(issuer, key)]
-        if len(given) != 1:
-            found_keys = " and ".join(given) or "none of them"
-            yield ("issuers", name), f"expected one of {', '.join(KEYS)}, found {found_keys}"
-    for path, url in _jwks_urls(auth):
-        if is_unencrypted(url):
-            yield path, f"expected an https:// URL, but for a server on loopback, found {url}"
-
-
-def _jwks_urls(auth: Auth) -> Iterator[tuple[KeyPath, str]]:
-    for path, issuer in _keyed_issuers(auth):
-        if issuer.jwks_url:
-            yield (*path, "jwks_url"), issuer.jwks_url
-
-
-def _issuer_names(auth: Auth) -> Conflicts:
-    """Issuers that share an `iss`, which has to identify the issuer before any key is tried."""
-    seen: dict[str, str] = {DEVELOPMENT_ISSUER: "`toolgate token mint`"}
-    for path, issuer in _keyed_issuers(auth):
-        if not issuer.issuer:
-            if path or auth.issuers:
-                text = "expected the `iss` of its tokens: there are several issuers"
-                yield (*path, "issuer"), text
-        elif issuer.issuer in seen:
-            yield (*path, "issuer"), f"expected one that is not that of {seen[issuer.issuer]}"
-        else:
-            seen[issuer.issuer] = dotted_path(("auth", *path))
-    if RESERVED_ISSUER in auth.issuers:
-        text = f"expected another name: {RESERVED_ISSUER}:NAME is the principal of an API key"
-        yield ("issuers", RESERVED_ISSUER), text
-
-
-def _tenants(auth: Auth) -> Conflicts:
-    for path, issuer in _keyed_issuers(auth):
-        if issuer.tenants and not issuer.tenant_claim:
-            yield (*path, "tenants"), "expected tenant_claim beside it, whose values these are"
-        if isinstance(issuer, IssuerSettings) and issuer.tenant and issuer.tenant_claim:
-            yield (*path, "tenant"), "expected tenant or tenant_claim, found both"
-
-
-def _audiences(settings: Settings) -> Conflicts:
-    auth = settings.auth
-    if auth.bind_audience == "off":
-        return
-    if not settings.server.public_url:
-        yield ("bind_audience",), "expected server.public_url with it, which tokens have to name"
-    if auth.bind_audience == "endpoint":
-        for path, issuer in (((), auth), *_keyed_issuers(auth)):
-            if issuer.audience:
-                text = "expected none with auth.bind_audience: endpoint, which determines `aud`"
-                yield (*path, "audience"), text
-                return
-
-
-def _cache_times(auth: Auth) -> Conflicts:
-    if auth.jwks_stale_s < auth.jwks_ttl_s:
-        text = f"expected at least auth.jwks_ttl_s ({auth.jwks_ttl_s:g}), after which keys are"
-        yield ("jwks_stale_s",), f"{text} fetched again, found {auth.jwks_stale_s:g}"
-
-
-def _keyed_issuers(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
-    """Every issuer with a key, and its key path below `auth`."""
-    if any(getattr(auth, key) for key in KEYS):
-        yield (), auth
-    for name, issuer in auth.issuers.items():
-        yield ("issuers", name), issuer
 
 
 def _model_conflicts(
@@ -324,34 +141,6 @@ def _strategy_problems(strategy: Strategy) -> Iterator[tuple[str, str]]:
         yield "url", "expected an https:// URL where a key is sent, but for a server on loopback"
 
 
-def guardrail_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    guardrails = settings.guardrails
-    for name, rule in guardrails.rules.items():
-        for key, text in _guardrail_problems(rule, guardrails.expression_steps):
-            path: KeyPath = ("guardrails", "rules", name, key)
-            yield Problem(where(path), dotted_path(path), text)
-
-
-def _guardrail_problems(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
-    if not (rule.fields or rule.pattern or rule.when):
-        yield "effect", "expected fields, pattern or when beside it: the rule looks for nothing"
-    elif rule.effect == "redact" and not (rule.fields or rule.pattern):
-        yield "effect", "expected fields or pattern beside redact, which define what to mask"
-    if rule.pattern:
-        try:
-            Pattern(rule.pattern)
-        except InvalidPattern as error:
-            yield "pattern", f"expected a regular expression (RE2): {error}"
-    if rule.when:
-        try:
-            compile_expression(rule.when, GUARDRAIL_VARIABLES, steps)
-        except InvalidExpression as error:
-            yield "when", f"expected a CEL expression: {error}"
-    for path in rule.fields:
-        if not all(path.split(".")):
-            yield "fields", f"expected dotted paths such as customer.email, found {path!r}"
-
-
 def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Conflicts among the limits. `where` returns the location of the first of some key paths that
     is not at its default."""
@@ -384,302 +173,6 @@ def _is_network(text: str) -> bool:
     return True
 
 
-def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    for name, text in (*_open_servers(settings.oauth), *_foreign_scopes(settings.oauth)):
-        key: KeyPath = ("oauth", name)
-        yield Problem(where(key), dotted_path(key), text)
-
-
-def _open_servers(oauth: OAuth) -> Iterator[tuple[str, str]]:
-    """Servers without https, which carry logins (RFC 8414, section 2; RFC 9728, section 2)."""
-    for url in filter(is_unencrypted, oauth.authorization_servers):
-        yield (
-            "authorization_servers",
-            f"expected https:// URLs, but for servers on loopback, found {url}",
-        )
-
-
-def _foreign_scopes(oauth: OAuth) -> Iterator[tuple[str, str]]:
-    for name in ("scopes_supported", "required_scopes"):
-        if OFFLINE in getattr(oauth, name):
-            yield name, f"expected no {OFFLINE}, which is about clients; they add it themselves"
-
-
-def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    policy = settings.policy
-    conflicts = list(_tiers(policy))
-    for name, rule in policy.rules.items():
-        problems = rule_problems(rule, policy, _toolsets(settings))
-        conflicts += [(("rules", name, member), text) for member, text in problems]
-    for subpath, text in conflicts:
-        key = ("policy", *subpath)
-        yield Problem(where(key), dotted_path(key), text)
-
-
-def _toolsets(settings: Settings) -> Collection[str]:
-    """The toolsets that a rule can refer to."""
-    return [*settings.toolsets, *([ADMIN_TOOLSET] if settings.admin.tools else [])]
-
-
-def rule_problems(
-    rule: Rule, policy: Policy, toolsets: Collection[str]
-) -> Iterator[tuple[str, str]]:
-    """Problems of one rule: (member, problem) pairs."""
-    if rule.when:
-        try:
-            compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)
-        except InvalidExpression as error:
-            yield "when", f"expected a CEL expression: {error}"
-    for tier in rule.tiers:
-        if tier not in policy.tiers:
-            yield "tiers", _no_tier(policy, tier)
-    for toolset in rule.toolsets:
-        if toolset not in toolsets:
-            known = ", ".join(toolsets) or "none"
-            yield "toolsets", f"expected names of toolsets ({known}), found {toolset}"
-
-
-def _tiers(policy: Policy) -> Conflicts:
-    named: list[tuple[KeyPath, str]] = [
-        (("default_tier",), policy.default_tier),
-        (("default_clearance",), policy.default_clearance),
-        *((("clearances", role), tier) for role, tier in policy.clearances.items()),
-    ]
-    for path, tier in named:
-        if tier not in policy.tiers:
-            yield path, _no_tier(policy, tier)
-    if len(set(policy.tiers)) < len(policy.tiers):
-        yield ("tiers",), "expected each tier once"
-
-
-def _no_tier(policy: Policy, tier: str) -> str:
-    return f"expected one of policy.tiers ({', '.join(policy.tiers)}), found {tier}"
-
-
-# Keys without effect for a kind. An entry without a kind adjusts a source of any kind.
-KEYS_WITHOUT_EFFECT = {
-    "openapi": (*GRAPHQL_KEYS, *HYBRID_KEYS, *MCP_KEYS, "env"),
-    "graphql": (
-        *("entry", "media_types", "credentials", "require_credentials"),
-        *(*HYBRID_KEYS, *MCP_KEYS, "env"),
-    ),
-    "hybrid": (*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, "env"),
-    "python": (
-        *("base_url", "headers", "dialect", "batch", *HTTP_KEYS),
-        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, "env"),
-    ),
-    "mcp": ("base_url", "retries", *OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "env"),
-    "command": (
-        *("base_url", "headers", "retries", *HTTP_KEYS),
-        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "era"),
-    ),
-}
-
-
-def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """Conflicts among the sources. `where` returns the location of the first of some key paths that
-    is not at its default."""
-    yield from _ambiguous_sources(settings, where)
-    yield from _unclear_credentials(settings, where)
-    yield from _forbidden_commands(settings, where)
-    for name, source in settings.sources.items():
-        kinds = _kinds(source)
-        kind = kinds[0] if len(kinds) == 1 else None
-        conflicts = [
-            *_unusable_keys(source, kind),
-            *_several_authentications(source, kind),
-            *_unusable_exchange(source),
-            *(_keys_without_token(source, kind) if settings.auth.mode != "jwt" else ()),
-            *_unusable_connect(source, kind, login=settings.login.enabled),
-            *_framing_headers(source),
-            *_incomplete_tls(source),
-        ]
-        for key, text in conflicts:
-            path = ("sources", name, *key.split("."))
-            yield Problem(where(path), dotted_path(path), text)
-
-
-def _kinds(source: SourceSettings) -> list[str]:
-    return [kind for kind in SOURCE_KINDS if getattr(source, kind)]
-
-
-def _ambiguous_sources(settings: Settings, where: Where) -> list[Problem]:
-    problems = []
-    for name, source in settings.sources.items():
-        given = _kinds(source)
-        if len(given) > 1:
-            key = ("sources", name, given[1])
-            text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
-            problems.append(Problem(where(key), dotted_path(key), text))
-    return problems
-
-
-def _unusable_keys(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """Keys of an entry that cannot work, and why."""
-    if kind == "hybrid" and source.base_url is None:
-        yield "hybrid", "expected base_url beside it: a description has no address of calls"
-    calls_hybrid = kind not in ("openapi", "graphql", "python")
-    if source.dialect == "legacy" and source.batch > 1 and calls_hybrid:
-        yield (
-            "batch",
-            f"expected 1 with dialect: legacy, which has no batches, found {source.batch}",
-        )
-    for key in KEYS_WITHOUT_EFFECT.get(kind or "", ()):
-        if getattr(source, key) != getattr(DEFAULT_SOURCE, key):
-            yield key, f"expected no such key beside {kind}, where it means nothing"
-
-
-def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
-    for name, source in settings.sources.items():
-        for scheme, given in source.credentials.items():
-            if text := credential_problem(given):
-                path = ("sources", name, "credentials", scheme)
-                yield Problem(where(path), dotted_path(path), text)
-
-
-def credential_kind(entry: SchemeSettings) -> str | None:
-    """The key that determines how a scheme is satisfied; None where none is usable."""
-    return next((scheme_key for scheme_key in CREDENTIALS if getattr(entry, scheme_key)), None)
-
-
-def credential_problem(entry: SchemeSettings) -> str | None:
-    """Problem of the credentials: a message with what is expected instead, without the values given
-    (secrets); None: valid."""
-    schemes = [scheme_key for scheme_key in CREDENTIALS if getattr(entry, scheme_key) is not None]
-    if len(schemes) > 1:
-        return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(schemes)}"
-    for scheme_key, companions in CREDENTIALS.items():
-        others = [key for key in companions if getattr(entry, key) != getattr(DEFAULT_SCHEME, key)]
-        if scheme_key not in schemes and others:
-            return f"expected {scheme_key} beside {others[0]}"
-    if entry.client_id is not None and not (entry.client_secret is not None and entry.token_url):
-        return "expected client_secret and token_url beside client_id"
-    return None
-
-
-def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
-    if settings.upstream.stdio:
-        return
-    for name, source in settings.sources.items():
-        if source.command:
-            key = ("sources", name, "command")
-            text = "expected no command while upstream.stdio is false, which allows none to be run"
-            yield Problem(where(key), dotted_path(key), text)
-
-
-def _several_authentications(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """Sources with several ways of authenticating the caller: only one is possible."""
-    methods = []
-    if source.exchange is not None:
-        methods.append("exchange")
-    if source.forward_token:
-        methods.append("forward_token")
-    if source.connect.mode != "off":
-        methods.append("connect")
-    if any(given != DEFAULT_SCHEME for given in source.credentials.values()):
-        methods.append("credentials")
-    # An MCP server also gets requests without a caller.
-    if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
-        methods.append("headers.Authorization")
-    fetched = any(given.client_id for given in source.credentials.values())
-    if source.connect.mode != "off":  # the operator's serve imports, and schemes of its own
-        methods = [way for way in methods if way not in ("credentials", "headers.Authorization")]
-    static = not (source.exchange or source.forward_token)
-    if len(methods) < 2 or (static and not fetched):
-        return
-    yield methods[0], f"expected one way to authenticate the caller, found {' and '.join(methods)}"
-
-
-def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
-    exchange = source.exchange
-    if exchange is not None and exchange.actor == "client" and not exchange.client_secret:
-        yield "exchange", "expected client_secret beside actor: client"
-    if exchange is not None and is_unencrypted(exchange.token_url):
-        yield "exchange.token_url", "expected an https:// URL, but for a server on loopback"
-    if exchange is not None and exchange.profile == "entra_obo":
-        yield from _unusable_on_behalf_of(exchange)
-    elif exchange is not None and exchange.certificate:
-        yield "exchange.certificate", "expected profile: entra_obo with it"
-
-
-def _unusable_on_behalf_of(exchange: TokenExchange) -> Iterator[tuple[str, str]]:
-    if bool(exchange.client_secret) == bool(exchange.certificate):
-        yield "exchange", "expected client_secret or certificate beside profile: entra_obo"
-    if exchange.certificate and not (
-        "PRIVATE KEY-----" in exchange.certificate and "CERTIFICATE-----" in exchange.certificate
-    ):
-        yield "exchange.certificate", "expected a certificate and its private key, in PEM"
-    if not exchange.audience and not exchange.scopes:
-        yield "exchange", "expected audience (the API's Application ID URI) or scopes"
-    unused = ("actor", "resource", "subject_token_type", "requested_token_type")
-    plain = TokenExchange(exchange.token_url, exchange.client_id)
-    for key in unused:
-        if getattr(exchange, key) != getattr(plain, key):
-            yield f"exchange.{key}", "expected none with profile: entra_obo"
-
-
-def _unusable_connect(
-    source: SourceSettings, kind: str | None, *, login: bool
-) -> Iterator[tuple[str, str]]:
-    connect = source.connect
-    if connect.mode == "off":
-        if connect != DEFAULT_SOURCE.connect:
-            yield "connect", "expected mode: user with its other keys, found off"
-        return
-    yield from _unusable_client(connect, kind)
-    if not login:
-        text = "expected login.enabled with it: a person connects in a browser, where they log in"
-        yield "connect", text
-    if connect.mode == "id_jag" and (kind != "mcp" or not (connect.issuer and connect.client)):
-        text = "expected, with id_jag, mcp, and issuer and client of its authorization server"
-        yield "connect", text
-    if connect.header.lower() in FRAMING:
-        yield "connect.header", f"expected another header than {connect.header}"
-    if connect.tasks and connect.preset is None:
-        yield "connect.tasks", "expected preset beside it"
-    if bool(connect.authorization_url) != bool(connect.token_url):
-        yield "connect", "expected authorization_url and token_url together"
-    if connect.schemes and kind in ("graphql", "hybrid", "mcp"):
-        yield "connect.schemes", f"expected none of {kind}, which declares no schemes: see header"
-    for key in ("issuer", "authorization_url", "token_url", "revocation_url"):
-        url = getattr(connect, key)
-        if url and is_unencrypted(url):
-            yield f"connect.{key}", "expected an https:// URL, but for a server on loopback"
-
-
-def _unusable_client(connect: Connect, kind: str | None) -> Iterator[tuple[str, str]]:
-    client = connect.client
-    named = connect.issuer or connect.token_url or kind == "openapi"  # at addresses of the settings
-    if client is not None and client.secret and not named:
-        text = "expected connect.issuer, or authorization_url and token_url, to which it is sent"
-        yield "connect.client.secret", text
-    if client is not None and client.auth in ("basic", "post") and not client.secret:
-        yield "connect.client", f"expected secret with auth: {client.auth}"
-
-
-def _keys_without_token(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """Keys that need a verified token, where callers are anonymous or use an API key."""
-    for key in ("exchange", "forward_token") if kind not in ("python", "command") else ():
-        if getattr(source, key):
-            yield key, "expected auth.mode: jwt with it, because only verified tokens are used"
-
-
-def _framing_headers(source: SourceSettings) -> Iterator[tuple[str, str]]:
-    for name in source.headers:
-        if name.lower() in FRAMING:
-            yield "headers", f"expected no {name} in it, which each request sets itself"
-
-
-def _incomplete_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:
-    if source.tls is None:
-        return
-    if source.tls.key_file and not source.tls.cert_file:
-        yield "tls.key_file", "expected cert_file beside it"
-    address = source.base_url or source.mcp or ""
-    if urlsplit(address).scheme == "http":
-        yield "tls", "expected an https:// address beside it"
-
-
 def conflicts(settings: Settings, where: Where) -> list[Problem]:
     """All conflicts of the settings. `where` returns the location of the first of some key paths
     that is not at its default."""
@@ -707,49 +200,13 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_legacy_dates(settings, where),
         *_half_a_certificate(settings, where),
         *_console_conflicts(settings, where),
-        *_login_conflicts(settings, where),
+        *login_conflicts(settings, where),
         *_connection_conflicts(settings, where),
         *_agent_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
         *_event_conflicts(settings, where),
     ]
-
-
-def _login_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    login, public = settings.login, urlsplit(settings.server.public_url)
-    if not login.enabled:
-        return
-    needed = ("login", "enabled")
-    conflicts: list[tuple[KeyPath, str]] = []
-    if settings.auth.mode != "jwt":
-        text = f"expected auth.mode: jwt with login.enabled, found {settings.auth.mode}"
-        conflicts.append((needed, text))
-    if public.scheme != "https" and not is_loopback(public.hostname or ""):
-        text = "expected server.public_url with it, an https:// URL unless it is on loopback"
-        conflicts.append((needed, text))
-    if not settings.secrets.key:
-        text = (
-            "expected secrets.key with it, which encrypts the keys that sign tokens: set "
-            "TOOLGATE_SECRETS__KEY to 32 bytes in base64 (openssl rand -base64 32)"
-        )
-        conflicts.append((needed, text))
-    if not login.providers and not login.clients and not login.users:
-        text = "expected login.providers, where people log in, or login.users: true with it"
-        conflicts.append((needed, text))
-    if login.access_s > LONGEST_TOKEN_S:
-        conflicts.append((("login", "access_s"), TOO_LONG))
-    for name, provider in login.providers.items():
-        problems = provider_problems(name, provider)
-        conflicts += [(("login", "providers", name, *path), text) for path, text in problems]
-    for name in shared_names(settings.auth, login.providers):
-        text = f"expected another name: {name}:NAME is a person of another issuer"
-        conflicts.append((("login", "providers", name), text))
-    for name, client in login.clients.items():
-        problems = client_problems(client)
-        conflicts += [(("login", "clients", name, *path), text) for path, text in problems]
-    for key, text in conflicts:
-        yield Problem(where(key, needed), dotted_path(key), text)
 
 
 def _connection_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from msgspec import ValidationError
 from psycopg import AsyncConnection
 
 from config.access import SecretsSettings
-from config.conflicts import credential_kind, credential_problem
+from config.source_conflicts import credential_kind, credential_problem
 from config.sources import SchemeSettings
 from config.value_types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrow

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "config", "registry", "gateway")
 BINDINGS = {one.binding.__name__ for one in KINDS.values()} | {"Binding", "ServiceBinding"}
 OWN = {  # of settings, where each kind has a key of its own, and of what makes tools of two kinds
-    "config/conflicts.py",
+    "config/source_conflicts.py",
     "gateway/cli/doctor/environment.py",
     "registry/importers/hybrid/actions_to_tools.py",
 }

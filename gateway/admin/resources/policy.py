@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace as replace_members
 
 from config.access import Policy, Rule
-from config.conflicts import rule_problems
+from config.access_conflicts import rule_problems
 from config.settings import Toolset
 from config.value_types import ScopeName, ToolsetName
 from gateway.admin.parts import RegistryParts

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from config.access import Rule
-from config.conflicts import rule_problems
+from config.access_conflicts import rule_problems
 from config.settings import Settings
 from gateway.app.access import Identities
 from gateway.app.stored_access import rules_in

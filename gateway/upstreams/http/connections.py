@@ -13,8 +13,8 @@ from types import MappingProxyType
 import aiohttp
 from yarl import URL
 
-from config.conflicts import FRAMING
 from config.settings import UpstreamSettings as Limits
+from config.source_conflicts import FRAMING
 from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.http_client.deadline import Deadlines
 from gateway.http_client.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
