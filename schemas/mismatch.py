@@ -16,9 +16,9 @@ CHECKERS = 512  # of types; an operation has two
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
-_OF_FORMATS = re.compile(
-    r"Invalid (RFC3339|ISO8601|UUID|base64)|Expected `datetime`"
-)  # which schemas do not check
+_OF_TIMES = re.compile(r"Invalid RFC3339|Expected `datetime`")
+_OF_FORMATS = re.compile(r"Invalid (ISO8601|UUID|base64)")  # which schemas do not check
+_TIME = "expected a time with its zone, as RFC 3339 has it, such as 2030-01-31T12:00:00Z"
 _TEXT = 500
 
 _checkers: Memo[str, Checker | None] = Memo(CHECKERS)
@@ -60,6 +60,8 @@ def _of_conversion(error: msgspec.ValidationError, checker: Checker | None) -> A
     match = _PLACE.match(str(error))
     what, place = (match["what"], match["place"] or "$") if match else (str(error), "$")
     path = tuple(name or int(index) for name, index in _STEP.findall(place))
-    if _OF_FORMATS.match(what) and checker is not None and (text := checker.description(path)):
+    if _OF_TIMES.match(what):  # a description is that of the member: "only records since then"
+        what = _TIME
+    elif _OF_FORMATS.match(what) and checker is not None and (text := checker.description(path)):
         what = f"expected {text}"
     return ArgumentProblem(path, what[:_TEXT])
