@@ -1,6 +1,6 @@
-"""Queries of the audit log: search, follow, export."""
+"""Queries of the audit log: pages of records, callers with legacy payloads."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
@@ -36,6 +36,7 @@ class AuditQuery:
     until: datetime | None = None  # exclusive
     after: str | None = None  # the `next` of the previous page
     limit: int = 50
+    oldest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,18 @@ class AuditPage:
 
 
 async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
-    """Records of a tenant, newest first. Raises ValueError for an invalid `after`."""
+    """Records of a tenant, by default the newest first. Raises ValueError for an invalid
+    `after`."""
     conditions, values = _conditions(host_id, query)
+    beyond, direction = (">", "ASC") if query.oldest_first else ("<", "DESC")
     if query.after is not None:
-        conditions.append("(recorded_ts, chain_id, sequence) < (%(ts)s, %(chain)s, %(sequence)s)")
+        place = "(recorded_ts, chain_id, sequence) {} (%(ts)s, %(chain)s, %(sequence)s)"
+        conditions.append(sql.SQL(place).format(sql.SQL(beyond)))
         values |= _position(query.after)
     statement = sql.SQL(
         "SELECT {} FROM audit_t WHERE {} "
-        "ORDER BY recorded_ts DESC, chain_id DESC, sequence DESC LIMIT %(limit)s"
-    ).format(COLUMNS, _all(conditions))
+        "ORDER BY recorded_ts {way}, chain_id {way}, sequence {way} LIMIT %(limit)s"
+    ).format(COLUMNS, sql.SQL(" AND ").join(conditions), way=sql.SQL(direction))
     async with borrow(pool) as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement, {**values, "limit": query.limit + 1})
         entries = [recorded_entry(row) async for row in cursor]
@@ -109,45 +113,6 @@ async def legacy_clients(
         return [_legacy_client(row) async for row in cursor]
 
 
-async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[RecordedEntry]:
-    """All matching records of a tenant, oldest first, without a limit."""
-    conditions, values = _conditions(host_id, query)
-    statement = sql.SQL(
-        "SELECT {} FROM audit_t WHERE {} ORDER BY recorded_ts, chain_id, sequence"
-    ).format(COLUMNS, _all(conditions))
-    async with borrow(pool) as connection:
-        async for row in rows_of(connection, statement, values):
-            yield recorded_entry(row)
-
-
-async def ends(pool: Pool) -> dict[str, int]:
-    """The last sequence of each chain: the starting point of `follow`."""
-    async with borrow(pool) as connection:
-        rows = await connection.execute("SELECT chain_id::text, last_sequence FROM audit_chain_t")
-        return dict(await rows.fetchall())
-
-
-async def follow(
-    pool: Pool, host_id: str, query: AuditQuery, known: dict[str, int]
-) -> AsyncIterator[RecordedEntry]:
-    """Records added since `known`, chain by chain; updates `known`. Spooled records arrive late, so
-    they may be older than records returned before."""
-    now = await ends(pool)
-    conditions, values = _conditions(host_id, query)
-    conditions.append("chain_id = %(chain)s AND sequence > %(from)s AND sequence <= %(to)s")
-    statement = sql.SQL("SELECT {} FROM audit_t WHERE {} ORDER BY sequence").format(
-        COLUMNS, _all(conditions)
-    )
-    for chain_id, last in now.items():
-        before = known.get(chain_id, 0)
-        if last > before:
-            known[chain_id] = last
-            between = {"chain": chain_id, "from": before, "to": last}
-            async with borrow(pool) as connection:
-                async for row in rows_of(connection, statement, {**values, **between}):
-                    yield recorded_entry(row)
-
-
 async def rows_of(
     connection: AsyncConnection, statement: sql.Composed, values: Mapping[str, Any]
 ) -> AsyncGenerator[dict[str, Any], None]:
@@ -169,8 +134,8 @@ def _legacy_client(row: tuple[Any, ...]) -> LegacyClient:
     return LegacyClient(principal, client, requests, first, last, tuple(actions))
 
 
-def _conditions(host_id: str, query: AuditQuery) -> tuple[list[LiteralString], dict[str, Any]]:
-    conditions: list[LiteralString] = ["host_id = %(host)s"]
+def _conditions(host_id: str, query: AuditQuery) -> tuple[list[sql.Composable], dict[str, Any]]:
+    conditions: list[sql.Composable] = [sql.SQL("host_id = %(host)s")]
     given: dict[LiteralString, Any] = {
         "principal = %(principal)s": query.principal,
         "subject = %(subject)s": query.subject,
@@ -179,13 +144,9 @@ def _conditions(host_id: str, query: AuditQuery) -> tuple[list[LiteralString], d
         "recorded_ts >= %(since)s": query.since,
         "recorded_ts < %(until)s": query.until,
     }
-    conditions += [condition for condition, value in given.items() if value is not None]
+    conditions += [sql.SQL(condition) for condition, value in given.items() if value is not None]
     values = {name: getattr(query, name) for name in _NAMES}
     return conditions, {"host": host_id, **values}
-
-
-def _all(conditions: list[LiteralString]) -> sql.Composed:
-    return sql.SQL(" AND ").join(map(sql.SQL, conditions))
 
 
 def _after(last: RecordedEntry) -> str:

@@ -1,215 +1,213 @@
-"""`toolgate audit tail`, `verify` and `export`: what reads the audit log without a page."""
+"""`toolgate audit tail`, `verify` and `export`: what a person or a file gets of the audit log."""
 
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import anyio
 import click
+import msgspec
 
 from config.settings import Settings
-from gateway.audit.queries import AuditQuery, RecordedEntry, ends, export, follow, search
-from gateway.audit.verification import PROBLEMS, ChainReport, verify
-from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.failure import FAILED, USAGE, fail
-from gateway.cli.common.options import json_option, seconds_of, tenant_option
+from gateway.audit.queries import RecordedEntry
+from gateway.audit.records import AuditEntry
+from gateway.audit.verification import PROBLEMS
+from gateway.cli.commands import RESOURCES
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import FAILED
+from gateway.cli.common.options import json_option, tenant_option
 from gateway.cli.common.output import err, print_json, say
-from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.parameters import given_members, members_of_call, option
+from gateway.cli.common.progress import JobBar, progress_bar
+from gateway.cli.operations import Connect, client_option, declared_operations
+from gateway.cli.running.client import OperationClient
+from gateway.cli.running.jobs import finish, wait_for_job
 
+RESOURCE = "audit:AuditOperations"
+SEARCH = declared_operations((RESOURCES + RESOURCE,))["searchAudit"]
+MEMBERS = {name: member for name, member in members_of_call(SEARCH).items() if name != "order"}
 EVERY_S = 1.0  # polling interval for new records
+PAGE = 500  # records that a follower reads at a time
+REMEMBERED = 10_000  # records that a follower knows
 
-Filters = dict[str, Any]
-
-
-class _Time(click.ParamType[datetime]):
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """`90m`, `2d`: relative to now; else an ISO 8601 time, UTC by default."""
-        if isinstance(value, datetime):
-            return value
-        if (age_s := seconds_of(value)) is not None:
-            return datetime.now(UTC) - timedelta(seconds=age_s)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a time: expected 90m, 2d or 2026-11-22T08:00", param, ctx)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+Json = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        tenant_option,
-        click.option("--principal", metavar="ID", help="Only records of this caller."),
-        click.option(
-            "--tool", metavar="NAME", help="Only records of this tool, prompt or resource."
-        ),
-        click.option(
-            "--decision",
-            type=click.Choice(("allow", "deny", "approve")),
-            help="Only this decision.",
-        ),
-        click.option(
-            "--outcome",
-            metavar="TEXT",
-            help="Only this outcome: ok, tool_error, cancelled, crashed or an error code.",
-        ),
-        click.option(
-            "--since", type=_Time(), help="Only records since then: 90m (ago), or a time."
-        ),
-        click.option("--until", type=_Time(), help="Only records before then."),
-    ]
-    for option in reversed(options):
-        command = option(command)
+def _with_filters(command: click.Command) -> click.Command:
+    """The command with the filters of `audit search`."""
+    words = {"subject": "tool"}
+    command.params += [option(member, words.get(name, "")) for name, member in MEMBERS.items()]
     return command
 
 
+@_with_filters
 @click.command()
 @click.option(
     "-n",
     "--lines",
-    type=click.IntRange(0, 10_000),
+    type=click.IntRange(0, REMEMBERED),
     default=20,
     show_default=True,
     help="Number of records.",
 )
 @click.option("-f", "--follow", "follows", is_flag=True, help="Show new records, until Ctrl-C.")
-@_filters
+@tenant_option
 @json_option
-@settings_option
-def tail(settings: Settings, lines: int, follows: bool, as_json: bool, **filters: Any) -> None:
+@client_option(RESOURCE)
+def tail(
+    _settings: Settings,
+    connect: Connect,
+    *,
+    lines: int,
+    follows: bool,
+    tenant: str | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
     """Show the last records, and with --follow new ones.
 
     Records that a gateway spooled to disk during an outage of the database appear late.
     """
-    run(_tail(settings, filters, lines, follows, as_json))
+    given = given_members(MEMBERS, values)
+    run(_tail(connect, tenant, given, lines=lines, follows=follows, as_json=as_json))
 
 
 @click.command(name="verify")
 @json_option
-@settings_option
-def verify_(settings: Settings, as_json: bool) -> None:
+@client_option(RESOURCE)
+def verify_(_settings: Settings, connect: Connect, as_json: bool) -> None:
     """Verify that no record was changed, removed, inserted or reordered.
 
     The command lists each break of a hash chain, and fails if there are any. A chain has the
     records of one gateway process or one command. Store the heads that --json prints elsewhere, to
     detect a truncated chain later.
     """
-    report = run(_verify(settings))
+    report = run(_verify(connect))
     if as_json:
         print_json(report)
     else:
         _print_report(report)
-    if report.problems:
+    if report["problems"]:
         raise click.exceptions.Exit(FAILED)
 
 
+@_with_filters
 @click.command(name="export")
-@_filters
-@settings_option
-def export_(settings: Settings, **filters: Any) -> None:
+@tenant_option
+@client_option(RESOURCE)
+def export_(_settings: Settings, connect: Connect, *, tenant: str | None, **values: Any) -> None:
     """Write records as JSON lines, oldest first.
 
     The hash of a record is SHA-256, or HMAC-SHA-256 with audit.key, over the bytes of the hash
     before it in its chain, followed by the line without its last member, `hash`.
     """
-    count = run(_export(settings, filters))
+    count = run(_export(connect, tenant, given_members(MEMBERS, values)))
     if err.is_terminal:
         err.print(f"{count} records")
 
 
-def _tenant(settings: Settings, filters: Filters) -> str:
-    return filters["tenant"] or settings.tenant.host_id
-
-
-def _query(filters: Filters) -> AuditQuery:
-    since, until = filters["since"], filters["until"]
-    if since is not None and until is not None and since >= until:
-        fail("--since must be earlier than --until", USAGE)
-    return AuditQuery(
-        principal=filters["principal"],
-        subject=filters["tool"],
-        decision=filters["decision"],
-        outcome=filters["outcome"],
-        since=since,
-        until=until,
-    )
-
-
 async def _tail(
-    settings: Settings, filters: Filters, lines: int, follows: bool, as_json: bool
+    connect: Connect,
+    tenant: str | None,
+    given: Json,
+    *,
+    lines: int,
+    follows: bool,
+    as_json: bool,
 ) -> None:
-    query, tenant = _query(filters), _tenant(settings, filters)
-    async with open_registry(settings) as registry:
-        pool = registry.database.pool
-        known = await ends(pool)
-        last = await search(pool, tenant, replace(query, limit=lines)) if lines else None
-        seen = [] if last is None else reversed(last.records)
-        _print_lines(
-            [record for record in seen if record.sequence <= known.get(record.chain_id, 0)], as_json
-        )
+    async with connect(tenant=tenant) as client:
+        last = await client.items(SEARCH.id, given, max(lines, PAGE if follows else 1))
+        known = dict.fromkeys(map(_place, reversed(last)))
+        _print_lines(last[:lines][::-1], as_json)
         while follows:
-            async for record in follow(pool, tenant, query, known):
-                _print_lines([record], as_json)
+            _print_lines(await unknown_records(client, given, known), as_json)
             sys.stdout.flush()
             await anyio.sleep(EVERY_S)
 
 
-async def _verify(settings: Settings) -> ChainReport:
-    async with open_registry(settings) as registry:
-        with progress_bar() as bar:
-            task = bar.add_task("records", total=None)
-            return await verify(
-                registry.database.pool,
-                registry.host_id,
-                settings.audit.key.encode(),
-                lambda count, total: bar.update(task, completed=count, total=total),
-            )
+async def unknown_records(
+    client: OperationClient, given: Json, known: dict[tuple[str, int], None]
+) -> list[Json]:
+    """Records that are not among the `known` ones, the oldest first; they are added there. Pages
+    are read until one has a known record: spooled records come late, and are found beside it."""
+    records: list[Json] = []
+    async for page in client.pages(SEARCH.id, {**given, "limit": PAGE}):
+        fresh = [record for record in page if _place(record) not in known]
+        records += fresh
+        if len(fresh) < len(page):
+            break
+    records.reverse()
+    known.update(dict.fromkeys(map(_place, records)))
+    for place in list(known)[:-REMEMBERED]:
+        del known[place]
+    return records
 
 
-async def _export(settings: Settings, filters: Filters) -> int:
-    query, tenant, count = _query(filters), _tenant(settings, filters), 0
-    async with open_registry(settings) as registry:
-        records: AsyncIterator[RecordedEntry] = export(registry.database.pool, tenant, query)
-        async for record in records:
-            sys.stdout.write(record.line().decode() + "\n")
-            count += 1
+def _place(record: Json) -> tuple[str, int]:
+    return record["chain_id"], record["sequence"]
+
+
+async def _verify(connect: Connect) -> Json:
+    with progress_bar() as bar:
+        job = JobBar(bar, bar.add_task("records", total=None), "records")
+        async with connect(job=job) as client:
+            answer = await client.call("verifyAudit", {})
+            report: Json = answer.value
+            if answer.is_job:
+                ended = await wait_for_job(client, report["job"], cancels=True)
+                if ended["state"] != "succeeded":
+                    finish(ended)
+                    raise click.exceptions.Exit(FAILED)
+                report = ended["result"]
+            return report
+
+
+async def _export(connect: Connect, tenant: str | None, given: Json) -> int:
+    count = 0
+    async with connect(tenant=tenant) as client:
+        async for page in client.pages(SEARCH.id, {**given, "order": "oldest", "limit": PAGE}):
+            for record in page:
+                sys.stdout.write(_exported_line(record) + "\n")
+            count += len(page)
     return count
 
 
-def _print_lines(records: Any, as_json: bool) -> None:
+def _exported_line(record: Json) -> str:
+    entry = msgspec.convert(record["entry"], AuditEntry)
+    place = _place(record)
+    return RecordedEntry(*place, entry, bytes.fromhex(record["hash"])).line().decode()
+
+
+def _print_lines(records: Sequence[Json], as_json: bool) -> None:
     for record in records:
         if as_json:
-            sys.stdout.write(record.line().decode() + "\n")
+            sys.stdout.write(_exported_line(record) + "\n")
         else:
-            say("  ".join(_row(record)))
+            say("  ".join(_cells(record["entry"])))
 
 
-def _print_report(report: ChainReport) -> None:
-    for problem in report.problems:
-        where = f"chain {problem.chain_id}"
-        where += "" if problem.sequence is None else f", record {problem.sequence}"
-        say(f"{where}: {problem.kind.replace('_', ' ')}: {problem.text}", "red")
+def _print_report(report: Json) -> None:
+    problems = report["problems"]
+    for problem in problems:
+        where = f"chain {problem['chain_id']}"
+        where += "" if problem["sequence"] is None else f", record {problem['sequence']}"
+        say(f"{where}: {problem['kind'].replace('_', ' ')}: {problem['text']}", "red")
     verdict = "All chains are intact."
-    if report.problems:
-        more = "at least " if len(report.problems) == PROBLEMS else ""
-        verdict = (
-            f"{report.bad} invalid, {report.missing} missing, {more}{len(report.problems)} breaks."
-        )
-    say(f"{report.records} valid records in {len(report.heads)} chains. {verdict}")
+    if problems:
+        more = "at least " if len(problems) == PROBLEMS else ""
+        breaks = f"{more}{len(problems)} breaks"
+        verdict = f"{report['bad']} invalid, {report['missing']} missing, {breaks}."
+    say(f"{report['records']} valid records in {len(report['heads'])} chains. {verdict}")
 
 
-def _row(one: RecordedEntry) -> tuple[str, ...]:
-    entry = one.entry
+def _cells(entry: Json) -> tuple[str, ...]:
+    decision = entry.get("decision") or "-"
     return (
-        entry.recorded_ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        entry.principal or "-",
-        entry.method or "-",
-        entry.subject or "-",
-        f"{entry.decision} ({entry.rule})" if entry.rule else entry.decision or "-",
-        entry.outcome,
+        entry["recorded_ts"],
+        entry.get("principal") or "-",
+        entry.get("method") or "-",
+        entry.get("subject") or "-",
+        f"{decision} ({entry['rule']})" if entry.get("rule") else decision,
+        entry["outcome"],
     )

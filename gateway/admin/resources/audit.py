@@ -60,6 +60,9 @@ class AuditFilter(Paging, frozen=True):
     ] = None
     since: Annotated[Time | None, Meta(description="only records since then")] = None
     until: Annotated[Time | None, Meta(description="only records before then")] = None
+    order: Annotated[Literal["newest", "oldest"], Meta(description="which records come first")] = (
+        "newest"
+    )
 
     def __post_init__(self) -> None:
         if self.since and self.until and self.since >= self.until:
@@ -100,7 +103,7 @@ class AuditOperations:
                 "searchAudit",
                 "GET",
                 "/audit",
-                "Search the audit log, the newest first.",
+                "Search the audit log, by default the newest first.",
                 READ,
                 self.search,
                 ListPage[RecordView],
@@ -139,6 +142,7 @@ class AuditOperations:
             until=what.until,
             after=place(what.after) or None,
             limit=self._ground.pages.limit(what),
+            oldest_first=what.order == "oldest",
         )
         try:
             page = await search(self._ground.pool, asked.tenant, query)

@@ -7,7 +7,7 @@ path, the query, the headers, or the body.
 import functools
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import IO, Any, Literal, TypeVar
@@ -152,12 +152,20 @@ class OperationClient(ABC):
     ) -> list[Json]:
         """The first `limit` entries of a list, or those of all its pages."""
         items: list[Json] = []
-        after: Json = {} if limit is None else {"limit": limit}
+        async for page in self.pages(name, given if limit is None else {**given, "limit": limit}):
+            items += page
+            if limit is not None and len(items) >= limit:
+                break
+        return items[:limit]
+
+    async def pages(self, name: str, given: Mapping[str, Any]) -> AsyncIterator[list[Json]]:
+        """The entries of a list, page by page."""
+        after: Json = {}
         while True:
             page = (await self.call(name, {**given, **after})).value
-            items += page["items"]
-            if not page.get("next") or (limit is not None and len(items) >= limit):
-                return items[:limit]
+            yield page["items"]
+            if not page.get("next"):
+                return
             after["after"] = page["next"]
 
 
