@@ -4,11 +4,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from config.value_types import Amount, Bytes, Count, Seconds
+from config.value_types import Amount, Bytes, CodeDisclosure, Count, Seconds
 
 
 class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
+    disclosure: CodeDisclosure
     writes: Literal["never", "allow"]
     wall_s: Seconds
     cpu_s: Seconds

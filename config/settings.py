@@ -36,6 +36,7 @@ from config.sources import SourceSettings
 from config.value_types import (
     Amount,
     Bytes,
+    CodeDisclosure,
     Connections,
     Count,
     CronSchedule,
@@ -444,6 +445,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     exclude: tuple[str, ...] = ()
     instructions: str = ""
     mode: DisclosureMode | None = None
+    code: CodeDisclosure | None = None
     tool_tokens: ToolTokens | None = None
 
 

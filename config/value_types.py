@@ -328,6 +328,7 @@ CronSchedule = Annotated[
 ]
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 DisclosureMode = Literal["direct", "search", "auto"]
+CodeDisclosure = Literal["off", "offered", "only"]
 FunctionName = SourceName
 EntryPoint = Annotated[
     str,

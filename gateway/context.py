@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from config.value_types import DisclosureMode
+from config.value_types import CodeDisclosure, DisclosureMode
 from schemas.errors import Fault
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
@@ -129,6 +129,7 @@ class QueryOptions:
 
     profile: str | None = None  # profile of lists; None: that of the client's name
     mode: DisclosureMode | None = None  # how many tools lists disclose
+    code: CodeDisclosure | None = None  # how lists disclose programs
     agent: str | None = None  # agent whose skills apply, where no token names one
 
 

@@ -641,6 +641,7 @@ def _catalogs(settings: Settings, events: Events) -> Catalogs:
         shows_scripts=settings.scripts.enabled,
         own_tasks=_own_tasks(settings),
         personal=_personal(settings),
+        has_code=settings.code.disclosure != "off",
         events=events,
     )
 

@@ -266,10 +266,14 @@ def _portal_methods(services: Services, *, anonymous_list: bool) -> Table:
 
 
 def _modes(settings: Settings) -> Modes:
-    of_toolsets = {
-        name: toolset.mode for name, toolset in settings.toolsets.items() if toolset.mode
-    }
-    return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
+    toolsets, code = settings.toolsets, settings.code
+    return Modes(
+        settings.disclosure.mode,
+        {name: toolset.mode for name, toolset in toolsets.items() if toolset.mode},
+        settings.disclosure.list_tokens,
+        code=code.disclosure if code.enabled else "off",
+        code_of_toolsets={name: toolset.code for name, toolset in toolsets.items() if toolset.code},
+    )
 
 
 def _own(

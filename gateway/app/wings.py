@@ -479,6 +479,7 @@ class ServedWing(WingLife):
             server = self._api.serve(offer.operations)
             self._ground.upstreams[self.name] = WingOperations(server, self._verifies)
             self._ground.offers[self.name] = offer
+            self._ground.catalogs.list_wing(self.name, is_listed=offer.listed)
             for collector in offer.collectors:
                 self._ground.metrics.register(collector)
                 stack.callback(self._ground.metrics.unregister, collector)

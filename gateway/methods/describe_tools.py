@@ -62,8 +62,9 @@ class DescribeSeveral:
         """Raises InvalidParams where none of the tools exists."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
         ceiling = ListingBudget(self._tokens, self._lists.shaper, chosen, tool.name)
-        value = await to_thread.run_sync(_several, catalog, ceiling, arguments)
-        return answer(value, arguments.get("as"))
+        language = self._lists.stub_language(arguments, context, catalog)
+        value = await to_thread.run_sync(_several, catalog, ceiling, arguments, language)
+        return answer(value, language)
 
 
 def answer(value: Json, language: StubLanguage | None = None) -> ToolResult:
@@ -120,9 +121,10 @@ def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json
     return _part(tool, path, readable) if path else _whole(tool, readable)
 
 
-def _several(catalog: Catalog, ceiling: ListingBudget, arguments: Json) -> Json:
+def _several(
+    catalog: Catalog, ceiling: ListingBudget, arguments: Json, language: StubLanguage | None
+) -> Json:
     names = list(dict.fromkeys(arguments["names"]))
-    language: StubLanguage | None = arguments.get("as")
     tools_by_name = {name: _find_tool(catalog, name) for name in names[:NAMES]}
     if language is not None:  # programs do not call the gateway's own
         tools_by_name = {

@@ -5,14 +5,14 @@ They are built from the catalog, so no upstream is called.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from anyio import to_thread
 from msgspec import Raw
 
-from config.value_types import DisclosureMode
+from config.value_types import CodeDisclosure, DisclosureMode
 from gateway.context import Context
 from gateway.methods.results_by_revision import STAMP
 from gateway.methods.skills.agents import Agents, fitting
@@ -24,8 +24,15 @@ from registry.catalog.tool_lists import ShortList, encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile
+from registry.display.stubs import StubLanguage
 from registry.display.tool_shaper import ToolShaper
-from registry.names.tool_names import CONNECTIONS_TOOL, DISCLOSURE_TOOLS, SKILL_TOOLS
+from registry.names.tool_names import (
+    CODE_TOOLS,
+    CODE_WING,
+    CONNECTIONS_TOOL,
+    DISCLOSURE_TOOLS,
+    SKILL_TOOLS,
+)
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode
@@ -70,6 +77,8 @@ class Modes:
     usual: DisclosureMode
     of_toolsets: Mapping[str, DisclosureMode]
     list_tokens: int  # of a list, above which "auto" means "search"; also the limit for skills
+    code: CodeDisclosure = "off"
+    code_of_toolsets: Mapping[str, CodeDisclosure] = field(default_factory=dict)
 
 
 ALL_DIRECT = Modes("direct", {}, 0)
@@ -95,6 +104,7 @@ class Lists:
         self._policy_view = policy_view
         self._verify_scope = verify_scope
         self._modes = modes
+        self._has_code = {modes.code, *modes.code_of_toolsets.values()} != {"off"}
         self._agents = agents
         self.catalogs = catalogs
         self._page_size = page_size
@@ -140,7 +150,25 @@ class Lists:
         """The caller's catalog without tools that they may not call or that cannot be called.
         Raises the Fault of an invalid token."""
         catalog, scopes = self.catalogs.visible(self.catalog(context)), self.scopes(context)
+        if context.options.code == "off":
+            catalog = catalog.without_wing(CODE_WING)
         return catalog if scopes is None else catalog.visible_to(scopes)
+
+    def lists_programs_alone(self, context: Context, catalog: Catalog) -> bool:
+        """Whether a list has the tools that run programs, and those for finding what they call."""
+        modes = self._modes
+        usual = modes.code_of_toolsets.get(context.toolset or "", modes.code)
+        is_only = usual != "off" and (context.options.code or usual) == "only"
+        return is_only and bool(_code_tools(catalog))
+
+    def stub_language(
+        self, arguments: Mapping[str, Any], context: Context, catalog: Catalog
+    ) -> StubLanguage | None:
+        """The language of the signatures with which a search or a description answers; None: it
+        answers with schemas."""
+        language: StubLanguage | None = arguments.get("as")
+        is_wanted = language is None and self.lists_programs_alone(context, catalog)
+        return "python" if is_wanted else language
 
     def scopes(self, context: Context) -> frozenset[str] | None:
         """Scopes that limit the caller's hybrid actions; None: no limit."""
@@ -170,6 +198,10 @@ class Lists:
             if nothing and params.intent and mean is not None:
                 names = await mean(context, catalog, params)
                 page = await to_thread.run_sync(many.these, names, revision)
+        elif self._has_code and self.lists_programs_alone(context, catalog):
+            page = catalog.lists.short_for_programs(_code_tools(catalog), chosen).page(
+                revision, after, limit
+            )
         elif await self.is_short(context, catalog, chosen):
             page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
         else:
@@ -200,17 +232,21 @@ class Lists:
         return fitting(skills, catalog, cost, self._modes.list_tokens)
 
     async def _few(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> ShortList:
-        """The built-in tools, and those of the skills that the session uses."""
+        """The built-in tools, those that run programs, and those of the skills that the session
+        uses."""
         own = (
             *DISCLOSURE_TOOLS,
             *(SKILL_TOOLS if self._agents.has_skills(context, catalog) else ()),
             CONNECTIONS_TOOL,  # where there are accounts
         )
-        if context.session is None or not context.session.skills:
+        more: list[Tool] = []
+        if context.session is not None and context.session.skills:
+            names = sorted(context.session.skills)
+            _, more = await to_thread.run_sync(self.fitting, names, catalog, chosen)
+        more += [tool for tool in _code_tools(catalog) if tool not in more]
+        if not more:
             return catalog.lists.short(own, chosen=chosen)
-        names = sorted(context.session.skills)
-        _, used = await to_thread.run_sync(self.fitting, names, catalog, chosen)
-        return await to_thread.run_sync(catalog.lists.short, own, used, chosen)
+        return await to_thread.run_sync(catalog.lists.short, own, more, chosen)
 
     def _is_long(self, catalog: Catalog, chosen: SelectedProfile) -> bool:
         return catalog.lists.tools(chosen).tokens > self._modes.list_tokens
@@ -254,6 +290,12 @@ class Lists:
             names = ", ".join(sorted(down))
             raise Unreachable(f"The list may be incomplete: {names} cannot be reached")
         return 0 if down else self._ttl_ms
+
+
+def _code_tools(catalog: Catalog) -> list[Tool]:
+    """The tools that run programs."""
+    tools = map(catalog.get, CODE_TOOLS)
+    return [tool for tool in tools if tool is not None and tool.binding.wing == CODE_WING]
 
 
 def _client(context: Context, request: Request | None) -> Any:

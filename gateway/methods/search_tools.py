@@ -27,7 +27,6 @@ from registry.catalog.tool_lists import searchable_text
 from registry.database.postgres import AWAY
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
-from registry.display.stubs import StubLanguage
 from registry.display.summaries import shorten
 from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget, length
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
@@ -192,7 +191,7 @@ class SearchTools:
             for tool, score in scored
         ]
         schemas = arguments.get("detail") != "names"
-        language: StubLanguage | None = arguments.get("as")
+        language = lists.stub_language(arguments, context, catalog)
         fit: Fit
         if language is None:
             ceiling = ListingBudget(self._limits.tokens, shaper, chosen, DESCRIBES)

@@ -3,13 +3,13 @@
 import base64
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
 from msgspec import ValidationError, convert
 from starlette.types import Receive, Scope, Send
 
-from config.value_types import DisclosureMode
+from config.value_types import CodeDisclosure, DisclosureMode
 from gateway.context import (
     NO_OPTIONS,
     NOT_MIRRORED,
@@ -38,22 +38,32 @@ from schemas.jsonrpc import RequestId, encode, error_reply
 
 JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
-MODES: tuple[str, ...] = get_args(DisclosureMode)
 
 
 def query_options(scope: Scope, profiles: Collection[str]) -> QueryOptions:
-    """The options in the query. Raises InvalidRequest for an unknown profile or mode; agents are
-    resolved by the registry."""
+    """The options in the query. Raises InvalidRequest for an unknown profile, mode or disclosure of
+    programs; agents are resolved by the registry."""
     if not scope.get("query_string"):
         return NO_OPTIONS
     profile = query_value(scope, "profile")
     if profile is not None and profile not in profiles:
         raise InvalidRequest(f"There is no such profile; there is {', '.join(sorted(profiles))}")
+    return QueryOptions(
+        profile,
+        _choice(scope, "mode", DisclosureMode),
+        _choice(scope, "code", CodeDisclosure),
+        query_value(scope, "agent"),
+    )
+
+
+def _choice(scope: Scope, name: str, choices: Any) -> Any:
+    """The value in the query, one of the literal `choices`; None: there is none. Raises
+    InvalidRequest."""
     try:
-        mode = convert(query_value(scope, "mode"), DisclosureMode | None)
+        return convert(query_value(scope, name), choices | None)
     except ValidationError as error:
-        raise InvalidRequest(f"There is no such mode; there is {', '.join(MODES)}") from error
-    return QueryOptions(profile, mode, query_value(scope, "agent"))
+        known = ", ".join(get_args(choices))
+        raise InvalidRequest(f"There is no such {name}; there is {known}") from error
 
 
 class RequestHeaders(Headers):

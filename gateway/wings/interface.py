@@ -168,6 +168,7 @@ class WingContributions:
     tasks: Sequence[Task] = ()  # run until the wing is closed; an error reopens the wing
     resources: Sequence[WingResource] = ()
     prompts: Sequence[WingPrompt] = ()
+    listed: bool = True  # False: this machine cannot serve its tools, whose calls say why
     collectors: Sequence[Collector] = ()  # of metrics
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
     pages: Sequence[ResourceView] = ()  # of the console

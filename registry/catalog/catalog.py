@@ -104,6 +104,7 @@ class Catalog:
         )
         self._checkers = {} if checkers is None else checkers
         self._toolsets: dict[str, Catalog] = {}  # as many as the settings have
+        self._without_wings: dict[str, Catalog] = {}
         self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
 
     @property
@@ -280,6 +281,16 @@ class Catalog:
         """This catalog with scripts switched off."""
         scripts = {tool.id for tool in self.tools if tool.binding.language is not None}
         return self.without(scripts, (), self.denied | scripts) if scripts else self
+
+    def without_wing(self, wing: str) -> "Catalog":
+        """This catalog without the tools of a wing, whose source stays."""
+        known = self._without_wings.get(wing)
+        if known is None:
+            ids = {tool.id for tool in self.tools if tool.binding.wing == wing}
+            rest = (tool for tool in self.tools if tool.id not in ids)
+            known = self.narrow(rest, denied=self.denied | ids) if ids else self
+            self._without_wings[wing] = known
+        return known
 
     def changed_lists(self, before: "Catalog") -> frozenset[ListKind]:
         """Kinds of lists that differ from those of `before`."""

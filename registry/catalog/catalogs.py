@@ -17,6 +17,7 @@ from registry.catalog.resources import with_references
 from registry.catalog.tool_lists import OwnTasks
 from registry.catalog.toolsets import unknown
 from registry.display.tool_shaper import ToolShaper
+from registry.names.tool_names import CODE_WING
 from registry.sources.tool_store import ToolStore
 from schemas.mcp.messages import ListKind
 
@@ -36,6 +37,7 @@ class Catalogs:
 
     shaper = ToolShaper()  # default
     version = 0  # grows when a catalog is replaced
+    _unlisted: frozenset[str] = frozenset()  # wings
 
     def __init__(
         self,
@@ -47,12 +49,15 @@ class Catalogs:
         shows_scripts: bool = True,
         own_tasks: OwnTasks | None = None,
         personal: frozenset[str] = frozenset(),
+        has_code: bool = True,
         events: CatalogEvents | None = None,
     ) -> None:
         """Catalogs of all tenants. `lists_skills`: skills are prompts and resources, too. `own` is
         the gateway's tenant; "": all are its own. `shows_scripts`: tools that are scripts are
         visible to callers. `own_tasks`: how calls run as tasks of the gateway. `personal`:
-        places of the sources at which callers have accounts of their own."""
+        places of the sources at which callers have accounts of their own. `has_code`: programs may
+        be run beside toolsets."""
+        self._has_code = has_code
         self._personal = personal
         self._own_tasks = own_tasks
         self._toolsets = toolsets
@@ -70,9 +75,11 @@ class Catalogs:
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
         """The snapshot for a request of `tenant`; empty without tools or for an unknown toolset."""
         catalog = self._current.get(tenant) or _EMPTY
+        wanted = None if toolset is None else self._toolsets.get(toolset)
+        if not self._has_code and (wanted is None or wanted.code is None):
+            catalog = catalog.without_wing(CODE_WING)
         if toolset is None:
             return catalog
-        wanted = self._toolsets.get(toolset)
         return catalog.toolset(toolset, wanted) if wanted else self._fixed.get(toolset, _EMPTY)
 
     def addressable(self, tenant: str, toolset: str | None) -> Catalog:
@@ -87,6 +94,8 @@ class Catalogs:
 
     def visible(self, catalog: Catalog) -> Catalog:
         """The part of a snapshot visible to callers; the rest can still be called."""
+        for wing in self._unlisted:
+            catalog = catalog.without_wing(wing)
         return catalog if self._shows_scripts else catalog.without_scripts
 
     def show_scripts(self, shows: bool) -> None:
@@ -97,6 +106,10 @@ class Catalogs:
         for tenant, catalog in self._current.items():
             if catalog.without_scripts is not catalog:
                 self._events.lists_changed.publish(tenant, _TOOLS)
+
+    def list_wing(self, wing: str, *, is_listed: bool) -> None:
+        """Set whether the tools of a wing are visible: whether this process can serve them."""
+        self._unlisted = self._unlisted - {wing} if is_listed else self._unlisted | {wing}
 
     async def reconfigure(
         self,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from registry.display.budgets import LEVELS, tokens
-from registry.display.disclosure import ACCOUNTS, DESCRIBER, DESCRIBES, own_tools
+from registry.display.disclosure import ACCOUNTS, DESCRIBER, DESCRIBES, SOURCE, own_tools
 from registry.display.profile_names import ProfileNames
 from registry.display.profiles import SelectedProfile
 from registry.display.tool_shaper import ShapedTool, ToolShaper, for_objects
@@ -402,15 +402,21 @@ class CatalogLists:
         callers."""
         if not self._searchable:
             return {}
-        sources = {tool.source for tool in self._tools if tool.source}
         accounts: Mapping[Does, Tool] = {"connections": ACCOUNTS} if self._has_accounts else {}
-        finding = own_tools(
-            sources,
-            skills=bool(self._skills),
+        return {**self._finding(programs=False), **accounts}
+
+    @cached_property
+    def _own_for_programs(self) -> Mapping[Does, Tool]:
+        return self._finding(programs=True)
+
+    def _finding(self, *, programs: bool) -> Mapping[Does, Tool]:
+        return own_tools(
+            {tool.source for tool in self._tools if tool.source},
+            skills=bool(self._skills) and not programs,
             limit_maximum=self._shaper.search_limit,
             stubs=self._shaper.stubs,
+            programs=programs,
         )
-        return {**finding, **accounts}
 
     def page(
         self,
@@ -448,15 +454,25 @@ class CatalogLists:
         made = self._short_lists.get(key)
         if made is None:
             own = [self.own[task] for task in does if task in self.own]
-            made = ShortList(
-                [*own, *more],
-                {tool.name: self._names.of(tool.name, chosen) for tool in more},
-                self._shaper,
-                chosen=chosen,
-                task_support=self._task_support,
-            )
-            self._short_lists.put(key, made)
+            made = self._short_lists.put(key, self._short_list([*own, *more], chosen))
         return made
+
+    def short_for_programs(self, programs: Sequence[Tool], chosen: SelectedProfile) -> ShortList:
+        """The list of `programs`, the tools that run them, and of the gateway's own for finding
+        what they call."""
+        key = (chosen.name, "", *(tool.id for tool in programs))
+        made = self._short_lists.get(key)
+        if made is None:
+            made = self._short_lists.put(
+                key, self._short_list([*self._own_for_programs.values(), *programs], chosen)
+            )
+        return made
+
+    def _short_list(self, tools: Sequence[Tool], chosen: SelectedProfile) -> ShortList:
+        names = {
+            tool.name: self._names.of(tool.name, chosen) for tool in tools if tool.source != SOURCE
+        }
+        return ShortList(tools, names, self._shaper, chosen=chosen, task_support=self._task_support)
 
     @property
     def tool_lists(self) -> list[ToolList]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from config.settings import Toolset
+from registry.names.tool_names import CODE_WING
 from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
@@ -21,8 +22,9 @@ def members(
     """The tools, sources and items of a catalog that are in `toolset`, whose name is `name`.
 
     Patterns select tools, and so do descriptions: a tool is in the toolsets that it names, unless
-    `exclude` removes it. Prompts and resources are those of the toolset's sources; where it names
-    none, of all sources of a selected tool.
+    `exclude` removes it. `code`, where it is set, decides on those that run programs. Prompts and
+    resources are those of the toolset's sources; where it names none, of all sources of a selected
+    tool.
     """
     has = _membership(name, toolset)
     picked = [tool for tool in tools if has(tool)]
@@ -50,6 +52,8 @@ def _membership(name: str, toolset: Toolset) -> Callable[[Tool], bool]:
     def has(tool: Tool) -> bool:
         if exclude.match((tool.name,), tool.tags, tool.domain):
             return False
+        if toolset.code is not None and tool.binding.wing == CODE_WING:
+            return toolset.code != "off"
         if name in tool.toolsets:
             return True
         if toolset.sources and tool.source not in toolset.sources:

@@ -15,6 +15,7 @@ from registry.names.tool_names import (
     CONNECTIONS_TOOL,
     DESCRIBE_TOOL,
     DISCLOSURE_TOOLS,
+    FINDING_TOOLS,
     SKILL_TOOLS,
 )
 from schemas.binding import Does, GatewayBinding
@@ -177,7 +178,7 @@ _DESCRIPTIONS: Mapping[Does, str] = {
     "search_tools": (
         "Finds tools by what they do: there are many more here than are listed{sources}. Say what "
         "a tool should do, in plain words; for a request of several steps write a sentence for "
-        "each. Answers with the best tools and their input schemas; call them with call_tool."
+        "each. {answer}"
     ),
     "describe_tools": (
         "Tells everything about tools whose names are known: whole input and output schemas and "
@@ -233,6 +234,10 @@ _REQUIRED: Mapping[Does, list[str]] = {
 _READ_ONLY = Annotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
+_ANSWER = "Answers with the best tools and their input schemas; call them with call_tool."
+_PROGRAM_ANSWER = (
+    "Answers with the signatures of the best tools; call them in programs of run_code."
+)
 _UNKNOWN_EFFECTS = Annotations()  # unknown: depends on the tool that is called
 
 
@@ -242,12 +247,15 @@ def own_tools(
     limit_maximum: int | None = None,
     *,
     stubs: bool = False,
+    programs: bool = False,
 ) -> Mapping[Does, Tool]:
     """The gateway's own tools, by function. `sources` are those with tools; with `skills`, searches
     and calls can name one; `limit_maximum` is the maximum of a search's `limit`; with `stubs`,
-    searches and descriptions can be asked for them."""
+    searches and descriptions can be asked for them; `programs`: a list has those for finding what
+    programs call, alone."""
     does = (*DISCLOSURE_TOOLS, *SKILL_TOOLS) if skills else DISCLOSURE_TOOLS
-    texts = {"sources": _sources(sources)}
+    does = FINDING_TOOLS if programs else does
+    texts = {"sources": _sources(sources), "answer": _PROGRAM_ANSWER if programs else _ANSWER}
     return {task: _tool(task, texts, _options(task, skills, limit_maximum, stubs)) for task in does}
 
 

@@ -35,7 +35,9 @@ from schemas.wing_tools import WING_TOOLS, WINGS
 
 DESCRIBE_TOOL = "describe_tool"
 DISCLOSURE_TOOLS: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
+FINDING_TOOLS: tuple[Does, ...] = ("search_tools", "describe_tools")
 SKILL_TOOLS: tuple[Does, ...] = ("list_skills", "use_skill")
+CODE_WING = "code"
 CODE_TOOLS = ("run_code", "run_code_writing")
 CONNECTIONS_TOOL: Does = "connections"
 RESERVED_NAMES = (*(DESCRIBE_TOOL, *DISCLOSURE_TOOLS, *SKILL_TOOLS, *CODE_TOOLS, CONNECTIONS_TOOL),)

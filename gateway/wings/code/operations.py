@@ -5,6 +5,7 @@ may do inside is the same as what its caller may: see `run_calls`.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -33,6 +34,8 @@ from gateway.wings.code.run_calls import CallView, RunCalls
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from schemas.tool import Annotations
+
+log = logging.getLogger("toolgate.code")
 
 T = TypeVar("T")
 
@@ -117,22 +120,35 @@ class ProgramPool:
                     return
             yield await stack.enter_async_context(Program.open(self._limits))
 
+    async def begin(self) -> bool:
+        """Whether this machine can confine programs: the first processes are ready."""
+        try:
+            await self._fill(max(self._size, 1))
+        except SessionEnded as ended:
+            log.warning("code_not_listed", extra={"reason": str(ended)})
+            return False
+        return True
+
     async def run(self) -> None:
         """Keep processes ready."""
-        try:
-            while True:
-                self._taken = anyio.Event()
-                with suppress(SessionEnded):  # the next run starts one itself, and says why not
-                    while len(self._ready) < self._size:
-                        stack = AsyncExitStack()
-                        program = await stack.enter_async_context(Program.open(self._limits))
-                        self._ready.append((program, stack))
-                await self._taken.wait()
-        finally:
-            with anyio.CancelScope(shield=True):
-                for _, stack in self._ready:
-                    await stack.aclose()
-                self._ready.clear()
+        while True:
+            self._taken = anyio.Event()
+            with suppress(SessionEnded):  # the next run starts one itself, and says why not
+                await self._fill(self._size)
+            await self._taken.wait()
+
+    async def _fill(self, size: int) -> None:
+        """Raises SessionEnded."""
+        while len(self._ready) < size:
+            stack = AsyncExitStack()
+            program = await stack.enter_async_context(Program.open(self._limits))
+            self._ready.append((program, stack))
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            for _, stack in self._ready:
+                await stack.aclose()
+            self._ready.clear()
 
 
 class CodeOperations:

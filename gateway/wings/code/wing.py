@@ -16,7 +16,14 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     pool = ProgramPool(parts.settings)
     programs = CodeOperations(parts, pool)
     parts.events.person_erased.subscribe(programs.paused.erase)
-    yield WingContributions(operations=programs.operations, tasks=[pool.run, programs.paused.sweep])
+    try:
+        yield WingContributions(
+            operations=programs.operations,
+            tasks=[pool.run, programs.paused.sweep],
+            listed=await pool.begin(),
+        )
+    finally:
+        await pool.close()
 
 
 async def check_sandbox(
