@@ -162,10 +162,17 @@ def eval_(
     _print_results(results, form or "table")
     if plots is not None:
         _write_plots(results, plots)
+    _check_thresholds(results, thresholds, modes[0])
+
+
+def _check_thresholds(
+    results: Sequence[SetResult], thresholds: Sequence[Threshold], default: Mode
+) -> None:
+    """`default`: the mode of thresholds that name none."""
     qualities = [result.quality for result in results]
     overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
     for threshold in thresholds:
-        if (mode := threshold.mode or modes[0]) not in overall.modes:
+        if (mode := threshold.mode or default) not in overall.modes:
             fail(f"--fail-under: {mode} was left out, without vectors")
     if wrong := missed_thresholds(thresholds, overall):
         fail("; ".join(wrong), UNWANTED)

@@ -137,6 +137,53 @@ _BESIDE = sql.SQL("""(
     WHERE (edge.host_id, edge.collection_id, edge.norm) = (%(host)s, {shelf}, {name})
 ) AS beside""")
 
+# Names that are one with a name of the question or of its seeds, at most MERGES of them.
+_MERGED = sql.SQL("""same (collection_id, norm, other) AS (
+    SELECT shelf.collection_id, one.norm, beside.other
+    FROM shelf CROSS JOIN (
+        SELECT norm FROM mentioned
+        UNION SELECT unnest(%(spoken)s::text[]) COLLATE "C"
+    ) AS one
+    CROSS JOIN LATERAL {beside_one}
+    UNION
+    SELECT same.collection_id, same.norm, beside.other FROM same
+    CROSS JOIN LATERAL {beside_other}
+), merged AS MATERIALIZED (
+    SELECT * FROM same LIMIT {merges}
+)""").format(
+    beside_one=_BESIDE.format(
+        shelf=sql.Identifier("shelf", "collection_id"), name=sql.Identifier("one", "norm")
+    ),
+    beside_other=_BESIDE.format(
+        shelf=sql.Identifier("same", "collection_id"), name=sql.Identifier("same", "other")
+    ),
+    merges=sql.Literal(MERGES),
+)
+
+# Names that at most HUB chunks have: those of more say little about any of them.
+_RARE_NAMES = sql.SQL("""name AS MATERIALIZED (
+    SELECT norm, chunks FROM (
+        SELECT norm, ARRAY(
+            SELECT naming.chunk_id FROM permitted
+            CROSS JOIN LATERAL knowledge_naming(%(host)s, collection_id, one.norm, 0)
+                AS naming
+            LIMIT {above}
+        ) AS chunks
+        FROM (SELECT DISTINCT norm FROM named) AS one OFFSET 0
+    ) AS one
+    WHERE cardinality(chunks) <= {hub} AND (
+        NOT EXISTS (SELECT FROM merged WHERE merged.norm = one.norm) OR (
+        SELECT count(*) FROM (
+            SELECT unnest(chunks)
+            UNION
+            SELECT naming.chunk_id FROM merged
+            CROSS JOIN LATERAL knowledge_naming(%(host)s, collection_id, other, 0)
+                AS naming
+            WHERE merged.norm = one.norm
+            LIMIT {above}
+        ) AS chunk) <= {hub})
+)""").format(above=sql.Literal(HUB + 1), hub=sql.Literal(HUB))
+
 
 _ABOUT = {  # what holds for chunks that are about a name, by its place in the statement
     "of_code": sql.SQL("AND (mention.type <> 'symbol' OR mention.role = 'mention')"),
@@ -180,47 +227,14 @@ def edges(permitted: Fragment, allowed: Fragment | None, *, about: bool) -> byte
             JOIN knowledge_mention_v AS mention
                 ON (mention.host_id, mention.chunk_id) = (%(host)s, seed.id) {of_code}
             JOIN permitted USING (collection_id)
-        ), same (collection_id, norm, other) AS (
-            SELECT shelf.collection_id, one.norm, beside.other
-            FROM shelf CROSS JOIN (
-                SELECT norm FROM mentioned
-                UNION SELECT unnest(%(spoken)s::text[]) COLLATE "C"
-            ) AS one
-            CROSS JOIN LATERAL {beside_one}
-            UNION
-            SELECT same.collection_id, same.norm, beside.other FROM same
-            CROSS JOIN LATERAL {beside_other}
-        ), merged AS MATERIALIZED (
-            SELECT * FROM same LIMIT {merges}
-        ), named AS MATERIALIZED (
+        ), {merged}, named AS MATERIALIZED (
             SELECT id, norm FROM mentioned
             WHERE strpos(%(question)s, ' ' || norm || ' ') = 0 AND NOT EXISTS (
                 SELECT FROM merged WHERE merged.collection_id = mentioned.collection_id
                     AND merged.other = mentioned.norm AND merged.norm = ANY (%(spoken)s::text[]))
             {asked}
             UNION SELECT NULL, norm FROM merged WHERE norm = ANY (%(spoken)s::text[])
-        ), name AS MATERIALIZED (
-            SELECT norm, chunks FROM (
-                SELECT norm, ARRAY(
-                    SELECT naming.chunk_id FROM permitted
-                    CROSS JOIN LATERAL knowledge_naming(%(host)s, collection_id, one.norm, 0)
-                        AS naming
-                    LIMIT {above}
-                ) AS chunks
-                FROM (SELECT DISTINCT norm FROM named) AS one OFFSET 0
-            ) AS one
-            WHERE cardinality(chunks) <= {hub} AND (
-                NOT EXISTS (SELECT FROM merged WHERE merged.norm = one.norm) OR (
-                SELECT count(*) FROM (
-                    SELECT unnest(chunks)
-                    UNION
-                    SELECT naming.chunk_id FROM merged
-                    CROSS JOIN LATERAL knowledge_naming(%(host)s, collection_id, other, 0)
-                        AS naming
-                    WHERE merged.norm = one.norm
-                    LIMIT {above}
-                ) AS chunk) <= {hub})
-        )
+        ), {rare}
         SELECT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
         FROM name JOIN named USING (norm) {targets}
         WHERE name.chunks <> '{{}}' AND {allowed}
@@ -234,15 +248,8 @@ def edges(permitted: Fragment, allowed: Fragment | None, *, about: bool) -> byte
     """)
         .format(
             permitted=permitted,
-            beside_one=_BESIDE.format(
-                shelf=sql.Identifier("shelf", "collection_id"), name=sql.Identifier("one", "norm")
-            ),
-            beside_other=_BESIDE.format(
-                shelf=sql.Identifier("same", "collection_id"), name=sql.Identifier("same", "other")
-            ),
-            merges=sql.Literal(MERGES),
-            above=sql.Literal(HUB + 1),
-            hub=sql.Literal(HUB),
+            merged=_MERGED,
+            rare=_RARE_NAMES,
             allowed=allowed or sql.SQL("true"),
             **parts,
         )

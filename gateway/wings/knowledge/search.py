@@ -348,18 +348,7 @@ def candidates(
         allowed = _listed_sql(narrowed) if is_listed else _NOTHING
         where = _listed_clause(entity) if is_listed else _filter_clause(narrowed, entity)
     if vectors:
-        # IS TRUE makes it a hash table, whatever the planner expects: see _listed_clause.
-        union = sql.SQL("""UNION
-            SELECT part_id, doc_id, sum(bm25) FROM (
-                SELECT part_id, doc_id, 0::float8 AS bm25 FROM near
-                UNION ALL
-                SELECT part_id, doc_id, bm25 FROM worded
-                WHERE ((part_id, doc_id) IN (SELECT part_id, doc_id FROM near)) IS TRUE
-            ) AS near_worded GROUP BY part_id, doc_id""")
-        near = _near_sql(narrowed, index, is_listed=is_listed)
-        cosine = sql.SQL("(SELECT -(vector.embedding <#> %(vector)s::vector) {vector})").format(
-            vector=_VECTOR
-        )
+        near, union, cosine = _near_sql(narrowed, index, is_listed=is_listed), _NEAR_WORDED, _COSINE
     return compose(
         """
         WITH {permitted}{allowed}, worded AS (
@@ -400,6 +389,18 @@ _VECTOR = sql.SQL("""FROM entity_embedding_t AS vector
     WHERE vector.host_id = %(host)s AND vector.entity_type = {kind}
         AND vector.entity_id = doc.entity_id AND vector.model = %(model)s
         AND vector.status = 'ready'""").format(kind=sql.Literal(KIND.name))
+
+_COSINE = sql.SQL("(SELECT -(vector.embedding <#> %(vector)s::vector) {vector})").format(
+    vector=_VECTOR
+)
+# IS TRUE makes it a hash table, whatever the planner expects: see _listed_clause.
+_NEAR_WORDED = sql.SQL("""UNION
+    SELECT part_id, doc_id, sum(bm25) FROM (
+        SELECT part_id, doc_id, 0::float8 AS bm25 FROM near
+        UNION ALL
+        SELECT part_id, doc_id, bm25 FROM worded
+        WHERE ((part_id, doc_id) IN (SELECT part_id, doc_id FROM near)) IS TRUE
+    ) AS near_worded GROUP BY part_id, doc_id""")
 
 
 def _allowed_sql(narrowed: Fragment) -> sql.Composed:
