@@ -1,9 +1,9 @@
-"""Background tasks that outlive the request that started them."""
+"""Background tasks that outlive the request that started them, and the wait for one of several."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from schemas.errors import Fault
@@ -71,6 +71,18 @@ class BackgroundTasks:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved: the caller may have been cancelled
+
+
+async def wait_for_first(*waits: Awaitable[Any]) -> None:
+    """Wait until one of `waits` ends. Coroutines that have not ended by then, or when the wait is
+    cancelled, are cancelled; futures and tasks go on."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait, task in zip(waits, tasks, strict=True):
+            if task is not wait:
+                task.cancel()
 
 
 async def _log_failure(work: Coroutine[Any, Any, None]) -> None:

@@ -6,13 +6,13 @@ It has the tools and their upstreams, so it runs invocations, and jobs and embed
 import asyncio
 import os
 import signal
-from contextlib import suppress
 
 from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.app.gateway import Gateway
 from gateway.cli.common.output import out
+from gateway.state.background_tasks import wait_for_first
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,12 +32,7 @@ async def run_events_worker(settings: Settings, workers: int | None) -> str | No
     gateway = Gateway(of_worker(settings, workers))
     app = gateway.app()
     async with gateway.lifespan(app):
-        waits = [asyncio.ensure_future(event.wait()) for event in (gateway.feed.settled, stopped)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-            with suppress(asyncio.CancelledError):
-                await wait
+        await wait_for_first(gateway.feed.settled.wait(), stopped.wait())
         if (reason := gateway.feed.state.failure) is not None:
             return reason
         if not stopped.is_set():

@@ -32,6 +32,7 @@ from gateway.cli.common.output import out, remark
 from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.serve.bare_port import BarePort, bare_listener
 from gateway.cli.serve.worker_channel import WorkerLink, of_worker
+from gateway.state.background_tasks import wait_for_first
 from schemas.errors import ToolgateError
 
 GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates
@@ -274,7 +275,7 @@ class UvicornServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         if self._one_of_several:
-            await self._wait_until_settled()
+            await wait_for_first(self._gateway.feed.settled.wait(), self._stopped.wait())
         if not self.should_exit:
             await self._listen(sockets or [])
         for listener in sockets or ():
@@ -321,14 +322,6 @@ class UvicornServer(uvicorn.Server):
     def _drain(self, sig: int, frame: FrameType | None) -> None:
         self._gateway.drain()
         super().handle_exit(sig, frame)
-
-    async def _wait_until_settled(self) -> None:
-        """Wait until the gateway can serve, or is to stop."""
-        waits = (self._gateway.feed.settled.wait(), self._stopped.wait())
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
         """Startup of uvicorn, with a limit for handshakes of TLS."""

@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 from gateway.context import reason_of
 from gateway.http_client.deadline import Deadline
 from gateway.http_client.http1 import TooLarge
+from gateway.state.background_tasks import wait_for_first
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, TimedTasks
@@ -64,13 +65,10 @@ async def listening(
     raises before its first notification, and UpstreamFailed when that takes longer than
     `limit_s`."""
     following = asyncio.create_task(work)
-    acknowledgement = asyncio.create_task(acknowledged.event.wait())
     try:
         try:
             with Deadline(limit_s):
-                await asyncio.wait(
-                    {following, acknowledgement}, return_when=asyncio.FIRST_COMPLETED
-                )
+                await wait_for_first(following, acknowledged.event.wait())
         except TimeoutError as error:
             text = f"{name} did not acknowledge the subscription within {limit_s:g} s"
             raise UpstreamFailed(text, late=True) from error
@@ -78,9 +76,8 @@ async def listening(
             following.result()
         yield following
     finally:
-        acknowledgement.cancel()
         following.cancel()
-        await asyncio.gather(following, acknowledgement, return_exceptions=True)
+        await asyncio.gather(following, return_exceptions=True)
 
 
 class Carrier(Protocol):

@@ -4,12 +4,12 @@ messages of the server."""
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from yarl import URL
 
 from gateway.http_client.deadline import Deadline
 from gateway.http_client.sse_parser import EventStream, ServerEvent
+from gateway.state.background_tasks import wait_for_first
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.mcp.duplex_link import DuplexLink
@@ -62,8 +62,7 @@ class HttpSseCarrier:
         self._reading = asyncio.create_task(self._read())
         try:
             with Deadline(timeout.idle_s):
-                waited: set[asyncio.Future[Any]] = {self._reading, self._address}
-                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                await wait_for_first(self._reading, self._address)
                 if not self._address.done():
                     self._reading.result()
                     raise MalformedMessage("closed the stream before it named its endpoint")

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
+from gateway.state.background_tasks import wait_for_first
 from gateway.telemetry.histograms import BUCKETS_S, Histogram
 from gateway.upstreams.auth.caller import Caller, CallerHolder
 from gateway.upstreams.auth.delegation import (
@@ -211,7 +212,7 @@ class Watcher:
                 current = newer
                 if self.failure is not None:
                     self._mark_up()
-                await self._either(ended)
+                await wait_for_first(ended, self._regroup.wait())  # other resources to watch
                 if ended.done():
                     return ended.result()
         finally:
@@ -223,15 +224,6 @@ class Watcher:
         resources = {"resourceSubscriptions": sorted(self._uris)} if self._uris else {}
         link = await self._server.stateless()
         return link.listen({**wanted, **resources}, self._server)
-
-    async def _either(self, ended: "asyncio.Future[None]") -> None:
-        """Wait until the server ends the stream, or other resources are to be watched."""
-        regroup = asyncio.ensure_future(self._regroup.wait())
-        either: set[asyncio.Future[Any]] = {ended, regroup}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            regroup.cancel()
 
     def _mark_up(self) -> None:
         """Mark the server as up, and report all of its lists and resources as changed:
