@@ -39,10 +39,10 @@ from gateway.connections.trials import trial_of
 from gateway.context import Context
 from gateway.login.record import LoginAct, RecordLogin
 from gateway.upstreams.auth.accounts import (
-    Account,
     Connector,
     LoginTokens,
     Security,
+    SourceAccount,
     fold_name,
     fold_schemes,
 )
@@ -95,7 +95,7 @@ class _Held:
     key: str
     settings: Settings
     read_at: float  # monotonic time
-    accounts: dict[Security, Account] = field(default_factory=dict)  # that were made of it
+    accounts: dict[Security, SourceAccount] = field(default_factory=dict)  # that were made of it
     # whose shared account serves instead, by what is needed and the caller's roles
     lenders: dict[tuple[Security, frozenset[str]], Owner] = field(default_factory=dict)
 
@@ -177,7 +177,9 @@ class PersonalConnector:
         """Raises Unavailable."""
         return Tickets(self._pool(), self._host_id)
 
-    async def account(self, source: Source, security: Security, context: Context) -> Account | None:
+    async def account(
+        self, source: Source, security: Security, context: Context
+    ) -> SourceAccount | None:
         identity, account = context.identity, None
         if identity.verified and not context.absent and context.borrows is None:
             principal = identity.principal
@@ -207,7 +209,7 @@ class PersonalConnector:
 
     async def _find_account(
         self, source: Source, security: Security, context: Context
-    ) -> Account | None:
+    ) -> SourceAccount | None:
         """`account`, for the first call with what was read. Raises as that."""
         asked, declared = security, source.facts.schemes
         connect, security = self._needs(source, security)
@@ -302,7 +304,9 @@ class PersonalConnector:
                 owners.append(replace(mine, principal=principal, shared=True))
         return owners
 
-    async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
+    async def renew(
+        self, account: SourceAccount, *, status: int, challenge: str
+    ) -> SourceAccount | None:
         owner, needed = account.owner, account.needed
         if trial_of(owner) is not None:
             return None
@@ -651,8 +655,8 @@ def _make_account(
     *,
     connect: Connect,
     headers: Mapping[str, str],
-) -> Account:
-    return Account(
+) -> SourceAccount:
+    return SourceAccount(
         owner,
         held.key,
         needed,

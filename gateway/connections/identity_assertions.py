@@ -24,7 +24,7 @@ from gateway.context import Context
 from gateway.http_client.token_endpoint import INTERACTIONS, AccessToken, TokenFailed
 from gateway.login.provider_tokens import ProviderTokens
 from gateway.login.signing import LoginKeys
-from gateway.upstreams.auth.accounts import Account, Connector, Security
+from gateway.upstreams.auth.accounts import Connector, Security, SourceAccount
 from gateway.upstreams.auth.caller import bare
 from gateway.upstreams.auth.delegation import login_fault
 from gateway.upstreams.auth.tokens import AccessTokens
@@ -57,7 +57,7 @@ class IdentityAssertions:
         source: Source,
         security: Security,  # noqa: ARG002 - of no MCP server
         context: Context,
-    ) -> Account | None:
+    ) -> SourceAccount | None:
         refused = f"{source.name} was not called: its callers log in at the gateway, and "
         if not context.identity.verified or not self.login_tokens.has_issued(context.principal):
             raise Forbidden(f"{refused}this one has not")
@@ -67,14 +67,20 @@ class IdentityAssertions:
         owner = Owner(principal.tenant, principal.id, source.place)
         return await self._find_account(owner)
 
-    async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:  # noqa: ARG002
+    async def renew(
+        self,
+        account: SourceAccount,
+        *,
+        status: int,
+        challenge: str,  # noqa: ARG002
+    ) -> SourceAccount | None:
         (sent,) = account.headers.values()
         key = self._token_key(account.owner)
         if status != 401 or not self._tokens.invalidate(key, bare(sent)):
             return None
         return await self._find_account(account.owner)
 
-    async def _find_account(self, owner: Owner) -> Account:
+    async def _find_account(self, owner: Owner) -> SourceAccount:
         adjusted = self._settings().sources[owner.source]
         connect = adjusted.connect
 
@@ -91,7 +97,7 @@ class IdentityAssertions:
             raise (Forbidden(text) if error.rejected else Unavailable(text)) from error
         key = hashlib.sha256(f"id_jag {owner}".encode()).hexdigest()
         headers = {connect.header: header_value(connect, SchemeSettings(token=token))}
-        return Account(owner, key, (), {}, headers=headers)
+        return SourceAccount(owner, key, (), {}, headers=headers)
 
     def _token_key(self, owner: Owner) -> bytes:
         """The key of a token in the cache: a person's, for the settings as they are now."""

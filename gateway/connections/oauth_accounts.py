@@ -26,14 +26,14 @@ from gateway.connections.oauth.discovery import (
     Discovered,
     Discovery,
     DiscoveryFailed,
+    DiscoveryStep,
     McpServer,
-    Step,
 )
 from gateway.connections.oauth.grants import (
-    Attempt,
     AuthorizationRefused,
     GrantFailed,
     Grants,
+    PendingAuthorization,
     Tokens,
     choose_scopes,
 )
@@ -76,7 +76,7 @@ class Pending(Struct, frozen=True):
     schemes: tuple[str, ...]
     server: AuthorizationServer
     client: OAuthClient
-    attempt: Attempt
+    attempt: PendingAuthorization
     away: bool
 
 
@@ -222,7 +222,9 @@ class OAuthAccounts:
         else:
             await grants.revoke(secret.entry.token or "", "access_token")
 
-    async def examine(self, source: Source, wanted: Sequence[Credential]) -> AsyncIterator[Step]:
+    async def examine(
+        self, source: Source, wanted: Sequence[Credential]
+    ) -> AsyncIterator[DiscoveryStep]:
         """The steps of a connection that need no person and store nothing: a doctor shows them. The
         last one has failed, or all is well."""
         settings, place = self._settings(), source.place
@@ -237,29 +239,33 @@ class OAuthAccounts:
                 yield step
             return
         except ValueError as error:
-            yield Step("server", str(error), failed=True)
+            yield DiscoveryStep("server", str(error), failed=True)
             return
         for step in discovered.steps:
             yield step
         server = discovered.server
-        yield Step("server", f"{server.authorization_endpoint} and {server.token_endpoint}")
-        yield Step("resource", server.resource or "none is sent")
+        yield DiscoveryStep(
+            "server", f"{server.authorization_endpoint} and {server.token_endpoint}"
+        )
+        yield DiscoveryStep("resource", server.resource or "none is sent")
         try:
             check_pin(server, pinned, connect, place)
         except OAuthRefused as error:
-            yield Step("pin", str(error), failed=True)
+            yield DiscoveryStep("pin", str(error), failed=True)
             return
-        yield Step("callback", self.callback(place))
+        yield DiscoveryStep("callback", self.callback(place))
         async for step in self._examine_client(connect, place, server, reach):
             yield step
 
     async def _examine_client(
         self, connect: Connect, place: str, server: AuthorizationServer, reach: Reach
-    ) -> AsyncIterator[Step]:
+    ) -> AsyncIterator[DiscoveryStep]:
         setting, given = f"sources.{place}.connect.client", _configured_client(connect, server)
         is_known = given is not None or self._documents.method(server) is not None
         if server.registration_endpoint and not is_known:  # left to the first connection
-            yield Step("client", f"the gateway registers itself at {server.registration_endpoint}")
+            yield DiscoveryStep(
+                "client", f"the gateway registers itself at {server.registration_endpoint}"
+            )
             return
         callback = self.callback(place)
         try:
@@ -267,18 +273,20 @@ class OAuthAccounts:
                 server, callback, reach, self._rows, given=given, setting=setting
             )
         except ClientMissing as error:
-            yield Step("client", str(error), failed=True)
+            yield DiscoveryStep("client", str(error), failed=True)
             return
         method, known = WIRE_NAMES[client.method], server.token_endpoint_auth_methods_supported
         if known and method not in known:
             text = f"{setting}.auth: expected one of {', '.join(known)[:DETAIL]}, found {method}"
-            yield Step("client", text, failed=True)
+            yield DiscoveryStep("client", text, failed=True)
             return
-        yield Step("client", f"{client.id}, which authenticates by {method}")
+        yield DiscoveryStep("client", f"{client.id}, which authenticates by {method}")
         grants = await self._grants(server, client, reach, connect)
         yield await self._try_code(grants, server, place)
 
-    async def _try_code(self, grants: Grants, server: AuthorizationServer, place: str) -> Step:
+    async def _try_code(
+        self, grants: Grants, server: AuthorizationServer, place: str
+    ) -> DiscoveryStep:
         """A code that nobody was given has to be refused, and the client must not be."""
         _, attempt = grants.begin(self.callback(place), "", ())
         answer = {"code": "of-the-doctor", **({"iss": server.issuer} if server.issuer else {})}
@@ -288,10 +296,10 @@ class OAuthAccounts:
             refused = isinstance(error.__cause__, TokenFailed) and error.__cause__.rejected
             if error.reason == "client":
                 text = f"{error}: is sources.{place}.connect.client right?"
-                return Step("token", text, failed=True)
+                return DiscoveryStep("token", text, failed=True)
             detail = "the client is known" if error.reason == "over" else str(error)
-            return Step("token", detail, failed=not refused)
-        return Step("token", "a code that nobody was given is taken", failed=True)
+            return DiscoveryStep("token", detail, failed=not refused)
+        return DiscoveryStep("token", "a code that nobody was given is taken", failed=True)
 
     def seal(self, state: str, pending: Pending) -> bytes:
         """Raises SecretRefused."""
@@ -362,7 +370,7 @@ class OAuthAccounts:
             check_described(named, reach, missing)
             return discovered
         server = named_server(login.authorization_url, login.token_url, reach)
-        steps: tuple[Step, ...] = ()
+        steps: tuple[DiscoveryStep, ...] = ()
         if connect.client is None:  # its metadata may say how the gateway gets known there
             issuer = urljoin(login.authorization_url, "/").rstrip("/")
             try:

@@ -26,7 +26,7 @@ from gateway.connections.oauth_accounts import OAuthAccounts, OAuthRefused
 from gateway.connections.trials import trying
 from gateway.context import Identify, Identity, new_request_id
 from gateway.login import texts
-from gateway.login.accounts import Account, Accounts, Visit
+from gateway.login.accounts import Accounts, LoggedInPerson, Visit
 from gateway.login.form_pages import NO_STORE, FormPages
 from gateway.login.record import Decision, LoginAct, RecordLogin
 from gateway.operations.operation import allows
@@ -88,7 +88,7 @@ class _Visit:
     """A ticket, and whoever has opened it."""
 
     visit: Visit
-    account: Account
+    account: LoggedInPerson
     ticket: Ticket
     facts: ServiceFacts
 
@@ -182,7 +182,7 @@ class ConnectionPages(FormPages):
             },
         )
 
-    async def _change(self, account: Account, form: Mapping[str, str]) -> Response:
+    async def _change(self, account: LoggedInPerson, form: Mapping[str, str]) -> Response:
         """End a connection, allow or forbid its use in absence, share it, or begin one."""
         person = account.person
         connections = self._connector.connections
@@ -204,7 +204,7 @@ class ConnectionPages(FormPages):
                 return RedirectResponse(link, 303, NO_STORE)
         return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
 
-    async def _share(self, account: Account, id_: str, named: Sequence[str]) -> None:
+    async def _share(self, account: LoggedInPerson, id_: str, named: Sequence[str]) -> None:
         """Share a person's account with roles, if they may; or, without roles, with nobody."""
         person, connections = account.person, self._connector.connections
         words = {role.strip() for role in named}
@@ -222,13 +222,13 @@ class ConnectionPages(FormPages):
         decision: Decision = "allow" if is_allowed else "deny"
         self._record(LoginAct(act, subject, decision, person.tenant, person.principal))
 
-    def _may_share(self, account: Account, connect: Connect) -> bool:
+    def _may_share(self, account: LoggedInPerson, connect: Connect) -> bool:
         """Whether a person may share their account at a source."""
         principal = self._accounts.identity(account).principal
         has_right = allows(principal, SHARE) or not principal.roles.isdisjoint(connect.sharers)
         return connect.is_shared and has_right
 
-    def _may_connect(self, account: Account, connect: Connect) -> bool:
+    def _may_connect(self, account: LoggedInPerson, connect: Connect) -> bool:
         """Whether a person may connect an account, which serves nobody unless it is shared where
         all are."""
         is_own = connect.has_page and connect.mode != "shared"
@@ -376,7 +376,7 @@ class ConnectionPages(FormPages):
         return JSONResponse({"source": ticket.source, "state": "ok"})
 
     async def _open(
-        self, request: Request, visit: Visit, account: Account, text: str
+        self, request: Request, visit: Visit, account: LoggedInPerson, text: str
     ) -> _Visit | Response:
         ticket = await self._connector.tickets.find(text)
         if ticket is None:
@@ -384,7 +384,7 @@ class ConnectionPages(FormPages):
         return self._check_ticket(request, visit, account, ticket)
 
     def _check_ticket(
-        self, request: Request, visit: Visit, account: Account, ticket: Ticket
+        self, request: Request, visit: Visit, account: LoggedInPerson, ticket: Ticket
     ) -> _Visit | Response:
         """The visit of a person to whom a link belongs; a page for anybody else."""
         person = account.person

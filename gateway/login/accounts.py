@@ -39,7 +39,7 @@ from registry.login.users import User, is_unchanged
 from schemas.mcp.revisions import V2025_11_25
 
 
-class Account(Struct, frozen=True):
+class LoggedInPerson(Struct, frozen=True):
     """A person who has logged in with a browser."""
 
     login: str
@@ -50,7 +50,7 @@ class Visit(Struct, frozen=True):
     """A browser's request: its cookie for forms ("" where it has sent none), and its account."""
 
     browser: str
-    account: Account | None
+    account: LoggedInPerson | None
 
 
 class Accounts:
@@ -80,7 +80,7 @@ class Accounts:
 
     async def begin(
         self, response: Response, person: Person, refresh: str, user: User | None = None
-    ) -> Account | None:
+    ) -> LoggedInPerson | None:
         """Log a person in, with the refresh token of their provider, or as a `user` of the
         gateway's own; None: they may not."""
         login, settings = uuid4(), self._settings.login
@@ -88,7 +88,7 @@ class Accounts:
         is_own = person.provider not in settings.providers
         lasts_s = settings.session_s if refresh or is_own else settings.unchecked_s
         pool = self._pool()
-        account = Account(str(login), person)
+        account = LoggedInPerson(str(login), person)
         sessions, caller = self._sessions(pool), self._caller(account)
         await self._ids.prepare(pool)
         await sessions.sweep()
@@ -127,7 +127,7 @@ class Accounts:
         """Raises SecretRefused."""
         return self._vault.unseal(sealed, SealedColumn.PROVIDER_REFRESH_TOKEN, login).decode()
 
-    async def _account(self, cookie: str) -> Account | None:
+    async def _account(self, cookie: str) -> LoggedInPerson | None:
         if "." not in cookie:
             return None
         pool = self._pool()
@@ -142,14 +142,14 @@ class Accounts:
             return None
         login = caller.principal.mark.removeprefix(LOGIN_MARK)
         person = await Logins(pool, self._host_id).find(login)
-        account = None if person is None else Account(login, msgspec.convert(person, Person))
+        account = None if person is None else LoggedInPerson(login, msgspec.convert(person, Person))
         is_user = account is not None and account.person.provider == USERS_PROVIDER
         return None if is_user and not self._settings.login.users else account
 
-    def _caller(self, account: Account) -> bytes:
+    def _caller(self, account: LoggedInPerson) -> bytes:
         return caller_of(Context(self.identity(account), V2025_11_25, new_request_id()))
 
-    def identity(self, account: Account) -> Identity:
+    def identity(self, account: LoggedInPerson) -> Identity:
         """The caller that a person is, for a call from a page."""
         login, person = account.login, account.person
         claims = {**person.claims, "sid": login, "iat": int(datetime.now(UTC).timestamp())}

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from config.access import USERS_PROVIDER
 from gateway.console.sessions import is_csrf_token
 from gateway.login import texts
-from gateway.login.accounts import Account, Visit, is_same_origin
+from gateway.login.accounts import LoggedInPerson, Visit, is_same_origin
 from gateway.login.answers import LoginError
 from gateway.login.authorize import (
     AuthorizationRequest,
@@ -46,7 +46,7 @@ NOTHING: Mapping[str, str] = {}
 ATTEMPT_S = 600.0  # for a person to log in at a provider
 
 
-class Attempt(Struct, frozen=True):
+class PendingLogin(Struct, frozen=True):
     """A browser at a provider, and what it wanted: a grant, or a page of this gateway."""
 
     provider: str
@@ -86,7 +86,7 @@ class BrowserLogin(FormPages):
         taken = None
         if visit.browser and query.get("state"):
             taken = await self._parts.logins.take_attempt(query["state"], visit.browser)
-        attempt = None if taken is None else msgspec.convert(taken, Attempt)
+        attempt = None if taken is None else msgspec.convert(taken, PendingLogin)
         provider = self._parts.providers.get(request.path_params["provider"])
         if attempt is None or provider is None or attempt.provider != provider.name:
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
@@ -133,7 +133,7 @@ class BrowserLogin(FormPages):
         provider = self._parts.providers.get(form.get("choice", "").removeprefix("at:"))
         if provider is None:
             return self._chooser(request, visit, below)
-        attempt = Attempt(provider.name, None, below)
+        attempt = PendingLogin(provider.name, None, below)
         more = wanted_of_provider(self._parts.settings, source, provider, claims)
         return await self._leave_for(request, visit, provider, attempt, more=more)
 
@@ -189,7 +189,7 @@ class BrowserLogin(FormPages):
             return RedirectResponse(asked.answer(self._public_url, **told), 303, NO_STORE)
         provider = self._parts.providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
-            attempt = Attempt(provider.name, asked)
+            attempt = PendingLogin(provider.name, asked)
             another = "select_account" if visit.account is not None else ""
             prompt = asked.other_account or another
             return await self._leave_for(request, visit, provider, attempt, prompt=prompt)
@@ -273,7 +273,11 @@ class BrowserLogin(FormPages):
         return RedirectResponse(asked.answer(self._public_url, **told), 303, NO_STORE)
 
     async def _grant(
-        self, request: Request, account: Account, client: LoginClient, asked: AuthorizationRequest
+        self,
+        request: Request,
+        account: LoggedInPerson,
+        client: LoginClient,
+        asked: AuthorizationRequest,
     ) -> Response:
         """Send the browser back to the client with a code."""
         person, logins = account.person, self._parts.logins
@@ -291,7 +295,7 @@ class BrowserLogin(FormPages):
         request: Request,
         visit: Visit,
         provider: Provider,
-        attempt: Attempt,
+        attempt: PendingLogin,
         *,
         prompt: str = "",
         more: Mapping[str, str] = NOTHING,
@@ -400,7 +404,7 @@ class BrowserLogin(FormPages):
     def _log_refusal(self, members: Mapping[str, Any]) -> None:
         log.info("login_page_refused", extra=members)
 
-    def _way_back(self, attempt: Attempt) -> str:
+    def _way_back(self, attempt: PendingLogin) -> str:
         """Where an attempt begins again."""
         asked = attempt.request
         if asked is None:

@@ -59,7 +59,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
     empty: bool = False
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True):
+class VectorStep(Struct, frozen=True, forbid_unknown_fields=True):
     given: VectorRequest
     expect: Expect
 
@@ -82,15 +82,15 @@ class Vector(Struct, frozen=True, forbid_unknown_fields=True):
     modes: tuple[Mode, ...]
     given: VectorRequest | None = None
     expect: Expect | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[VectorStep, ...] = ()
     ledger: Ledger | None = None
     evidence: Evidence | None = None  # source of light-hybrid-4j's behaviour
 
     @property
-    def all_steps(self) -> tuple[Step, ...]:
+    def all_steps(self) -> tuple[VectorStep, ...]:
         if self.given is None or self.expect is None:
             return self.steps
-        return (Step(self.given, self.expect),)
+        return (VectorStep(self.given, self.expect),)
 
 
 class General(Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +116,7 @@ class VectorRun:
 
     label: str  # L1, or L1@rpc where a vector has several targets
     vector: Vector
-    steps: tuple[Step, ...]  # each with one target
+    steps: tuple[VectorStep, ...]  # each with one target
 
     @property
     def mode_free(self) -> bool:

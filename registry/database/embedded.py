@@ -65,7 +65,7 @@ class DatabaseError(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemAccount:
     """The system account of the server, when we are root: PostgreSQL refuses to run as root."""
 
     name: str
@@ -91,7 +91,7 @@ class Installation:
     """`bin/` of a PostgreSQL installation and its account; None means our own."""
 
     programs: Path
-    account: Account | None
+    account: SystemAccount | None
 
     def run(
         self, program: str, *arguments: str, timeout_s: float
@@ -125,7 +125,7 @@ class Installation:
         return False
 
 
-def find_account(name: str) -> Account | None:
+def find_account(name: str) -> SystemAccount | None:
     """The account `name`, created when missing; None unless we are root."""
     if os.geteuid() != 0:
         return None
@@ -134,10 +134,10 @@ def find_account(name: str) -> Account | None:
         raise DatabaseError(
             f"PostgreSQL does not run as root: set database.system_user to another user than {name}"
         )
-    return Account(name, entry.pw_uid, entry.pw_gid)
+    return SystemAccount(name, entry.pw_uid, entry.pw_gid)
 
 
-def find_installation(keep: Path, account: Account | None) -> Installation:
+def find_installation(keep: Path, account: SystemAccount | None) -> Installation:
     """The wheel's PostgreSQL, or a copy of it in `keep` where `account` cannot reach the wheel."""
     root = _site_packages()
     wheel = Installation(root / PACKAGE / INSTALL / "bin", account)
@@ -230,7 +230,7 @@ _FOREIGN = frozenset({"lost+found"})  # in a directory that is a mounted file sy
 class DataDirectory:
     """A directory of ours, made or checked by the constructor."""
 
-    def __init__(self, path: Path, account: Account | None) -> None:
+    def __init__(self, path: Path, account: SystemAccount | None) -> None:
         """`path` is that of `database.data_dir`. Raises `DatabaseError`, which names it."""
         self.path = path
         self.cluster = self.path / CLUSTER

@@ -16,13 +16,13 @@ from schemas.mcp.revisions import HANDSHAKE, V2024_11_05, V2026_07_28, Revision
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-class Step(NamedTuple):
+class RouteStep(NamedTuple):
     stage: str
     name: str
     file: str  # with its line
 
 
-def steps_of(settings: Settings, method: str, revision: str) -> list[Step]:
+def steps_of(settings: Settings, method: str, revision: str) -> list[RouteStep]:
     """The steps of a message of `method`, outermost first; of `tools/call` with all guards of
     calls, of which each tool passes those that apply to it. Fails for an unknown method or
     revision."""
@@ -34,7 +34,7 @@ def steps_of(settings: Settings, method: str, revision: str) -> list[Step]:
     return list(_steps(Gateway(settings), method, revisions[revision]))
 
 
-def _steps(gateway: Gateway, method: str, revision: Revision) -> Iterator[Step]:
+def _steps(gateway: Gateway, method: str, revision: Revision) -> Iterator[RouteStep]:
     for layer in gateway.app().user_middleware:
         yield _step("http", layer.cls)
     path = "/mcp/sse" if revision is V2024_11_05 else "/mcp"
@@ -49,10 +49,10 @@ def _steps(gateway: Gateway, method: str, revision: Revision) -> Iterator[Step]:
             yield _step("upstream", upstream)
 
 
-def _step(stage: str, part: Callable[..., Any] | type) -> Step:
+def _step(stage: str, part: Callable[..., Any] | type) -> RouteStep:
     code = inspect.unwrap(part)
     _, line = inspect.getsourcelines(code)
     file = Path(inspect.getsourcefile(code) or "")
     place = file.relative_to(_ROOT) if file.is_relative_to(_ROOT) else file.name
     name = f"{code.__module__}.{code.__qualname__}"
-    return Step(stage, name, f"{place}:{line}")
+    return RouteStep(stage, name, f"{place}:{line}")

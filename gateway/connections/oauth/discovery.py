@@ -29,7 +29,7 @@ DETAIL = 300  # characters of foreign text in a step
 _PROBE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-class Step(Struct, frozen=True):
+class DiscoveryStep(Struct, frozen=True):
     """One step of a discovery, as a doctor shows it."""
 
     name: str
@@ -40,14 +40,14 @@ class Step(Struct, frozen=True):
 class DiscoveryFailed(ToolgateError):
     """A step failed, which is the last one; the text is for operators."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[DiscoveryStep]) -> None:
         super().__init__(f"{steps[-1].name}: {steps[-1].detail}")
         self.steps = tuple(steps)
 
 
 class Discovered(Struct, frozen=True):
     server: AuthorizationServer
-    steps: tuple[Step, ...]
+    steps: tuple[DiscoveryStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Discovery:
     async def _get(
         self,
         key: Hashable,
-        walk: Callable[[list[Step]], Coroutine[Any, Any, AuthorizationServer]],
+        walk: Callable[[list[DiscoveryStep]], Coroutine[Any, Any, AuthorizationServer]],
         *,
         fresh: bool,
     ) -> Discovered:
@@ -121,9 +121,9 @@ class Discovery:
         )
 
     async def _walk(
-        self, walk: Callable[[list[Step]], Coroutine[Any, Any, AuthorizationServer]]
+        self, walk: Callable[[list[DiscoveryStep]], Coroutine[Any, Any, AuthorizationServer]]
     ) -> Discovered | DiscoveryFailed:
-        steps: list[Step] = []
+        steps: list[DiscoveryStep] = []
         try:
             with anyio.fail_after(self._limits.discovery_s):
                 server = await walk(steps)
@@ -132,10 +132,12 @@ class Discovery:
             return failure
         except TimeoutError:
             late = f"no answer within {self._limits.discovery_s:g} s in all"
-            return DiscoveryFailed([*steps, Step("time", late, failed=True)])
+            return DiscoveryFailed([*steps, DiscoveryStep("time", late, failed=True)])
 
 
-async def _of_mcp_server(mcp: McpServer, reach: Reach, steps: list[Step]) -> AuthorizationServer:
+async def _of_mcp_server(
+    mcp: McpServer, reach: Reach, steps: list[DiscoveryStep]
+) -> AuthorizationServer:
     challenge = mcp.challenge or await _probe(mcp.url, reach, steps)
     document = await _resource_metadata(mcp.url, challenge, reach, steps)
     scopes = challenge.scopes
@@ -152,7 +154,7 @@ async def _of_mcp_server(mcp: McpServer, reach: Reach, steps: list[Step]) -> Aut
         scopes = scopes or _strings(document.get("scopes_supported"))
     if server is None:
         raise _failure(steps, "server metadata", f"none at the well-known places of {issuer}")
-    steps.append(Step("server metadata", f"{server.issuer or issuer}"))
+    steps.append(DiscoveryStep("server metadata", f"{server.issuer or issuer}"))
     _check_pkce(server, steps, named=bool(mcp.issuer))
     if mcp.resource not in ("auto", "off"):
         resource = mcp.resource
@@ -162,19 +164,19 @@ async def _of_mcp_server(mcp: McpServer, reach: Reach, steps: list[Step]) -> Aut
 
 
 async def _of_issuer(
-    address: str, issuer: str, reach: Reach, steps: list[Step]
+    address: str, issuer: str, reach: Reach, steps: list[DiscoveryStep]
 ) -> AuthorizationServer:
     at_document = address.removesuffix(OPENID_METADATA)
     server = await _server_metadata(at_document, issuer, reach, steps)
     if server is None:
         raise _failure(steps, "server metadata", f"none at the well-known places of {at_document}")
-    steps.append(Step("server metadata", server.issuer))
+    steps.append(DiscoveryStep("server metadata", server.issuer))
     if server.code_challenge_methods_supported:  # MCP alone wants them listed
         _check_pkce(server, steps, named=False)
     return server
 
 
-async def _probe(url: str, reach: Reach, steps: list[Step]) -> Challenge:
+async def _probe(url: str, reach: Reach, steps: list[DiscoveryStep]) -> Challenge:
     """The challenge of a request without a token, if the server sends one."""
     try:
         answer = await reach.post(url, _PROBE, reads_body=False)
@@ -182,12 +184,12 @@ async def _probe(url: str, reach: Reach, steps: list[Step]) -> Challenge:
         raise _failure(steps, "challenge", str(error)) from error
     challenge = read_challenge(answer.challenges) if answer.status in (401, 403) else None
     detail = f"HTTP {answer.status}" + ("" if challenge else ", without a Bearer challenge")
-    steps.append(Step("challenge", detail))
+    steps.append(DiscoveryStep("challenge", detail))
     return challenge or Challenge()
 
 
 async def _resource_metadata(
-    url: str, challenge: Challenge, reach: Reach, steps: list[Step]
+    url: str, challenge: Challenge, reach: Reach, steps: list[DiscoveryStep]
 ) -> Mapping[str, Any] | None:
     """The metadata of the MCP server (RFC 9728); None where it has none. Raises DiscoveryFailed."""
     for place in _resource_places(url, challenge):
@@ -198,9 +200,9 @@ async def _resource_metadata(
         if not isinstance(resource, str) or not _covers(resource, url):
             text = f"{place} is of {str(resource)[:DETAIL]!r}, expected {url!r}"
             raise _failure(steps, "resource metadata", text)
-        steps.append(Step("resource metadata", place))
+        steps.append(DiscoveryStep("resource metadata", place))
         return document
-    steps.append(Step("resource metadata", "none: its origin is asked, as of 2025-03-26"))
+    steps.append(DiscoveryStep("resource metadata", "none: its origin is asked, as of 2025-03-26"))
     return None
 
 
@@ -227,7 +229,7 @@ def _covers(resource: str, url: str) -> bool:
     return same_query and not whole.fragment and f"{path}/".startswith(f"{above}/")
 
 
-def _choose_issuer(document: Mapping[str, Any], wanted: str, steps: list[Step]) -> str:
+def _choose_issuer(document: Mapping[str, Any], wanted: str, steps: list[DiscoveryStep]) -> str:
     """The address of the metadata, out of those that the resource names."""
     issuers = _strings(document.get("authorization_servers"))
     if not issuers:
@@ -240,7 +242,7 @@ def _choose_issuer(document: Mapping[str, Any], wanted: str, steps: list[Step]) 
     if not chosen:
         text = f"{', '.join(issuers)[:DETAIL]}, none of which is at connect.issuer"
         raise _failure(steps, "authorization_servers", text)
-    steps.append(Step("authorization_servers", chosen[:DETAIL]))
+    steps.append(DiscoveryStep("authorization_servers", chosen[:DETAIL]))
     return chosen
 
 
@@ -252,7 +254,7 @@ def _has_origin(issuer: str, wanted: str) -> bool:
 
 
 async def _server_metadata(
-    issuer: str, deviation: str, reach: Reach, steps: list[Step]
+    issuer: str, deviation: str, reach: Reach, steps: list[DiscoveryStep]
 ) -> AuthorizationServer | None:
     """The server at the well-known places of an issuer; None where no document is. `deviation`:
     another issuer that the document may name. Raises DiscoveryFailed."""
@@ -274,7 +276,7 @@ async def _server_metadata(
 
 
 async def _get_document(
-    url: str, name: str, reach: Reach, steps: list[Step]
+    url: str, name: str, reach: Reach, steps: list[DiscoveryStep]
 ) -> Mapping[str, Any] | None:
     """The JSON object at a URL; None, with the reason as a step, where there is none. A page of
     HTML at any path, as of web applications, is none. Raises DiscoveryFailed."""
@@ -285,11 +287,11 @@ async def _get_document(
     try:
         answer = await reach.get(url)
     except RequestFailed as error:
-        steps.append(Step(name, str(error)))
+        steps.append(DiscoveryStep(name, str(error)))
         return None
     document = _read_object(answer)
     if document is None:
-        steps.append(Step(name, f"{url}: HTTP {answer.status}, without a JSON object"))
+        steps.append(DiscoveryStep(name, f"{url}: HTTP {answer.status}, without a JSON object"))
     return document
 
 
@@ -302,17 +304,17 @@ def _read_object(answer: Answer) -> Mapping[str, Any] | None:
         return None
 
 
-def _check_pkce(server: AuthorizationServer, steps: list[Step], *, named: bool) -> None:
+def _check_pkce(server: AuthorizationServer, steps: list[DiscoveryStep], *, named: bool) -> None:
     """`named`: an operator chose the issuer; Entra ID has PKCE, and its documents do not say so."""
     methods = server.code_challenge_methods_supported
     if S256 in methods:
-        steps.append(Step("PKCE", S256))
+        steps.append(DiscoveryStep("PKCE", S256))
     elif methods or not (named or urlsplit(server.issuer).hostname in ENTRA_HOSTS):
         listed = ", ".join(methods)[:DETAIL] or "none"
         text = f"expected {S256} among code_challenge_methods_supported, found {listed}"
         raise _failure(steps, "PKCE", text)
     else:
-        steps.append(Step("PKCE", "not listed"))
+        steps.append(DiscoveryStep("PKCE", "not listed"))
 
 
 def _default_server(origin: str) -> AuthorizationServer:
@@ -326,8 +328,8 @@ def _default_server(origin: str) -> AuthorizationServer:
     )
 
 
-def _failure(steps: Sequence[Step], name: str, detail: str) -> DiscoveryFailed:
-    return DiscoveryFailed([*steps, Step(name, detail, failed=True)])
+def _failure(steps: Sequence[DiscoveryStep], name: str, detail: str) -> DiscoveryFailed:
+    return DiscoveryFailed([*steps, DiscoveryStep(name, detail, failed=True)])
 
 
 def _strings(values: object) -> tuple[str, ...]:

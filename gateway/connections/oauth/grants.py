@@ -58,7 +58,7 @@ class GrantFailed(ToolgateError):
         self.reason = reason
 
 
-class Attempt(Struct, frozen=True):
+class PendingAuthorization(Struct, frozen=True):
     """The part of an authorization request that its answer is checked with: to be kept in secret
     until then."""
 
@@ -111,7 +111,9 @@ class Grants:
         self._authorize = authorize or {}
         self._token = token or {}
 
-    def begin(self, redirect_uri: str, state: str, scopes: tuple[str, ...]) -> tuple[str, Attempt]:
+    def begin(
+        self, redirect_uri: str, state: str, scopes: tuple[str, ...]
+    ) -> tuple[str, PendingAuthorization]:
         """The URL for the browser, and what has to be kept until it is back."""
         verifier = secrets.token_urlsafe(VERIFIER_BYTES)
         query = {
@@ -126,7 +128,7 @@ class Grants:
             **self._resource,
         }
         url = self._server.authorization_endpoint
-        attempt = Attempt(
+        attempt = PendingAuthorization(
             self._server.issuer,
             self._server.announces_iss,
             self._client.id,
@@ -136,7 +138,7 @@ class Grants:
         )
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}", attempt
 
-    async def redeem(self, attempt: Attempt, answer: Mapping[str, str]) -> Tokens:
+    async def redeem(self, attempt: PendingAuthorization, answer: Mapping[str, str]) -> Tokens:
         """The tokens for the answer of a server to the browser. Raises AuthorizationRefused and
         GrantFailed."""
         if (attempt.issuer, attempt.client_id) != (self._server.issuer, self._client.id):
@@ -228,7 +230,7 @@ class Grants:
         return {**form, **self._key.sign(self._client.id, audience)}
 
 
-def _read_code(attempt: Attempt, answer: Mapping[str, str]) -> str:
+def _read_code(attempt: PendingAuthorization, answer: Mapping[str, str]) -> str:
     """The code of an answer from the right server (RFC 9207). Raises AuthorizationRefused."""
     named = answer.get("iss")
     if named is None and attempt.announces_iss:

@@ -14,7 +14,7 @@ Security = tuple[tuple[Credential, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SourceAccount:
     """Everything that a person has connected at a source. `key` tells accounts apart, also those of
     one person: sessions and caches at the source belong to one of them."""
 
@@ -45,12 +45,12 @@ class Account:
 
 
 def is_personal(scheme: str, personal: frozenset[str]) -> bool:
-    """Whether a scheme is for people to satisfy; `personal`: as `Account.personal`."""
+    """Whether a scheme is for people to satisfy; `personal`: as `SourceAccount.personal`."""
     return not personal or fold_name(scheme) in personal
 
 
 def fold_schemes(schemes: Iterable[str]) -> frozenset[str]:
-    """Names of schemes as `Account.personal` has them."""
+    """Names of schemes as `SourceAccount.personal` has them."""
     return frozenset(map(fold_name, schemes))
 
 
@@ -83,12 +83,16 @@ class Connector(Protocol):
     def of_mode(self, mode: str) -> "Connector":
         """The connector of sources with this `connect.mode`."""
 
-    async def account(self, source: Source, security: Security, context: Context) -> Account | None:
+    async def account(
+        self, source: Source, security: Security, context: Context
+    ) -> SourceAccount | None:
         """The account of a caller; None where the call needs none. `security`: of the tool, empty
         for a source that declares no schemes. Raises ConnectionRequired, Forbidden for a caller
         who cannot have one, and Unavailable."""
 
-    async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
+    async def renew(
+        self, account: SourceAccount, *, status: int, challenge: str
+    ) -> SourceAccount | None:
         """The account with new credentials after the service refused it with a `status` and its
         WWW-Authenticate; None where the refusal is about the request. Raises ConnectionRequired
         where its person has to act, and Unavailable."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Context, Principal
-from gateway.upstreams.auth.accounts import Account, LoginTokens
+from gateway.upstreams.auth.accounts import LoginTokens, SourceAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Caller:
     ends: float | None = None  # s since the epoch; None: no `exp` claim
     audiences: frozenset[str] = frozenset()
     scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as received
-    account: Account | None = None  # at the source: authenticates the caller there instead
+    account: SourceAccount | None = None  # at the source: authenticates the caller there instead
     person: "LoggedIn | None" = None  # whose own token no other party knows
 
 

@@ -22,7 +22,7 @@ from gateway.http_client.token_endpoint import (
     TokenFailed,
     basic,
 )
-from gateway.upstreams.auth.accounts import Account, fold_name, is_personal
+from gateway.upstreams.auth.accounts import SourceAccount, fold_name, is_personal
 from gateway.upstreams.auth.delegation import delegate
 from gateway.upstreams.auth.tokens import client_token
 from gateway.upstreams.http.client import HttpRequest, HttpResponse
@@ -335,7 +335,7 @@ def _by_caller(
 
 
 def account_headers(
-    pool: SourcePool, security: tuple[Alternative, ...], account: Account
+    pool: SourcePool, security: tuple[Alternative, ...], account: SourceAccount
 ) -> Mapping[str, str] | None:
     """The headers by which an account is proved in requests of a tool; None where more is needed
     than headers, or a token is fetched. A source that declares no security has one in its
@@ -353,7 +353,10 @@ def account_headers(
 
 
 async def _add_account(
-    pool: SourcePool, security: tuple[Alternative, ...], request: HttpRequest, account: Account
+    pool: SourcePool,
+    security: tuple[Alternative, ...],
+    request: HttpRequest,
+    account: SourceAccount,
 ) -> HttpRequest:
     """The request with what a person has connected."""
     added = account_headers(pool, security, account)
@@ -368,7 +371,7 @@ async def _add_account(
 
 
 def _chosen_entries(
-    pool: SourcePool, security: tuple[Alternative, ...], account: Account
+    pool: SourcePool, security: tuple[Alternative, ...], account: SourceAccount
 ) -> list[tuple[Credential, SchemeSettings]]:
     """The schemes of the first alternative that an account satisfies, and their entries."""
     entries = account.with_entries(pool.credentials)

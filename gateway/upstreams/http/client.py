@@ -20,7 +20,7 @@ from gateway.context import Context
 from gateway.http_client.deadline import RunningCall
 from gateway.http_client.failure_texts import failure_text, is_outage
 from gateway.http_client.http1 import Http1Response, Site, Stream, TooLarge
-from gateway.upstreams.auth.accounts import Account, Connector
+from gateway.upstreams.auth.accounts import Connector, SourceAccount
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
 from gateway.upstreams.auth.delegation import auth_headers, on_behalf, renew_caller
 from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
@@ -47,7 +47,7 @@ class HttpRequest(Struct, frozen=True):
     caller: Caller | None = None  # whose token is sent, or what it is exchanged for
     scopes: tuple[str, ...] = ()  # scopes that the exchanged token must have
     proofs: tuple[str, ...] = ()  # names of headers that prove who `account` is
-    account: Account | None = None  # of a person, whose credentials are in the request
+    account: SourceAccount | None = None  # of a person, whose credentials are in the request
 
 
 class Download(Struct, frozen=True):

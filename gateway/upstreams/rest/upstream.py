@@ -19,7 +19,7 @@ from gateway.http_client.http1 import FixedHeaders
 from gateway.interfaces import Execute, ToolCall
 from gateway.state.stored_answers import uri_of
 from gateway.telemetry.traces import TRACEPARENT, parse
-from gateway.upstreams.auth.accounts import Account
+from gateway.upstreams.auth.accounts import SourceAccount
 from gateway.upstreams.auth.credentials import Credentials, account_headers, fixed_credentials
 from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import (
@@ -163,7 +163,7 @@ class RequestTemplate:
         )
 
     def headers_for(
-        self, account: Account, pool: SourcePool, request: HttpRequest
+        self, account: SourceAccount, pool: SourcePool, request: HttpRequest
     ) -> FixedHeaders | None:
         """All headers of a request for a person; None where arguments may change them."""
         kind = request.headers.get("Content-Type")
@@ -175,7 +175,7 @@ class RequestTemplate:
         return made[request.body is not None]
 
     def _make_headers(
-        self, account: Account, pool: SourcePool
+        self, account: SourceAccount, pool: SourcePool
     ) -> tuple[FixedHeaders | None, FixedHeaders | None]:
         """Headers of requests without a body, and of those with one of JSON."""
         added = account_headers(pool, self.binding.security, account)

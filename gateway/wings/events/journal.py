@@ -176,7 +176,7 @@ class Invocation(Struct, frozen=True):
         return self.status in ("ACKED", "FAILED")
 
 
-class Attempt(Struct, frozen=True):
+class InvocationAttempt(Struct, frozen=True):
     attempt: int
     worker: str | None
     error: str | None
@@ -558,10 +558,10 @@ class Journal:
             await cursor.execute(query, values)
             return await cursor.fetchall()
 
-    async def attempts(self, host_id: str, invocation_id: str) -> list[Attempt]:
+    async def attempts(self, host_id: str, invocation_id: str) -> list[InvocationAttempt]:
         """The attempts that failed, in order."""
         async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Attempt))
+            cursor = connection.cursor(row_factory=class_row(InvocationAttempt))
             await cursor.execute(
                 "SELECT attempt, worker, error::text, ended_ts AS ended FROM invocation_attempt_t"
                 " WHERE host_id = %s AND invocation_id = %s ORDER BY fence",

@@ -15,8 +15,8 @@ from gateway.wings.events.journal import Delivery, End
 
 log = logging.getLogger("toolgate.events")
 
-Step = Literal["before_dispatch", "dispatched", "acked", "failed", "dead"]
-Hook = Callable[[Step, Mapping[str, Any]], Awaitable[None]]
+HookPoint = Literal["before_dispatch", "dispatched", "acked", "failed", "dead"]
+Hook = Callable[[HookPoint, Mapping[str, Any]], Awaitable[None]]
 
 
 class Hooks:
@@ -39,7 +39,7 @@ class Hooks:
     async def after(self, delivery: Delivery, end: End) -> None:
         if self._hook is None:
             return
-        final: Step = "dead" if end.retry_s is None else "failed"
+        final: HookPoint = "dead" if end.retry_s is None else "failed"
         try:
             await self._hook("acked" if end.error is None else final, _facts(delivery))
         except Exception:  # code of the operator

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from config.value_types import END
 from gateway.operations.operation import Time
 from gateway.operations.pages import Paging
-from gateway.wings.events.journal import Attempt, Delivery, Invocation, Reason, Status
+from gateway.wings.events.journal import Delivery, Invocation, InvocationAttempt, Reason, Status
 
 CorrelationId = Annotated[
     str,
@@ -232,7 +232,9 @@ class JournalStats(Struct, frozen=True, rename="camel"):
     swept: dict[str, int]
 
 
-def view_of(row: Invocation, most_bytes: int, attempts: list[Attempt] | None = None) -> Any:
+def view_of(
+    row: Invocation, most_bytes: int, attempts: list[InvocationAttempt] | None = None
+) -> Any:
     """`most_bytes`: of a result that is shown; others are read by themselves."""
     size = None if row.result is None else len(row.result.encode())
     told = {

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from config.load import SettingsError, load
 from registry.database import embedded as datadir
-from registry.database.embedded import Account, DatabaseError, DataDirectory, directory_of
+from registry.database.embedded import DatabaseError, DataDirectory, SystemAccount, directory_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to care for")
-NOBODY = Account("nobody", 65534, 65534)
+NOBODY = SystemAccount("nobody", 65534, 65534)
 
 
 def test_the_data_directory_is_private_and_its_parents_unchanged(tmp_path: Path) -> None:

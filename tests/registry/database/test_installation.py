@@ -12,14 +12,14 @@ import pytest
 from registry.database.embedded import (
     INSTALL,
     PACKAGE,
-    Account,
     DatabaseError,
+    SystemAccount,
     find_account,
     find_installation,
 )
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become or make another user")
-NOBODY = Account("nobody", 65534, 65534)
+NOBODY = SystemAccount("nobody", 65534, 65534)
 
 
 def test_the_wheel_is_used_in_place(tmp_path: Path) -> None:

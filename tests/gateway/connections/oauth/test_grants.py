@@ -17,10 +17,10 @@ from gateway.connections.oauth.clients import AssertionKey, OAuthClient
 from gateway.connections.oauth.discovery import Discovery
 from gateway.connections.oauth.grants import (
     UNSAID_S,
-    Attempt,
     AuthorizationRefused,
     GrantFailed,
     Grants,
+    PendingAuthorization,
     Tokens,
     choose_scopes,
 )
@@ -72,7 +72,7 @@ class Service:
 
     async def connect(self, grants: Grants, scopes: tuple[str, ...] = SCOPES) -> Tokens:
         url, attempt = grants.begin(CALLBACK, "the state", scopes)
-        kept = msgspec.json.decode(msgspec.json.encode(attempt), type=Attempt)
+        kept = msgspec.json.decode(msgspec.json.encode(attempt), type=PendingAuthorization)
         return await grants.redeem(kept, await self.answer(url))
 
 
