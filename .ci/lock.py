@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = Path("deploy") / "locks"
 LEVELS = ("build", "run", "test", "browser", "check", "audit", "docs", "lock")
-TESTED_EXTRAS = ("knowledge", "wasm")
+TESTED_EXTRAS = ("javascript", "knowledge", "wasm")
 INDEX = "https://pypi.org/simple"
 HEAD = "# Made by `make lock`; do not edit. Asked for by pyproject.toml:"
 ASKED = "#   "  # before each requirement under the head

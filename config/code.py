@@ -10,6 +10,7 @@ from config.value_types import Amount, Bytes, CodeDisclosure, Count, Seconds
 class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     disclosure: CodeDisclosure
+    languages: tuple[Literal["python", "javascript"], ...]
     writes: Literal["never", "allow"]
     wall_s: Seconds
     cpu_s: Seconds

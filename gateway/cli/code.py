@@ -1,5 +1,6 @@
 """`toolgate code run`: a program over tools, at a running gateway."""
 
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -33,9 +34,10 @@ def run_file(
     key_file: IO[str] | None,
     url: str | None,
 ) -> None:
-    """Run a Python program over tools.
+    """Run a program over tools.
 
-    FILE is the program (-: standard input), whose calls of tools are yours.
+    FILE is the program (-: standard input), whose calls of tools are yours. It is JavaScript if its
+    name ends in .js, else Python.
 
     Its output and its result are printed; an error, with the calls that were made, goes to standard
     error.
@@ -44,7 +46,9 @@ def run_file(
     Example:
       echo 'len(tools.listPets(limit=50)["pets"])' | toolgate code run -
     """
-    limits = {"time_s": time_s, "calls": calls}
+    limits: dict[str, Any] = {"time_s": time_s, "calls": calls}
+    if Path(file.name).suffix in (".js", ".mjs"):
+        limits["language"] = "javascript"
     given = {"code": file.read(), **{name: value for name, value in limits.items() if value}}
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     end = run(gateway.call("code_run_writing" if writing else "code_run", given)).value

@@ -122,8 +122,8 @@ def _furnish(plan: dict[str, Any]) -> None:
         inside = Path(NEW_ROOT + link)
         inside.parent.mkdir(parents=True, exist_ok=True)
         inside.symlink_to(target)
-    for path in plan["paths"]:
-        inside = Path(NEW_ROOT + path)
+    for target, path in [*((path, path) for path in plan["paths"]), *plan["files"].items()]:
+        inside = Path(NEW_ROOT + target)
         (inside if Path(path).is_dir() else inside.parent).mkdir(parents=True, exist_ok=True)
         if not Path(path).is_dir():
             inside.touch()

@@ -11,7 +11,7 @@ import time
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE
 from asyncio.subprocess import Process as Subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -34,7 +34,7 @@ from gateway.sandbox.runner import (
 )
 from schemas.errors import ToolgateError
 
-SHARED = "gateway.sandbox.inside"
+SHARED = ("inside", "javascript")  # modules that programs inside import, before those that do
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 START_S = 60.0  # for the process of a session, on a machine under load
 
@@ -72,10 +72,13 @@ class JailedProcess:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, limits: CodeLimits, program: str) -> AsyncIterator["JailedProcess"]:
-        """A process that runs a file of this folder. Raises SessionEnded."""
+    async def open(
+        cls, limits: CodeLimits, program: str, files: Mapping[str, str] | None = None
+    ) -> AsyncIterator["JailedProcess"]:
+        """A process that runs a file of this folder. `files`: others that it sees, by their paths
+        inside. Raises SessionEnded."""
         process = await asyncio.create_subprocess_exec(
-            *(python(), "-I", "-S", str(JAIL), _plan(limits, program)),
+            *(python(), "-I", "-S", str(JAIL), _plan(limits, program, files or {})),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -144,7 +147,7 @@ class JailedProcess:
             raise SessionEnded("protocol", "the session sent something that is no frame") from error
 
 
-def _plan(limits: CodeLimits, program: str) -> str:
+def _plan(limits: CodeLimits, program: str, files: Mapping[str, str]) -> str:
     try:
         plan = runtime_of("python", limits.memory_bytes)
     except ScriptFailed as error:
@@ -153,19 +156,20 @@ def _plan(limits: CodeLimits, program: str) -> str:
     # of malloc reserves 64 MiB of addresses.
     command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c", _source(program))
     variables = {**plan.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
-    plan = replace(plan, command=command, environment=variables)
+    plan = replace(plan, command=command, environment=variables, files=dict(files))
     cpu_s = math.ceil(limits.session_s) + 1
     return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
 
 
 def _source(program: str) -> str:
-    """A program with the module that it shares with others: the jail has no file of the gateway."""
-    shared = (DIRECTORY / "inside.py").read_text()
-    return (
-        "import sys, types\n"
-        f"shared = sys.modules[{SHARED!r}] = types.ModuleType({SHARED!r})\n"
-        f"exec({shared!r}, vars(shared))\n{(DIRECTORY / program).read_text()}"
+    """A program with the modules that it imports: the jail has no file of the gateway."""
+    modules = "".join(
+        f"module = sys.modules[{name!r}] = types.ModuleType({name!r})\n"
+        f"exec({(DIRECTORY / f'{module}.py').read_text()!r}, vars(module))\n"
+        for module in SHARED
+        for name in (f"gateway.sandbox.{module}",)
     )
+    return f"import sys, types\n{modules}{(DIRECTORY / program).read_text()}"
 
 
 async def _command(errors: StreamReader) -> int:

@@ -6,6 +6,8 @@ What it may do is what `AnswerAsk` lets it ask for.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -13,9 +15,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, SessionEnded
+from gateway.sandbox.javascript import ENGINE
+from gateway.sandbox.runner import DIRECTORY
 from schemas.errors import ToolgateError
 
 T = TypeVar("T")
+
+ProgramLanguage = Literal["python", "javascript"]
 
 MISUSE = 1000  # asks beyond their limit, behind which a program is ended
 NOTE = 5000  # characters beside the output: what was left out
@@ -60,6 +66,22 @@ class ProgramEnd(Struct, frozen=True):
         return UNSET if self.result is UNSET else Raw(msgspec.json.encode(self.result))
 
 
+@cache
+def javascript_engine() -> str | None:
+    """The file of QuickJS, from the extra `javascript`, which is loaded inside the jail only; None
+    where it is not installed. Its module may be that of another package of the same name."""
+    try:
+        files = distribution("quickjs-ng").files or ()
+    except PackageNotFoundError:
+        return None
+    return next((str(file.locate()) for file in files if file.match("_quickjs.*")), None)
+
+
+@cache
+def _prelude() -> str:
+    return (DIRECTORY / "program.js").read_text()
+
+
 class _Ask(Struct, frozen=True):
     ask: int
     do: str
@@ -74,7 +96,9 @@ class Program:
     @asynccontextmanager
     async def open(cls, limits: ProgramLimits) -> AsyncIterator["Program"]:
         """A process that is ready for a program. Raises SessionEnded."""
-        async with JailedProcess.open(limits.code, "run_program.py") as process:
+        engine = javascript_engine()
+        files = {} if engine is None else {ENGINE: engine}
+        async with JailedProcess.open(limits.code, "run_program.py", files) as process:
             await process.next_frame(process.cpu_s)
             yield cls(process, limits)
 
@@ -85,12 +109,28 @@ class Program:
         except SessionEnded:
             return False
 
-    async def run(self, code: str, answer: AnswerAsk, *, seed: int, clock: float) -> ProgramEnd:
+    async def run(
+        self,
+        code: str,
+        answer: AnswerAsk,
+        *,
+        seed: int,
+        clock: float,
+        language: ProgramLanguage = "python",
+    ) -> ProgramEnd:
         """Run the program. Raises SessionEnded."""
         process, limits = self._process, self._limits
         began, asks = process.cpu_s, 0
         output = limits.code.output_characters
-        await process.send({"seed": seed, "clock": clock, "output": output, "code": code})
+        options: dict[str, Any] = {
+            "seed": seed,
+            "clock": clock,
+            "output": output,
+            "language": language,
+        }
+        if language == "javascript":
+            options["prelude"] = _prelude()
+        await process.send({**options, "code": code})
         try:
             async with anyio.create_task_group() as group:
                 frame = await process.next_frame(began)

@@ -1,4 +1,4 @@
-"""A program inside the jail: Python that calls tools of the host, several at a time.
+"""A program of Python or JavaScript inside the jail, that calls tools of the host, several at once.
 
 A frame is its length in 4 bytes, big-endian, and JSON. The host sends the options, with the code.
 This side asks (`{"ask": number, "do": ..., ...}`), and gets `{"id": number, "value": ...}` or
@@ -31,6 +31,7 @@ from collections.abc import (
 from typing import Any
 
 from gateway.sandbox.inside import Output, Pipes, freeze, take_pipes
+from gateway.sandbox.javascript import JavaScriptRun
 
 NAME = "program"
 SPINS = 1000  # turns of the loop without an answer, behind which it waits for one
@@ -578,7 +579,10 @@ def main() -> None:
     host.write({"ready": True})
     options = host.read()
     freeze(options["seed"], options["clock"])
-    host.write(Run(host, options["output"]).run(options["code"]))
+    if options["language"] == "javascript":
+        host.send(JavaScriptRun(host, options, list(ERRORS)).run(options["code"]))
+    else:
+        host.write(Run(host, options["output"]).run(options["code"]))
     host.read()  # the host ends this process
 
 

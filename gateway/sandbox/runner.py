@@ -11,7 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -61,6 +61,7 @@ class Runtime:
     links: dict[str, str]  # visible symbolic links
     hidden: tuple[str, ...]  # directories in `paths` that appear empty
     memory: Literal["RLIMIT_AS", "RLIMIT_DATA"]  # rlimit that bounds its memory
+    files: dict[str, str] = field(default_factory=dict)  # further ones, by their paths inside
 
 
 def runtime(language: Language, memory_bytes: int) -> Runtime | None:
@@ -240,6 +241,7 @@ class _Plan:
     paths: tuple[str, ...]
     links: dict[str, str]
     hidden: tuple[str, ...]
+    files: dict[str, str]
     limits: dict[str, int]
     filter: str  # hexadecimal
     tells: bool = False  # the launcher writes the id of the command's process to stderr first
@@ -309,6 +311,7 @@ def launch_plan(found: Runtime, limits: Mapping[str, int], *, tells: bool = Fals
         paths=found.paths,
         links=found.links,
         hidden=found.hidden,
+        files=found.files,
         limits=dict(limits),
         filter=program(MACHINES[os.uname().machine]).hex(),
         tells=tells,

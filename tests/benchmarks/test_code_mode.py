@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
+from benchmarks.code_javascript import JAVASCRIPT
 from benchmarks.code_mode import (
     SETTINGS,
     Endpoint,
@@ -21,6 +22,7 @@ from benchmarks.code_services import Services
 from benchmarks.code_shapes import READ, SHAPES, Shape
 from config.settings import Settings
 from config.sources import SourceSettings
+from registry.names.tool_names import CODE_TOOLS
 from tests.fixtures_gateway import running
 from tests.fixtures_servers import serving
 
@@ -51,6 +53,21 @@ async def test_both_ways_of_each_shape_end_in_the_same_right_answer(endpoint: En
     for pair in pairs:
         assert pair.direct.calls == pair.serial.calls == pair.code.calls
         assert (len(pair.code.turns), len(pair.failing.turns)) == (3, 4)
+
+
+async def test_programs_of_both_languages_give_the_same_answer(endpoint: Endpoint) -> None:
+    pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not installed")
+    for shape in SHAPES:
+        given: dict[str, str] = {"code": JAVASCRIPT[shape.name], "language": "javascript"}
+        ends = []
+        for arguments in ({"code": shape.program}, given):
+            await endpoint.reset()
+            before = await endpoint.facts()
+            end = (await endpoint.call(CODE_TOOLS[shape.writes], arguments)).value
+            assert end["state"] == "completed", (shape.name, end)
+            assert shape.check(before, await endpoint.facts(), end["result"]), shape.name
+            ends.append((end["result"], [(call["tool"], call["ok"]) for call in end["calls"]]))
+        assert ends[0] == ends[1], shape.name
 
 
 async def test_a_wrong_answer_does_not_count(endpoint: Endpoint) -> None:

@@ -27,7 +27,14 @@ from gateway.operations.problems import (
     unavailable,
 )
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
-from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd, ProgramLimits
+from gateway.sandbox.program import (
+    AnswerAsk,
+    Program,
+    ProgramEnd,
+    ProgramLanguage,
+    ProgramLimits,
+    javascript_engine,
+)
 from gateway.wings.code.journal import Journal, NotRepeatable, PendingCall
 from gateway.wings.code.paused_runs import PausedRun, PausedRuns
 from gateway.wings.code.run_calls import CallView, RunCalls
@@ -55,13 +62,17 @@ the run; call this tool with `run` once it is approved.
 The last expression, `return` or result(x) is the result; print() is shown, shortened. Return only
 what you need. For a single call, call the tool itself."""
 
+JAVASCRIPT = """JavaScript (language: "javascript") has the same with promises:
+await tools.NAME({argument: value}), await tools.all([...]),
+await tools.pages(tools.NAME, {argument: value}, {limit: 20}), console.log()."""
+
 
 class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
     """A program, or the id of a paused run that goes on."""
 
     code: Annotated[str, Meta(description="the program")] = ""
     run: Annotated[str, Meta(description="a paused run that is to go on, instead of code")] = ""
-    language: Literal["python"] = "python"
+    language: ProgramLanguage = "python"
     time_s: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="most seconds, less than the gateway's limit"),
@@ -167,7 +178,7 @@ class CodeOperations:
             "Run a program that calls tools which read, instead of many calls, a loop or a join.",
             READ, partial(self._run, writes=False), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=True, open_world_hint=True), waits=True,
-            problems=(409, 429), tool="run_code", details=DETAILS,
+            problems=(409, 429), tool="run_code", details=self._details,
         )  # fmt: skip
         if self._settings.writes == "never":
             return (reading,)
@@ -180,6 +191,17 @@ class CodeOperations:
         )  # fmt: skip
         return (reading, writing)
 
+    @property
+    def _languages(self) -> Sequence[ProgramLanguage]:
+        """Languages of the settings that can be run here."""
+        listed = self._settings.languages
+        return [name for name in listed if name != "javascript" or javascript_engine() is not None]
+
+    @property
+    def _details(self) -> str:
+        parts = {"python": DETAILS, "javascript": JAVASCRIPT}
+        return "\n".join(parts[language] for language in self._languages)
+
     async def _run(self, asked: OperationInput, *, writes: bool) -> ProgramView:
         body, settings, context = asked.body, self._settings, asked.context
         if context is None:
@@ -191,12 +213,20 @@ class CodeOperations:
         if len(body.code.encode()) > settings.source_bytes:
             text = f"code: expected at most {settings.source_bytes} bytes (code.source_bytes)"
             raise invalid(text)
+        if body.language not in (languages := self._languages):
+            raise invalid(
+                f"language: expected {' or '.join(languages)} (code.languages); javascript needs "
+                "the package quickjs-ng, as `pip install toolgate[javascript]` installs it"
+            )
         most = min(body.calls or settings.calls, settings.calls)
-        run = PausedRun(body.code, writes, most, (), (), ())
+        run = PausedRun(body.code, writes, most, (), (), (), language=body.language)
         with self._turn(asked.principal.key):
             if body.run:
                 run = await self._claim(asked, body.run, writes=writes)
-            calls = RunCalls(self._parts, context, asked.job, writes=writes, most=run.calls_limit)
+            calls = RunCalls(
+                self._parts, context, asked.job, writes=writes, most=run.calls_limit,
+                language=run.language,
+            )  # fmt: skip
             calls.go_on(run.calls, run.sources, await self._read_denied(asked.tenant, run.pending))
             journal = Journal(run.answers, settings.journal_bytes)
             end = await self._execute(body, run, journal.over(calls.answer), journal)
@@ -256,7 +286,9 @@ class CodeOperations:
         try:
             with Deadline(wall_s):
                 async with self._pool.open() as program:
-                    running = program.run(run.code, answer, seed=0, clock=CLOCK)
+                    running = program.run(
+                        run.code, answer, seed=0, clock=CLOCK, language=run.language
+                    )
                     return await first_of(running, journal.pause())
         except TimeoutError:
             return ProgramEnd("failed", "", error=f"the program took more than {wall_s:g} s")

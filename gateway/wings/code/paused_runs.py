@@ -9,6 +9,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from gateway.sandbox.program import ProgramLanguage
 from gateway.wings.code.journal import Answered, PendingCall
 from gateway.wings.code.run_calls import CallView
 from registry.database.postgres import AWAY, Pool, borrow
@@ -28,6 +29,7 @@ class PausedRun(Struct, frozen=True):
     calls: Sequence[CallView]
     sources: Sequence[str]
     pending: Sequence[PendingCall] = ()
+    language: ProgramLanguage = "python"
 
 
 class PausedRuns:

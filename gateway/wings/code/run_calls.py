@@ -16,12 +16,12 @@ from config.code import CodeSettings
 from gateway.context import CallHeaders, Context, RunMark
 from gateway.operations.jobs import Job
 from gateway.policy.approvals import awaited_approval
-from gateway.sandbox.program import AskRefused
+from gateway.sandbox.program import AskRefused, ProgramLanguage
 from gateway.wings.code.journal import HeldCall, PendingCall
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
-from registry.display.stubs import write_stub
+from registry.display.stubs import StubLanguage, write_stub
 from registry.names.tool_names import CODE_TOOLS
 from schemas.errors import (
     ConnectionRequired,
@@ -73,7 +73,14 @@ class RunCalls:
     """The calls of one run."""
 
     def __init__(
-        self, parts: WingParts, context: Context, job: Job, *, writes: bool, most: int
+        self,
+        parts: WingParts,
+        context: Context,
+        job: Job,
+        *,
+        writes: bool,
+        most: int,
+        language: ProgramLanguage = "python",
     ) -> None:
         self._parts = parts
         self._settings: CodeSettings = parts.settings
@@ -81,6 +88,7 @@ class RunCalls:
         self._job = job
         self._writes = writes
         self._most = most
+        self._language = language
         self._bytes = 0
         self._count = 0
         self._sources: set[str] = set()
@@ -238,22 +246,22 @@ class RunCalls:
         hits = msgspec.json.decode(result.structured_content, type=_Hits).tools
         catalog = self._catalog
         tools = (catalog.find(hit.name) for hit in hits)
-        return [describe_tool(catalog, tool) for tool in tools if tool is not None]
+        return [self._stub(catalog, tool) for tool in tools if tool is not None]
 
     async def _describe(self, _seq: int, members: Json) -> Any:
         names = members.get("names")
         listed, catalog = names[:NAMES] if isinstance(names, list) else [], self._catalog
         return [
-            describe_tool(catalog, self._tool(catalog, name, exact=False))
+            self._stub(catalog, self._tool(catalog, name, exact=False))
             for name in listed
             if isinstance(name, str)
         ]
 
-
-def describe_tool(catalog: Catalog, tool: Tool) -> Mapping[str, str]:
-    """The name of a tool, and its signature in programs."""
-    stub = write_stub(tool, catalog.identifier(tool) or tool.name, "python", STUB)
-    return {"name": tool.name, "stub": stub}
+    def _stub(self, catalog: Catalog, tool: Tool) -> Mapping[str, str]:
+        """The name of a tool, and its signature in programs."""
+        kind: StubLanguage = "typescript" if self._language == "javascript" else "python"
+        name = catalog.identifier(tool) or tool.name
+        return {"name": tool.name, "stub": write_stub(tool, name, kind, STUB)}
 
 
 def is_reading(tool: Tool) -> bool:

@@ -13,11 +13,11 @@ from tests.wings.code.shop import CodeShop, code_shop
 pytestmark = pytest.mark.anyio
 
 
-async def run(shop: CodeShop, code: str, *options: str) -> tuple[int, str, str]:
+async def run(shop: CodeShop, code: str, *options: str, file: str = "-") -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
 
     def invoke() -> tuple[int, str, str]:
-        words = ("code", "run", "-", "--url", shop.client.url, *options)
+        words = ("code", "run", file, "--url", shop.client.url, *options)
         ran = CliRunner().invoke(cli, words, input=code, env={"TOOLGATE_CODE__ENABLED": "true"})
         return ran.exit_code, ran.stdout, ran.stderr
 
@@ -37,3 +37,11 @@ async def test_a_program_is_run_from_a_terminal(settings: Settings, tmp_path: Pa
             "",
         )
         assert shop.shop.mails == ["x"]
+
+
+async def test_a_file_named_js_is_run_as_javascript(settings: Settings, tmp_path: Path) -> None:
+    pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not installed")
+    file = tmp_path / "program.js"
+    file.write_text("const {count} = await tools.get_item({id: 1}); count")
+    async with code_shop(settings, tmp_path) as shop:
+        assert await run(shop, "", file=str(file)) == (0, "10\n", "")
