@@ -51,20 +51,16 @@ CLOCK = 946_684_800.0  # the time inside, 2000-01-01: the same in each run
 FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
 ASKED_BYTES = 16 << 20  # of the arguments of all calls of a run
 CALLS_SHOWN = 100
-DETAILS = """Write Python (standard library only). Call tools as functions:
-tools.NAME(argument=value), tools.call("exact-name", {...}), or run several together:
-tools.all([tools.NAME(id=i) for i in ids]); await and asyncio.gather work, too.
-tools.pages(tools.NAME, limit=20, ...) follows pages. tools.search("text") finds tools,
-tools.describe("NAME") shows their arguments and results.
-Calls return the structured answer (dict or list), else text, and raise ToolError (Denied, Invalid,
-NotFound, RateLimited, ConnectionNeeded, LimitReached). A call that a person has to approve pauses
-the run; call this tool with `run` once it is approved.
-The last expression, `return` or result(x) is the result; print() is shown, shortened. Return only
-what you need. For a single call, call the tool itself."""
-
-JAVASCRIPT = """JavaScript (language: "javascript") has the same with promises:
-await tools.NAME({argument: value}), await tools.all([...]),
-await tools.pages(tools.NAME, {argument: value}, {limit: 20}), console.log()."""
+DETAILS = """Write Python (standard library only) that calls tools as functions:
+tools.NAME(argument=value), tools.call("exact-name", {...}), together:
+tools.all([tools.NAME(id=i) for i in ids]), page by page: tools.pages(tools.NAME, limit=20, ...);
+await works, too. tools.search("text") finds tools, tools.describe("NAME") shows their arguments
+and results. Calls return the structured answer, else text, and raise ToolError (Denied, Invalid,
+NotFound, RateLimited, ...). A call that a person has to approve pauses the run; call this tool with
+`run` once it is approved. The last expression, `return` or result(x) is the result; printed text is
+shown, shortened. Return only what you need. For a single call, call the tool itself."""
+JAVASCRIPT = """With language "javascript" the same returns promises: await
+tools.NAME({argument: value}), tools.pages(tools.NAME, {argument: value}, {limit: 20})."""
 
 
 class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):

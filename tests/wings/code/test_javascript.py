@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from gateway.sandbox import program
+from gateway.wings.code.operations import JAVASCRIPT
 from tests.fixtures_servers import serving
 from tests.wings.code.shop import CodeShop, code_shop
 from tests.wings.code.test_calls import crm_server
@@ -183,6 +184,13 @@ async def test_programs_of_javascript_get_stubs_of_typescript(shop: CodeShop) ->
     end = await shop.run("await tools.describe(tools.get_item)", **JS)
     [stub] = end["result"]
     assert stub["stub"].startswith("function get_item("), stub
+
+
+async def test_the_description_is_whole_in_lists(shop: CodeShop) -> None:
+    listed = await shop.client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    [tool] = [tool for tool in listed["result"]["tools"] if tool["name"] == "run_code"]
+    assert JAVASCRIPT in tool["description"]
+    assert len(tool["description"]) < 4 * 300
 
 
 async def test_an_engine_that_is_missing_is_named(
