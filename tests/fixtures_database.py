@@ -106,16 +106,16 @@ def empty_settings(cluster: Cluster) -> Iterator[Settings]:
 
 
 @pytest.fixture(scope="session")
-def recycled(cluster: Cluster) -> Iterator[Recycling]:
+def recycling(cluster: Cluster) -> Iterator[Recycling]:
     recycling = Recycling(cluster.url, cluster.execute, TEMPLATE)
     yield recycling
     recycling.close()
 
 
 @pytest.fixture
-def database_settings(cluster: Cluster, recycled: Recycling) -> Iterator[Settings]:
+def database_settings(cluster: Cluster, recycling: Recycling) -> Iterator[Settings]:
     """Leads to a migrated database of the test's own."""
-    yield from taken(cluster, recycled)
+    yield from lend_database(cluster, recycling)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def store(database: Database) -> ToolStore:
     return ToolStore(database.pool)
 
 
-def taken(cluster: Cluster, recycling: Recycling) -> Iterator[Settings]:
+def lend_database(cluster: Cluster, recycling: Recycling) -> Iterator[Settings]:
     """Leads to a database that tests use one after the other."""
     database = recycling.take()
     yield msgspec.structs.replace(cluster.settings, url=database.url)

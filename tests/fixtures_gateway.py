@@ -20,7 +20,7 @@ from config.load import load
 from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from gateway.app.gateway import Gateway
-from tests.fixtures_database import Cluster, taken
+from tests.fixtures_database import Cluster, lend_database
 from tests.fixtures_servers import serving
 from tests.recycling import Recycling
 
@@ -270,8 +270,8 @@ async def shared_service(anyio_backend: str) -> AsyncIterator[Recorder]:
 
 
 @pytest.fixture(scope="module")
-def shared_database(cluster: Cluster, recycled: Recycling) -> Iterator[DatabaseSettings]:
-    yield from taken(cluster, recycled)
+def shared_database(cluster: Cluster, recycling: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, recycling)
 
 
 @pytest.fixture(scope="module")

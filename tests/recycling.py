@@ -71,7 +71,7 @@ class Recycling:
         return database
 
     def give_back(self, database: Recycled) -> None:
-        if database.uses < USES and self._emptied(database):
+        if database.uses < USES and self._is_empty(database):
             self._free.append(database)
         else:
             self._drop(database)
@@ -96,7 +96,7 @@ class Recycling:
         database.connection.close()
         self._execute(f"DROP DATABASE {database.name} WITH (FORCE)")
 
-    def _emptied(self, database: Recycled) -> bool:
+    def _is_empty(self, database: Recycled) -> bool:
         connection = database.connection
         try:
             return (

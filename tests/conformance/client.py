@@ -77,7 +77,7 @@ def official(client: Client, answer: Callable[[Any], dict[str, Any]] | None = No
 
 
 @script("initialize", "request-metadata", "json-schema-ref-no-deref")
-async def imported(_client: Client) -> None:
+async def import_only(_client: Client) -> None:
     """Nothing more than the import of the source."""
 
 

@@ -16,6 +16,6 @@ async def open_portal(settings: Settings) -> AsyncIterator[Portal]:
 
 
 @pytest.fixture
-def secured(settings: Settings, tmp_path: Path) -> Settings:
+def secured_settings(settings: Settings, tmp_path: Path) -> Settings:
     """Settings with which every call carries a token."""
     return with_tokens(settings, tmp_path)

@@ -53,12 +53,12 @@ async def test_operators_make_users_and_end_their_logins(
             ["clerk"],
         )
         assert not {"password", "invitation"} & set(user)
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         assert (await ask("POST", "/users/ann/disable"))[0] == 200
         assert await made.status(tokens["access_token"]) == 401
         assert (await made.refresh(client, tokens["refresh_token"]))[0] == 400
         assert (await ask("POST", "/users/ann/enable"))[1]["disabled"] is None
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         status, user = await ask("PUT", "/users/ann/roles", {"roles": ["reader"]})
         assert (status, user["roles"]) == (200, ["reader"])
         assert await made.status(tokens["access_token"]) == 401
@@ -101,7 +101,7 @@ async def test_operators_see_people_and_end_logins(database_settings: DatabaseSe
     async with town(database_settings) as made, browsing() as browser:
         await made.user(browser)
         ask = await asking(made, "admin:logins:read", "admin:logins:write")
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         _, people = await ask("GET", "/people")
         (person,) = people["items"]
         assert (person["principal"], person["provider"]) == ("user:ann", "user")
@@ -158,9 +158,9 @@ async def test_operators_remove_clients_with_their_grants(
     """LOG-19: clients belong to no tenant, so that their list is for operators."""
     async with town(database_settings) as made, browsing() as browser:
         await made.user(browser)
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         ask = await asking(made, "admin:logins:read", "admin:logins:write", roles=("operator",))
-        other, kept = await made.granted(browser)
+        other, kept = await made.grant_tokens(browser)
         _, listed = await ask("GET", "/clients")
         views = {view["client_id"]: view for view in listed["items"]}
         view = views[client]

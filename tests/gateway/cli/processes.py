@@ -102,12 +102,12 @@ class Served:
 @asynccontextmanager
 async def serving(*args: str, **settings: str) -> AsyncIterator[Served]:
     """A `toolgate serve` on a free port; killed at the end if it still runs."""
-    async with served(await start("serve", "--port", "0", *args, **settings)) as gateway:
+    async with serve_process(await start("serve", "--port", "0", *args, **settings)) as gateway:
         yield gateway
 
 
 @asynccontextmanager
-async def served(process: Process) -> AsyncIterator[Served]:
+async def serve_process(process: Process) -> AsyncIterator[Served]:
     """A process that serves; killed at the end if it still runs."""
     try:
         yield Served(process)

@@ -54,7 +54,7 @@ def lingers(settings: Settings, link: WorkerLink) -> int:
     return waits(settings, link)
 
 
-def removed(settings: Settings, link: WorkerLink) -> int:
+def vanishes(settings: Settings, link: WorkerLink) -> int:
     """The interpreter is not there any more, as after an update."""
     return waits(settings, link)
 
@@ -90,14 +90,14 @@ def counts(settings: Settings, link: WorkerLink) -> int:
 
 
 WORK = {
-    work.__name__: work for work in (waits, raises, stays, lingers, removed, mortal, hangs, counts)
+    work.__name__: work for work in (waits, raises, stays, lingers, vanishes, mortal, hangs, counts)
 }
 
 
 def main(work: str, config_file: str) -> int:
     settings = load(None, os.environ | FIRST)
     configure(settings.logging)
-    if work == "removed":
+    if work == "vanishes":
         sys.executable = "/nonexistent/python"
     if work == "mortal":
         supervisor.SETTLED_S = 0.0

@@ -49,7 +49,7 @@ async def call(gateway: Served, times: int = 1, **changes: object) -> None:
 
 
 @pytest.fixture
-async def written(settings_file: Path, database_settings: DatabaseSettings) -> None:
+async def recorded_calls(settings_file: Path, database_settings: DatabaseSettings) -> None:
     """Calls before and while the database is away, and in the next process."""
     wire = Wire(database_settings.url)
     await wire.mend()
@@ -71,7 +71,7 @@ async def written(settings_file: Path, database_settings: DatabaseSettings) -> N
     assert not settings_file.with_name("spool").exists()
 
 
-@pytest.mark.usefixtures("anyio_backend", "written")
+@pytest.mark.usefixtures("anyio_backend", "recorded_calls")
 def test_calls_are_kept_whatever_becomes_of_the_database_and_the_process(
     database_settings: DatabaseSettings, toolgate: Toolgate
 ) -> None:

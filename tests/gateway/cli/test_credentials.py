@@ -36,7 +36,7 @@ HINT = (
 
 
 @pytest.fixture
-def guarded(toolgate: Toolgate, folder: Path) -> Toolgate:
+def with_guarded(toolgate: Toolgate, folder: Path) -> Toolgate:
     """Runs commands on a database that has the source `guarded`."""
     (folder / "guarded.json").write_text(json.dumps(DESCRIPTION))
     ran = toolgate(*IMPORT)
@@ -44,26 +44,26 @@ def guarded(toolgate: Toolgate, folder: Path) -> Toolgate:
     return toolgate
 
 
-def checked(toolgate: Toolgate) -> list[tuple[str, str]]:
+def credential_checks(toolgate: Toolgate) -> list[tuple[str, str]]:
     """What the doctor says of credentials."""
     checks = toolgate("doctor", "--json").json
     return [(one["status"], one["detail"]) for one in checks if one["name"] == "credentials"]
 
 
-def test_an_import_lists_credentials_to_configure(guarded: Toolgate, folder: Path) -> None:
-    assert f"note      {HINT}" in guarded(*IMPORT, "--dry-run").out.replace("\n", " ")
-    assert guarded(*IMPORT, "--json").json["notes"] == [HINT]
+def test_an_import_lists_credentials_to_configure(with_guarded: Toolgate, folder: Path) -> None:
+    assert f"note      {HINT}" in with_guarded(*IMPORT, "--dry-run").out.replace("\n", " ")
+    assert with_guarded(*IMPORT, "--json").json["notes"] == [HINT]
     (folder / "toolgate.yaml").write_text(SETTINGS)
-    assert guarded(*IMPORT, "--json").json["notes"] == []
+    assert with_guarded(*IMPORT, "--json").json["notes"] == []
 
 
-def test_a_source_without_credentials_names_each_required_scheme(guarded: Toolgate) -> None:
-    shown = guarded("sources", "show", "guarded").out
+def test_a_source_without_credentials_names_each_required_scheme(with_guarded: Toolgate) -> None:
+    shown = with_guarded("sources", "show", "guarded").out
     assert "wants appKey: query parameter key, not configured\n" in shown
     assert "wants login: user name and password, not configured\n" in shown
     assert HINT in shown.replace("\n", " ")
-    assert checked(guarded) == [("warning", f"guarded: {HINT}")]
-    ran = guarded("sources", "show", "guarded", "--json")
+    assert credential_checks(with_guarded) == [("warning", f"guarded: {HINT}")]
+    ran = with_guarded("sources", "show", "guarded", "--json")
     assert ran.json["credentials"] == {"appKey": False, "login": False}
 
 
@@ -89,30 +89,32 @@ def test_the_most_useful_scheme_comes_first_and_the_rest_is_named(
 
 
 def test_a_source_with_credentials_lists_schemes_and_no_secret(
-    guarded: Toolgate, folder: Path
+    with_guarded: Toolgate, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(SETTINGS)
-    shown = guarded("sources", "show", "guarded").out
+    shown = with_guarded("sources", "show", "guarded").out
     assert "wants appKey: query parameter key, configured\n" in shown
     assert "wants login: user name and password, configured\n" in shown
     assert "refused" not in shown
     assert "hunter2" not in shown
-    assert checked(guarded) == [("ok", "guarded: appKey, login")]
+    assert credential_checks(with_guarded) == [("ok", "guarded: appKey, login")]
 
 
-def test_a_source_that_goes_without_is_no_reason_to_worry(guarded: Toolgate, folder: Path) -> None:
+def test_a_source_that_goes_without_is_no_reason_to_worry(
+    with_guarded: Toolgate, folder: Path
+) -> None:
     (folder / "toolgate.yaml").write_text("sources: {guarded: {require_credentials: false}}")
-    assert "refused" not in guarded("sources", "show", "guarded").out
-    assert checked(guarded) == [("ok", "guarded: none, which is allowed")]
+    assert "refused" not in with_guarded("sources", "show", "guarded").out
+    assert credential_checks(with_guarded) == [("ok", "guarded: none, which is allowed")]
 
 
 def test_a_source_that_wants_nothing_is_not_spoken_of(with_pets: Toolgate) -> None:
     assert "configured" not in with_pets("sources", "show", "pets").out
-    assert checked(with_pets) == []
+    assert credential_checks(with_pets) == []
 
 
 def test_an_import_names_schemes_of_people_that_no_operation_requires(
-    guarded: Toolgate, folder: Path
+    with_guarded: Toolgate, folder: Path
 ) -> None:
     """With a typo there, calls of people would be made with the credentials of the operator."""
     people = "connect: {mode: user, schemes: [SCHEME]}, credentials: {appKey: {value: hunter2}}"
@@ -124,7 +126,7 @@ def test_an_import_names_schemes_of_people_that_no_operation_requires(
     for scheme, notes in (("Log_in", 1), ("LOGIN", 0)):
         sources = f"sources: {{guarded: {{{people.replace('SCHEME', scheme)}}}}}"
         (folder / "toolgate.yaml").write_text(login + sources)
-        ran = guarded(*IMPORT, "--json")
+        ran = with_guarded(*IMPORT, "--json")
         assert ran.code == 0, ran.err
         found = ran.json["notes"]
         assert len(found) == notes

@@ -127,7 +127,7 @@ def test_patterns_of_a_service_in_python_that_match_nothing_are_told(
 
 
 def test_a_port_in_use_names_its_owner(bare: Toolgate, folder: Path) -> None:
-    def said(port: int) -> dict[str, str]:
+    def port_check(port: int) -> dict[str, str]:
         settings = {
             "TOOLGATE_SERVER__PORT": str(port),
             "TOOLGATE_DATABASE__URL": "postgresql://x:9",
@@ -136,10 +136,10 @@ def test_a_port_in_use_names_its_owner(bare: Toolgate, folder: Path) -> None:
         return dict(check)
 
     with answering({"/": json.dumps({"name": "toolgate"}).encode()}) as port:
-        assert said(port)["detail"] == f"a gateway serves at 127.0.0.1:{port}"
+        assert port_check(port)["detail"] == f"a gateway serves at 127.0.0.1:{port}"
     for body in (b"hello", b"[]"):
         with answering({"/": body}) as port:
-            check = said(port)
+            check = port_check(port)
         assert check["status"] == "warning"
         assert "address already in use; choose another one with server.port" in check["detail"]
 

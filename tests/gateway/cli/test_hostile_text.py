@@ -102,7 +102,7 @@ def terminal(is_terminal: bool) -> Iterator[None]:
         yield
 
 
-def written(name: str, text: str, is_terminal: bool) -> str:
+def printed_text(name: str, text: str, is_terminal: bool) -> str:
     """What a printer writes to either stream."""
     stream = io.StringIO()
     with terminal(is_terminal), redirect_stdout(stream), redirect_stderr(stream):
@@ -127,7 +127,7 @@ WAYS = pytest.mark.parametrize("is_terminal", [True, False], ids=["terminal", "p
 @given(text=HOSTILE)
 def test_no_printer_lets_text_control_a_terminal(name: str, is_terminal: bool, text: str) -> None:
     """Every function that prints writes escapes out, and knows no markup (mending d)."""
-    printed = written(name, text, is_terminal)
+    printed = printed_text(name, text, is_terminal)
     printed = CURSOR.sub("", printed) if name == "progress" else printed
     assert not controls(printed), (name, printed)
 
@@ -137,7 +137,7 @@ def test_no_printer_lets_text_control_a_terminal(name: str, is_terminal: bool, t
 @pytest.mark.parametrize("markup", MARKUP)
 def test_printers_know_no_markup(name: str, is_terminal: bool, markup: str) -> None:
     """Text that looks like markup stays text (mending d)."""
-    assert markup in re.sub(r"\s+", " ", written(name, markup, is_terminal))
+    assert markup in re.sub(r"\s+", " ", printed_text(name, markup, is_terminal))
 
 
 FREE = {"common/output.py", "common/failure.py", "common/progress.py"}
@@ -151,7 +151,7 @@ def test_nothing_prints_past_the_printers() -> None:
         f"{path.relative_to(root)}: {name}"
         for path in root.rglob("*.py")
         if str(path.relative_to(root)) not in FREE
-        for name in called(ast.parse(path.read_text()))
+        for name in called_names(ast.parse(path.read_text()))
     }
     assert calls == RAW.keys()
 
@@ -166,7 +166,7 @@ RAW = {
 }
 
 
-def called(tree: ast.Module) -> Iterator[str]:
+def called_names(tree: ast.Module) -> Iterator[str]:
     """Names of printing functions that are called."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

@@ -46,7 +46,7 @@ def selling(shop: PetShop) -> Iterator[str]:
 
 
 @pytest.fixture
-def described(folder: Path) -> Path:
+def sdl_file(folder: Path) -> Path:
     """`shop.graphql`, in the working directory."""
     path = folder / "shop.graphql"
     path.write_text(SDL)
@@ -54,7 +54,7 @@ def described(folder: Path) -> Path:
 
 
 def test_a_schema_is_imported_and_skipped_fields_are_reported(
-    toolgate: Toolgate, described: Path
+    toolgate: Toolgate, sdl_file: Path
 ) -> None:
     ran = toolgate(*IMPORT, "--base-url", AT)
     assert (ran.code, ran.err) == (0, "")
@@ -92,12 +92,12 @@ def test_an_endpoint_without_introspection_is_reported_with_advice(bare: Toolgat
     assert "Save its schema as SDL" in told
 
 
-def test_a_schema_without_an_address_suggests_base_url(bare: Toolgate, described: Path) -> None:
+def test_a_schema_without_an_address_suggests_base_url(bare: Toolgate, sdl_file: Path) -> None:
     ran = bare(*IMPORT, "--dry-run")
     assert "The description has no server URL: add --base-url URL." in ran.out
 
 
-def test_depth_cost_and_overlay_are_kept(toolgate: Toolgate, described: Path, folder: Path) -> None:
+def test_depth_cost_and_overlay_are_kept(toolgate: Toolgate, sdl_file: Path, folder: Path) -> None:
     overlay = folder / "tools.yaml"
     overlay.write_text('operations: {pet: {selection: "{ name }"}, pets: {enabled: true}}')
     options = ("--depth", "1", "--cost", "2", "--overlay", "tools.yaml", "--base-url", AT)
@@ -113,7 +113,7 @@ def test_depth_cost_and_overlay_are_kept(toolgate: Toolgate, described: Path, fo
     assert imported == ["pets"]
 
 
-def test_a_tool_shows_its_selection(toolgate: Toolgate, described: Path) -> None:
+def test_a_tool_shows_its_selection(toolgate: Toolgate, sdl_file: Path) -> None:
     assert toolgate(*IMPORT, "--base-url", AT).code == 0
     shown = toolgate("tools", "show", "petBy").out
     assert f"query petBy  {AT}" in shown
@@ -129,15 +129,15 @@ def test_a_tool_shows_its_selection(toolgate: Toolgate, described: Path) -> None
     ],
 )
 def test_invalid_options_are_usage_errors(
-    bare: Toolgate, described: Path, options: tuple[str, ...], expected: str
+    bare: Toolgate, sdl_file: Path, options: tuple[str, ...], expected: str
 ) -> None:
     ran = bare(*IMPORT, *options)
     assert ran.code == 2
     assert expected in " ".join(ran.err.split())
 
 
-def test_a_syntax_error_says_where(bare: Toolgate, described: Path) -> None:
-    described.write_text("type Query {\n  pets: [Pet\n}")
+def test_a_syntax_error_says_where(bare: Toolgate, sdl_file: Path) -> None:
+    sdl_file.write_text("type Query {\n  pets: [Pet\n}")
     ran = bare(*IMPORT, "--dry-run")
     assert ran.code == 1
     assert "shop.graphql, line 3, column 1: not a GraphQL schema (SDL): Expected ']'" in " ".join(
@@ -146,7 +146,7 @@ def test_a_syntax_error_says_where(bare: Toolgate, described: Path) -> None:
 
 
 def test_doctor_looks_whether_the_service_can_be_reached(
-    toolgate: Toolgate, described: Path
+    toolgate: Toolgate, sdl_file: Path
 ) -> None:
     assert toolgate(*IMPORT, "--base-url", "http://127.0.0.1:9/graphql").code == 0
     checks = toolgate("doctor", "--json").json
@@ -156,7 +156,7 @@ def test_doctor_looks_whether_the_service_can_be_reached(
 
 
 def test_a_new_schema_is_compared_and_an_old_one_restored(
-    toolgate: Toolgate, described: Path, folder: Path
+    toolgate: Toolgate, sdl_file: Path, folder: Path
 ) -> None:
     assert toolgate(*IMPORT, "--base-url", AT).code == 0
     newer = SDL.replace("pet(id: ID!)", "pet(id: ID!, of: ID!)").replace("echo(", "said(")
@@ -164,7 +164,7 @@ def test_a_new_schema_is_compared_and_an_old_one_restored(
     told = toolgate("sources", "diff", "shop", "newer.graphql").out
     for words in ("echo", "said", "of"):
         assert words in told
-    described.write_text(newer)
+    sdl_file.write_text(newer)
     assert toolgate("sources", "refresh", "shop").code == 0
     assert "said" in [tool["name"] for tool in toolgate("tools", "list", "--json").json]
     assert toolgate("sources", "rollback", "shop").code == 0

@@ -144,7 +144,7 @@ def test_a_tool_is_shown_with_its_name_on_the_server(toolgate: Toolgate, lists: 
 
 
 @pytest.fixture
-def held(toolgate: Toolgate, lists: Lists) -> Toolgate:
+def with_held_tools(toolgate: Toolgate, lists: Lists) -> Toolgate:
     """A pinned source, of whose tools `echo` changed and `new` is new."""
     lists(tools=[tool(description="Old."), tool("same")])
     toolgate(*IMPORT, "--pin")
@@ -152,35 +152,35 @@ def held(toolgate: Toolgate, lists: Lists) -> Toolgate:
     return toolgate
 
 
-def test_held_changes_are_reported(held: Toolgate) -> None:
-    ran = held("sources", "refresh", "fs")
+def test_held_changes_are_reported(with_held_tools: Toolgate) -> None:
+    ran = with_held_tools("sources", "refresh", "fs")
     assert ran.out.splitlines()[:3] == [
         "held      echo: description changed",
         "held      new: new",
         "lists 1.5: 2 held, 1 imported",
     ]
     assert "2 tools wait to be accepted: toolgate tools accept --source fs --diff" in ran.out
-    assert held("tools", "list").out.splitlines() == [
+    assert with_held_tools("tools", "list").out.splitlines() == [
         "echo  fs  held back: description changed",
         "new   fs  held back: new",
         "same  fs",
     ]
-    assert [one["held_reason"] for one in held("tools", "list", "--json").json] == [
+    assert [one["held_reason"] for one in with_held_tools("tools", "list", "--json").json] == [
         "description changed",
         "new",
         None,
     ]
-    assert "Held back: description changed." in held("tools", "show", "echo").out
-    assert held("tools", "show", "new", "--json").json["held_reason"] == "new"
-    assert "held  echo: see `toolgate tools accept echo --diff`" in held(
+    assert "Held back: description changed." in with_held_tools("tools", "show", "echo").out
+    assert with_held_tools("tools", "show", "new", "--json").json["held_reason"] == "new"
+    assert "held  echo: see `toolgate tools accept echo --diff`" in with_held_tools(
         "sources", "show", "fs"
     ).out  # fmt: skip
-    assert held("tools", "call", "echo").code == 1
+    assert with_held_tools("tools", "call", "echo").code == 1
 
 
-def test_changes_are_shown_before_acceptance(held: Toolgate) -> None:
-    held("sources", "refresh", "fs")
-    ran = held("tools", "accept", "echo", "--diff")
+def test_changes_are_shown_before_acceptance(with_held_tools: Toolgate) -> None:
+    with_held_tools("sources", "refresh", "fs")
+    ran = with_held_tools("tools", "accept", "echo", "--diff")
     assert (ran.code, ran.err) == (
         2,
         "toolgate: no terminal to confirm: add --yes to accept echo\n",
@@ -189,10 +189,10 @@ def test_changes_are_shown_before_acceptance(held: Toolgate) -> None:
     assert '+  "description": "New.",' in ran.out
     assert "inputSchema" in ran.out  # what did not change stands beside it
     assert "Accepted" not in ran.out
-    assert '+  "name": "new",' in held("tools", "accept", "--source", "fs", "--diff").out
-    ran = held("tools", "accept", "--all", "--diff", "--yes")
+    assert '+  "name": "new",' in with_held_tools("tools", "accept", "--source", "fs", "--diff").out
+    ran = with_held_tools("tools", "accept", "--all", "--diff", "--yes")
     assert ran.out.endswith("Accepted echo.\nAccepted new.\n")
-    assert "held" not in held("tools", "list").out
+    assert "held" not in with_held_tools("tools", "list").out
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_changes_are_shown_before_acceptance(held: Toolgate) -> None:
     [(["echo"], ["new"]), (["--source", "fs"], []), (["--all"], []), (["echo", "new"], [])],
 )
 def test_tools_are_accepted_by_name_by_source_or_all(
-    held: Toolgate, names: list[str], left: list[str]
+    with_held_tools: Toolgate, names: list[str], left: list[str]
 ) -> None:
-    held("sources", "refresh", "fs")
-    assert held("tools", "accept", *names).code == 0
-    listed = held("tools", "list", "--json").json
+    with_held_tools("sources", "refresh", "fs")
+    assert with_held_tools("tools", "accept", *names).code == 0
+    listed = with_held_tools("tools", "list", "--json").json
     assert [one["name"] for one in listed if one["held_reason"]] == left
-    assert "held" not in held("sources", "refresh", "fs").out or left
+    assert "held" not in with_held_tools("sources", "refresh", "fs").out or left
 
 
 @pytest.mark.parametrize(
@@ -219,15 +219,15 @@ def test_tools_are_accepted_by_name_by_source_or_all(
     ],
 )
 def test_invalid_acceptances_are_refused(
-    held: Toolgate, args: list[str], expected: tuple[int, str]
+    with_held_tools: Toolgate, args: list[str], expected: tuple[int, str]
 ) -> None:
-    ran = held("tools", "accept", *args)
+    ran = with_held_tools("tools", "accept", *args)
     assert (ran.code, ran.err) == (expected[0], f"toolgate: {expected[1]}\n")
 
 
-def test_no_tool_is_accepted_where_none_waits(held: Toolgate) -> None:
-    assert held("tools", "accept", "--all").out == "No tool waits to be accepted.\n"
-    assert held("tools", "accept", "same").out == "No tool waits to be accepted.\n"
+def test_no_tool_is_accepted_where_none_waits(with_held_tools: Toolgate) -> None:
+    assert with_held_tools("tools", "accept", "--all").out == "No tool waits to be accepted.\n"
+    assert with_held_tools("tools", "accept", "same").out == "No tool waits to be accepted.\n"
 
 
 @pytest.mark.parametrize(
@@ -330,16 +330,16 @@ def test_stderr_of_a_failing_program_is_shown(toolgate: Toolgate) -> None:
 def test_the_doctor_asks_the_server(toolgate: Toolgate, lists: Lists, folder: Path) -> None:
     toolgate(*IMPORT)
 
-    def said() -> list[tuple[str, str]]:
+    def source_checks() -> list[tuple[str, str]]:
         checks = toolgate("doctor", "--json").json
         return [(one["status"], one["detail"]) for one in checks if one["name"] == "source"]
 
-    assert said() == [
+    assert source_checks() == [
         ("ok", "fs: 2 tools; answers as an MCP server of 2025-11-25"),
         ("warning", "fs: broken is left out: has no inputSchema"),
     ]
     (folder / "lists.json").unlink()
-    [(status, detail)] = said()
+    [(status, detail)] = source_checks()
     assert status == "warning"
     assert detail.startswith("fs: 2 tools; The MCP server cannot be read: ")
     assert str(folder) not in detail
@@ -351,15 +351,18 @@ def test_the_doctor_tells_where_a_server_has_moved(toolgate: Toolgate) -> None:
     with running(habits) as origin:
         assert toolgate("import", "mcp", f"{origin}/mcp", "--name", "up").code == 0
 
-        def told() -> list[tuple[str, str]]:
+        def source_checks() -> list[tuple[str, str]]:
             checks = toolgate("doctor", "--json").json
             return [(one["status"], one["detail"]) for one in checks if one["name"] == "source"]
 
-        assert told()[0] == ("ok", "up: 1 tools; answers as an MCP server of 2025-11-25")
-        assert told()[1][0] == "warning"
-        assert f"up: its URL redirects to {origin}/mcp/: name that one instead" in told()[1][1]
+        assert source_checks()[0] == ("ok", "up: 1 tools; answers as an MCP server of 2025-11-25")
+        assert source_checks()[1][0] == "warning"
+        assert (
+            f"up: its URL redirects to {origin}/mcp/: name that one instead"
+            in source_checks()[1][1]
+        )
         habits.redirects["/mcp"] = (302, "https://up.example/login?next=/mcp")
-        [(status, detail)] = told()
+        [(status, detail)] = source_checks()
     assert status == "warning"
     assert "answered HTTP 302: redirects to elsewhere are not followed" in detail
     assert "this one leads to https://up.example/login:" in detail

@@ -10,7 +10,7 @@ AT = "http://127.0.0.1:9"
 
 
 @pytest.fixture
-def left(toolgate: Toolgate, description: Path, folder: Path) -> Toolgate:
+def with_left_over(toolgate: Toolgate, description: Path, folder: Path) -> Toolgate:
     """Runs commands where the settings once named `pets`, and `kept` was imported by command."""
     file = folder / "toolgate.yaml"
     file.write_text(f"sources: {{pets: {{openapi: pets.json, base_url: '{AT}'}}}}")
@@ -21,13 +21,16 @@ def left(toolgate: Toolgate, description: Path, folder: Path) -> Toolgate:
     return toolgate
 
 
-def test_lists_show_the_origin_of_a_source_and_leftovers(left: Toolgate) -> None:
-    kept, pets = left("sources", "list").out.splitlines()
+def test_lists_show_the_origin_of_a_source_and_leftovers(with_left_over: Toolgate) -> None:
+    kept, pets = with_left_over("sources", "list").out.splitlines()
     assert kept.endswith("openapi  cli")
     assert pets.endswith("openapi  settings, left over")
-    told = {one["name"]: (one["origin"], one["removed_from_settings"]) for one in source_list(left)}
+    told = {
+        one["name"]: (one["origin"], one["removed_from_settings"])
+        for one in source_list(with_left_over)
+    }
     assert told == {"kept": ("cli", False), "pets": ("settings", True)}
-    said = left("sources", "show", "pets", FORCE_COLOR="1").out
+    said = with_left_over("sources", "show", "pets", FORCE_COLOR="1").out
     assert "left over: the settings have it no longer" in said
     assert "toolgate sources prune" in said
 
@@ -37,35 +40,42 @@ def source_list(toolgate: Toolgate) -> list[dict[str, object]]:
     return found
 
 
-def test_doctor_warns_of_leftover_sources(left: Toolgate) -> None:
-    [told] = [one for one in left("doctor", "--json").json if "left over" in one["detail"]]
+def test_doctor_warns_of_leftover_sources(with_left_over: Toolgate) -> None:
+    [told] = [
+        one for one in with_left_over("doctor", "--json").json if "left over" in one["detail"]
+    ]
     assert (told["name"], told["status"]) == ("source", "warning")
     assert told["detail"].startswith("pets: left over")
 
 
-def test_prune_removes_only_leftover_sources(left: Toolgate) -> None:
-    assert left("sources", "prune", "--dry-run").out == "Would remove pets and 5 tools.\n"
-    asked = left("sources", "prune")
+def test_prune_removes_only_leftover_sources(with_left_over: Toolgate) -> None:
+    assert with_left_over("sources", "prune", "--dry-run").out == "Would remove pets and 5 tools.\n"
+    asked = with_left_over("sources", "prune")
     assert asked.code == 2
     assert "no terminal to confirm: add --yes to remove pets and 5 tools" in asked.err
-    assert len(source_list(left)) == 2
-    assert left("sources", "prune", "--yes").out == "Removed pets and its 5 tools.\n"
-    assert [one["name"] for one in source_list(left)] == ["kept"]
-    assert left("sources", "prune").out == "No source is left over from earlier settings.\n"
-
-
-def test_leftover_sources_imported_again_by_command_are_kept(left: Toolgate) -> None:
-    left("import", "openapi", "pets.json", "--name", "pets", "--base-url", AT)
+    assert len(source_list(with_left_over)) == 2
+    assert with_left_over("sources", "prune", "--yes").out == "Removed pets and its 5 tools.\n"
+    assert [one["name"] for one in source_list(with_left_over)] == ["kept"]
     assert (
-        left("sources", "prune", "--yes").out == "No source is left over from earlier settings.\n"
+        with_left_over("sources", "prune").out == "No source is left over from earlier settings.\n"
+    )
+
+
+def test_leftover_sources_imported_again_by_command_are_kept(with_left_over: Toolgate) -> None:
+    with_left_over("import", "openapi", "pets.json", "--name", "pets", "--base-url", AT)
+    assert (
+        with_left_over("sources", "prune", "--yes").out
+        == "No source is left over from earlier settings.\n"
     )
 
 
 def test_a_source_that_the_settings_still_adjust_is_not_left_over(
-    left: Toolgate, folder: Path
+    with_left_over: Toolgate, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(f"sources: {{pets: {{base_url: '{AT}'}}}}")
-    assert left("sources", "prune").out == "No source is left over from earlier settings.\n"
+    assert (
+        with_left_over("sources", "prune").out == "No source is left over from earlier settings.\n"
+    )
 
 
 def test_an_example_is_told_apart(toolgate: Toolgate, description: Path, folder: Path) -> None:

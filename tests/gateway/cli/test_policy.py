@@ -25,15 +25,15 @@ DEVELOPMENT = {
 
 
 @pytest.fixture
-def ruled(with_pets: Toolgate, folder: Path) -> Toolgate:
+def with_rules(with_pets: Toolgate, folder: Path) -> Toolgate:
     """Runs commands with some rules in the settings."""
     (folder / "toolgate.yaml").write_text(SETTINGS)
     return with_pets
 
 
-def test_why_somebody_may_or_may_not_is_explained(ruled: Toolgate) -> None:
+def test_why_somebody_may_or_may_not_is_explained(with_rules: Toolgate) -> None:
     asked = ("policy", "explain", "--principal", "ada", "--role", "intern", "--json")
-    told = ruled(*asked, "--tool", "deletePet").json
+    told = with_rules(*asked, "--tool", "deletePet").json
     assert (told["effect"], told["rule"], told["reason"]) == ("deny", "no-deletes", "they learn")
     assert told["visible"] is False
     said = {one["rule"]: (one["outcome"], one["why"]) for one in told["outcomes"]}
@@ -41,37 +41,39 @@ def test_why_somebody_may_or_may_not_is_explained(ruled: Toolgate) -> None:
         "no-deletes": ("speaks", "they learn"),
         "sums": ("silent", "tools: it is about others"),
     }
-    told = ruled(*asked, "--tool", "createPet").json
+    told = with_rules(*asked, "--tool", "createPet").json
     assert (told["effect"], told["rule"], told["visible"]) == ("allow", "policy.default", True)
     assert told["outcomes"][1]["outcome"] == "waits"
-    told = ruled(*asked, "--tool", "createPet", "--arguments", '{"age": 30}').json
+    told = with_rules(*asked, "--tool", "createPet", "--arguments", '{"age": 30}').json
     assert (told["effect"], told["rule"]) == ("approve", "sums")
-    told = ruled(*asked, "--tool", "createPet", "--arguments", "{}").json
+    told = with_rules(*asked, "--tool", "createPet", "--arguments", "{}").json
     assert (told["effect"], told["outcomes"][1]["outcome"]) == ("approve", "failed")
     assert told["outcomes"][1]["why"] == "when: there is no member 'age'"
-    text = ruled(*asked[:-1], "--tool", "deletePet").out
+    text = with_rules(*asked[:-1], "--tool", "deletePet").out
     assert text.splitlines()[:2] == [
         "deny (no-deletes): they learn",
         "It is not in the lists of the caller.",
     ]
 
 
-def test_only_so_many_rules_are_stored(ruled: Toolgate) -> None:
+def test_only_so_many_rules_are_stored(with_rules: Toolgate) -> None:
     rule, few = '{"effect": "deny", "tools": ["x"]}', {"TOOLGATE_POLICY__STORED_RULES": "1"}
-    ruled("policy", "put", "one", rule, **few)
-    ran = ruled("policy", "put", "two", rule, **few)
+    with_rules("policy", "put", "one", rule, **few)
+    ran = with_rules("policy", "put", "two", rule, **few)
     assert ran.code == 1
     assert "There are 1 stored rules, and at most 1 may be stored" in ran.err
-    assert ruled("policy", "put", "one", rule, "--if-match", "*", **few).code == 0
+    assert with_rules("policy", "put", "one", rule, "--if-match", "*", **few).code == 0
 
 
-def test_a_token_supplies_the_principal_to_explain(ruled: Toolgate) -> None:
-    minted = ruled("token", "mint", "--sub", "ada", "--role", "intern", **DEVELOPMENT).out.strip()
+def test_a_token_supplies_the_principal_to_explain(with_rules: Toolgate) -> None:
+    minted = with_rules(
+        "token", "mint", "--sub", "ada", "--role", "intern", **DEVELOPMENT
+    ).out.strip()
     asked = ("policy", "explain", "--tool", "deletePet", "--json", "--token")
-    assert ruled(*asked, minted, **DEVELOPMENT).json["effect"] == "deny"
-    other = ruled("token", "mint", "--sub", "ada", **DEVELOPMENT).out.strip()
-    assert ruled(*asked, other, **DEVELOPMENT).json["effect"] == "allow"
-    bad = ruled(*asked, minted[:-4], **DEVELOPMENT)
+    assert with_rules(*asked, minted, **DEVELOPMENT).json["effect"] == "deny"
+    other = with_rules("token", "mint", "--sub", "ada", **DEVELOPMENT).out.strip()
+    assert with_rules(*asked, other, **DEVELOPMENT).json["effect"] == "allow"
+    bad = with_rules(*asked, minted[:-4], **DEVELOPMENT)
     assert bad.code == 1
     assert "the token is refused" in bad.err
     assert minted[:20] not in bad.err
@@ -88,47 +90,50 @@ def test_a_token_supplies_the_principal_to_explain(ruled: Toolgate) -> None:
     ids=["tool", "json", "object", "toolset"],
 )
 def test_invalid_requests_to_explain_are_refused_with_reasons(
-    ruled: Toolgate, options: tuple[str, ...], code: int, told: str
+    with_rules: Toolgate, options: tuple[str, ...], code: int, told: str
 ) -> None:
-    ran = ruled("policy", "explain", *options)
+    ran = with_rules("policy", "explain", *options)
     assert (ran.code, told in ran.err) == (code, True), ran.err
 
 
-def test_rules_are_written_listed_checked_and_removed(ruled: Toolgate) -> None:
+def test_rules_are_written_listed_checked_and_removed(with_rules: Toolgate) -> None:
     rule = {"effect": "deny", "sources": ["pets"], "when": "principal.id == 'eve'"}
-    ran = ruled("policy", "put", "no-eve", json.dumps(rule))
+    ran = with_rules("policy", "put", "no-eve", json.dumps(rule))
     assert ran.out == "no-eve: deny (version 1).\n"
-    again = ruled("policy", "put", "no-eve", json.dumps(rule))
+    again = with_rules("policy", "put", "no-eve", json.dumps(rule))
     assert (again.code, "The resource exists" in again.err) == (1, True)
-    assert ruled("policy", "put", "no-eve", json.dumps(rule), "--if-match", "*").code == 0
-    assert "effect: deny; sources: pets; when: principal.id == 'eve'" in ruled("policy", "list").out
-    listed = ruled("policy", "list", "--json").json
+    assert with_rules("policy", "put", "no-eve", json.dumps(rule), "--if-match", "*").code == 0
+    assert (
+        "effect: deny; sources: pets; when: principal.id == 'eve'"
+        in with_rules("policy", "list").out
+    )
+    listed = with_rules("policy", "list", "--json").json
     assert [(rule["name"], rule["origin"]) for rule in listed] == [
         ("no-deletes", "settings"),
         ("no-eve", "stored"),
         ("sums", "settings"),
     ]
-    assert ruled("policy", "check").out == "3 rules, all valid.\n"
-    told = ruled("policy", "explain", "--principal", "eve", "--tool", "getPet", "--json").json
+    assert with_rules("policy", "check").out == "3 rules, all valid.\n"
+    told = with_rules("policy", "explain", "--principal", "eve", "--tool", "getPet", "--json").json
     assert (told["effect"], told["rule"]) == ("deny", "no-eve")
-    assert ruled("policy", "remove", "no-eve", "--yes").out == "Removed no-eve.\n"
-    assert ruled("policy", "remove", "no-eve", "--yes").code == 1
-    assert "remove it there" in ruled("policy", "remove", "sums", "--yes").err
+    assert with_rules("policy", "remove", "no-eve", "--yes").out == "Removed no-eve.\n"
+    assert with_rules("policy", "remove", "no-eve", "--yes").code == 1
+    assert "remove it there" in with_rules("policy", "remove", "sums", "--yes").err
 
 
-def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolgate) -> None:
+def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(with_rules: Toolgate) -> None:
     rule = {"effect": "deny", "when": "arguments.l.map(x, x) == []"}
-    ruled("policy", "put", "costly", json.dumps(rule))
+    with_rules("policy", "put", "costly", json.dumps(rule))
     try:
         lower = {"TOOLGATE_POLICY__EXPRESSION_STEPS": "2000"}
-        checked = ruled("policy", "check", **lower)
+        checked = with_rules("policy", "check", **lower)
         assert checked.code == 1
         assert "costly.when: expected a CEL expression: it may take too long" in checked.out
-        told = ruled("doctor", "--json", **lower).json
+        told = with_rules("doctor", "--json", **lower).json
         [said] = [one["detail"] for one in told if one["name"] == "rules"]
         assert said.startswith("policy.rules.costly.when cannot be evaluated, so the rule denies")
     finally:
-        ruled("policy", "remove", "costly", "--yes")
+        with_rules("policy", "remove", "costly", "--yes")
 
 
 @pytest.mark.parametrize(
@@ -155,16 +160,16 @@ def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolga
     ids=["json", "none", "effect", "member", "when", "long", "tier", "name", "settings"],
 )
 def test_a_rule_that_is_wrong_is_not_written(
-    ruled: Toolgate, name: str, rule: str, told: str
+    with_rules: Toolgate, name: str, rule: str, told: str
 ) -> None:
-    ran = ruled("policy", "put", name, rule)
+    ran = with_rules("policy", "put", name, rule)
     assert ran.code in {1, 2}
     assert told in ran.err
-    assert len(ruled("policy", "list", "--json").json) == 2
+    assert len(with_rules("policy", "list", "--json").json) == 2
 
 
 def test_calls_that_wait_are_shown_and_decided(
-    ruled: Toolgate, database_settings: DatabaseSettings
+    with_rules: Toolgate, database_settings: DatabaseSettings
 ) -> None:
     async def ask(digest: str, makers: frozenset[str] = frozenset()) -> str:
         async with Database.open(database_settings) as database:
@@ -174,24 +179,24 @@ def test_calls_that_wait_are_shown_and_decided(
             return id_
 
     first, second = asyncio.run(ask("1")), asyncio.run(ask("2"))
-    listed = ruled("approvals", "list", "--json").json
+    listed = with_rules("approvals", "list", "--json").json
     assert [(one["id"], one["principal"], one["arguments"]) for one in listed] == [
         (first, "ada", '{"age":30}'),
         (second, "ada", '{"age":30}'),
     ]
-    assert first in ruled("approvals", "list").out
-    assert 'arguments  {"age":30}' in ruled("approvals", "show", first).out
-    assert ruled("approvals", "approve", first).out == "Approved: ada may call pay once.\n"
-    assert ruled("approvals", "deny", second).code == 0
-    assert ruled("approvals", "list", "--json").json == []
-    assert ruled("approvals", "show", first, "--json").json["state"] == "approved"
-    again = ruled("approvals", "approve", first)
+    assert first in with_rules("approvals", "list").out
+    assert 'arguments  {"age":30}' in with_rules("approvals", "show", first).out
+    assert with_rules("approvals", "approve", first).out == "Approved: ada may call pay once.\n"
+    assert with_rules("approvals", "deny", second).code == 0
+    assert with_rules("approvals", "list", "--json").json == []
+    assert with_rules("approvals", "show", first, "--json").json["state"] == "approved"
+    again = with_rules("approvals", "approve", first)
     assert (again.code, "It does not wait any longer: it is approved" in again.err) == (1, True)
-    key = ruled("keys", "create", "ci", "--json").json
+    key = with_rules("keys", "create", "ci", "--json").json
     made = asyncio.run(ask("3", frozenset(key["key"]["makers"])))
-    refused = ruled("approvals", "approve", made)
+    refused = with_rules("approvals", "approve", made)
     assert (refused.code, "a key that it made" in refused.err) == (1, True)
-    assert ruled("approvals", "deny", made).code == 0
+    assert with_rules("approvals", "deny", made).code == 0
 
 
 IDLE = """

@@ -13,7 +13,7 @@ DRY = ("import", "openapi", "--name", "pets", "--dry-run")
 NOWHERE = {"TOOLGATE_DATABASE__URL": "postgresql://127.0.0.1:9/none"}
 
 
-def broken(**more: Any) -> dict[str, Any]:
+def broken_pets(**more: Any) -> dict[str, Any]:
     """A description of which one operation cannot be read."""
     document = pets()
     document["paths"]["/odd"] = {"get": {"operationId": "odd|one", "parameters": "none"}} | more
@@ -24,7 +24,7 @@ def broken(**more: Any) -> dict[str, Any]:
 @pytest.fixture
 def odd(folder: Path) -> Path:
     path = folder / "odd.json"
-    path.write_text(json.dumps(broken()))
+    path.write_text(json.dumps(broken_pets()))
     return path
 
 

@@ -55,20 +55,20 @@ async def test_tools_of_a_running_gateway_are_listed_shown_and_searched(
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
 
-        async def printed(*args: str) -> str:
+        async def output_of(*args: str) -> str:
             code, out, told = await command(*args, *at)
             assert code == 0, told
             return out
 
-        listed = (await printed("tools", "list", "--source", "pets")).splitlines()
+        listed = (await output_of("tools", "list", "--source", "pets")).splitlines()
         assert listed[0] == "createPet  pets  Add a pet"
-        costs = json.loads(await printed("tools", "list", "--tokens", "--json"))
+        costs = json.loads(await output_of("tools", "list", "--tokens", "--json"))
         assert {"createPet", "listPets"} <= {cost["tool"] for cost in costs}
-        shown = await printed("tools", "show", "deletePet")
+        shown = await output_of("tools", "show", "deletePet")
         assert "toolgate tools call deletePet" in shown
-        found = await printed("tools", "search", "--words", "remove", "pet")
+        found = await output_of("tools", "search", "--words", "remove", "pet")
         assert found.startswith("deletePet  pets")
-        explained = await printed("search", "try", "--mode", "lexical", "remove a pet")
+        explained = await output_of("search", "try", "--mode", "lexical", "remove a pet")
         assert "by words alone" in explained
         code, _, told = await command("tools", "list", "--source", "pest", *at)
         assert (code, "There is no source 'pest'. Did you mean pets?" in told) == (1, True)
@@ -79,20 +79,20 @@ async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_
         api = await open_admin(client.url, client.http)
         at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
 
-        async def called(*args: str) -> tuple[int, str, str]:
+        async def call_admin(*args: str) -> tuple[int, str, str]:
             return await command("admin", *args, *at)
 
-        rows = [line.split()[:2] for line in (await called())[1].splitlines()]
+        rows = [line.split()[:2] for line in (await call_admin())[1].splitlines()]
         assert ["listKeys", "admin:keys:read"] in rows
         page = (await api("GET", "/sources?limit=2")).json
-        assert json.loads((await called("listSources", "limit=2"))[1]) == page
+        assert json.loads((await call_admin("listSources", "limit=2"))[1]) == page
         rule = ("--args", '{"effect": "deny", "tools": ["slow"]}', "if_none_match=*")
-        assert json.loads((await called("putRule", "rule=mine", *rule))[1])["name"] == "mine"
-        code, out, told = await called("putRule", "rule=mine", *rule)
+        assert json.loads((await call_admin("putRule", "rule=mine", *rule))[1])["name"] == "mine"
+        code, out, told = await call_admin("putRule", "rule=mine", *rule)
         assert (code, out, ": 412 " in told) == (1, "", True)
-        code, out, told = await called("getTool", "tool=nothing")
+        code, out, told = await call_admin("getTool", "tool=nothing")
         assert (code, out, "There is no tool 'nothing'" in told) == (1, "", True)
-        assert (await called("deleteRule", "rule=mine", "if_match=*"))[:2] == (0, "")
+        assert (await call_admin("deleteRule", "rule=mine", "if_match=*"))[:2] == (0, "")
 
 
 async def test_invalid_calls_are_refused_before_sending(settings: Settings, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.test_credentials import DESCRIPTION, IMPORT, checked
+from tests.gateway.cli.test_credentials import DESCRIPTION, IMPORT, credential_checks
 
 CANARY = "hunter2-canary"
 KEY = {"TOOLGATE_SECRETS__KEY": base64.b64encode(bytes(32)).decode()}
@@ -50,7 +50,7 @@ def test_secrets_are_stored_used_and_removed_without_being_shown(
     assert toolgate("secrets", "remove", "guarded", "appKey", "--yes", **OTHER).code == 0
     gone = toolgate("secrets", "remove", "guarded", "appKey", "--yes", **OTHER)
     assert (gone.code, gone.err) == (1, "toolgate: There is no secret 'guarded/appKey'.\n")
-    assert checked(lambda *args: toolgate(*args, **OTHER))[0][0] == "warning"
+    assert credential_checks(lambda *args: toolgate(*args, **OTHER))[0][0] == "warning"
 
 
 def test_a_secret_of_a_source_that_is_not_there_needs_force(

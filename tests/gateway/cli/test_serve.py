@@ -36,7 +36,7 @@ def anyio_backend() -> str:
     return "asyncio"  # with one event loop for the module, as `shared` is used by several tests
 
 
-def described(folder: Path, service: Recorder) -> Path:
+def write_settings(folder: Path, service: Recorder) -> Path:
     """The file with the settings: they name the source `pets`, whose service is `service`."""
     (folder / "pets.json").write_text(json.dumps(pets()))
     file = folder / "toolgate.yaml"
@@ -46,7 +46,7 @@ def described(folder: Path, service: Recorder) -> Path:
 
 @pytest.fixture
 def settings_file(folder: Path, service: Recorder) -> Path:
-    return described(folder, service)
+    return write_settings(folder, service)
 
 
 @dataclass(frozen=True)
@@ -59,26 +59,26 @@ class Shared:
 
 
 @pytest.fixture(scope="module")
-async def started(
-    cluster: Cluster, recycled: Recycling, tmp_path_factory: pytest.TempPathFactory
+async def started_gateway(
+    cluster: Cluster, recycling: Recycling, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Shared]:
-    service, database = Recorder(), recycled.take()
+    service, database = Recorder(), recycling.take()
     url = {"TOOLGATE_DATABASE__URL": database.url, "TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
     async with serving_app(service) as service.url:
-        file = described(tmp_path_factory.mktemp("shared"), service)
+        file = write_settings(tmp_path_factory.mktemp("shared"), service)
         async with serving("--config", str(file), **url) as gateway:
             await gateway.ready()
             yield Shared(gateway, file, service)
             assert (await gateway.stop())[0] == 0
-    recycled.give_back(database)
+    recycling.give_back(database)
 
 
 @pytest.fixture
-async def shared(started: Shared) -> AsyncIterator[Shared]:
+async def shared_gateway(started_gateway: Shared) -> AsyncIterator[Shared]:
     """The gateway with the settings that it began with."""
-    yield started
-    described(started.file.parent, started.service)
-    await reload_settings(started.gateway)
+    yield started_gateway
+    write_settings(started_gateway.file.parent, started_gateway.service)
+    await reload_settings(started_gateway.gateway)
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ async def check_announcement(gateway: Served, http: aiohttp.ClientSession) -> No
 
 
 async def test_header_error_and_log_name_the_same_request(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway = shared.gateway
+    gateway = shared_gateway.gateway
     body = {"jsonrpc": "2.0", "id": 1, "method": "getPet", "params": {}}
     async with http.post(gateway.url + "/rpc", json=body) as response:
         id_ = response.headers["X-Request-Id"]
@@ -231,8 +231,14 @@ async def reload_settings(gateway: Served) -> dict[str, Any]:
     return await gateway.event("settings_reloaded")
 
 
-async def test_a_hangup_takes_changed_sources(shared: Shared, http: aiohttp.ClientSession) -> None:
-    gateway, settings_file, service = shared.gateway, shared.file, shared.service
+async def test_a_hangup_takes_changed_sources(
+    shared_gateway: Shared, http: aiohttp.ClientSession
+) -> None:
+    gateway, settings_file, service = (
+        shared_gateway.gateway,
+        shared_gateway.file,
+        shared_gateway.service,
+    )
     settings_file.write_text(
         f"server: {{port: 1}}\n"
         f"logging: {{level: debug}}\n"
@@ -257,9 +263,9 @@ async def test_a_hangup_takes_changed_sources(shared: Shared, http: aiohttp.Clie
 
 
 async def test_a_hangup_reads_the_descriptions_again(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway, settings_file = shared.gateway, shared.file
+    gateway, settings_file = shared_gateway.gateway, shared_gateway.file
     settings_file.with_name("pets.json").write_text(json.dumps(pets(count=1)))
     assert (await reload_settings(gateway))["changed"] == []
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "more_0000"})
@@ -267,9 +273,9 @@ async def test_a_hangup_reads_the_descriptions_again(
 
 
 async def test_a_bad_file_leaves_the_old_settings_in_force(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway, settings_file = shared.gateway, shared.file
+    gateway, settings_file = shared_gateway.gateway, shared_gateway.file
     settings_file.write_text("sources: {pets: {base_uri: http://x}}")
     gateway.process.send_signal(signal.SIGHUP)
     event = await gateway.event("settings_rejected")
@@ -280,9 +286,9 @@ async def test_a_bad_file_leaves_the_old_settings_in_force(
 
 
 async def test_a_hangup_takes_rules_limits_and_toolsets(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway, settings_file = shared.gateway, shared.file
+    gateway, settings_file = shared_gateway.gateway, shared_gateway.file
     before = settings_file.read_text()
     settings_file.write_text(
         f"{before}\n"
@@ -307,9 +313,9 @@ async def test_a_hangup_takes_rules_limits_and_toolsets(
 
 
 async def test_a_mistake_anywhere_in_the_file_changes_nothing(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway, settings_file = shared.gateway, shared.file
+    gateway, settings_file = shared_gateway.gateway, shared_gateway.file
     settings_file.write_text(
         f"{settings_file.read_text()}\n"
         "policy:\n  default: deny\n  rules:\n    odd: {effect: deny, when: 'tool.name =='}\n"
@@ -323,9 +329,9 @@ async def test_a_mistake_anywhere_in_the_file_changes_nothing(
 
 
 async def test_a_broken_service_is_reported_and_reloaded_when_mended(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway, settings_file = shared.gateway, shared.file
+    gateway, settings_file = shared_gateway.gateway, shared_gateway.file
     service = settings_file.with_name("service.py")
     service.write_text("def broken(:")
     settings_file.write_text("sources: {own: {python: service.py}}")
@@ -391,11 +397,11 @@ async def test_a_closed_terminal_that_is_told_of_twice_cuts_nothing_off(
     await gateway.ready()
     async with aiohttp.ClientSession() as http:
 
-        async def answered() -> Any:
+        async def call_slow() -> Any:
             async with http.post(gateway.url + "/rpc", json=SLOW) as response:
                 return await response.json()
 
-        running = asyncio.create_task(answered())
+        running = asyncio.create_task(call_slow())
         await service.arrived.wait()
         os.close(master)
         await gateway.event("stopping", signal="SIGHUP")

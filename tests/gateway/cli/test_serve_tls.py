@@ -14,13 +14,13 @@ from config.settings import DatabaseSettings, ListenerTls
 from gateway.cli.common.tls import CertificateUnusable, ListenerCertificate
 from tests.fixtures_gateway import Recorder
 from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
-from tests.gateway.cli.test_serve import described
+from tests.gateway.cli.test_serve import write_settings
 from tests.servers.tls import Authority
 
 pytestmark = pytest.mark.anyio
 
 
-async def shown(gateway: Served, authority: Authority) -> str:
+async def certificate_name(gateway: Served, authority: Authority) -> str:
     """The name in the certificate that a new connection is shown, once it was verified."""
     trusting = ssl.create_default_context(cafile=str(authority.file))
     port = int(gateway.url.rpartition(":")[2])
@@ -40,7 +40,7 @@ async def test_a_renewed_certificate_is_shown_after_sighup(
     files = [folder / "tls.crt", folder / "tls.key"]
     for source, file in zip(authority.sign("first"), files, strict=True):
         source.rename(file)
-    config = described(folder, service)
+    config = write_settings(folder, service)
     config.write_text(
         f"{config.read_text()}\nserver: {{tls: {{cert: tls.crt, key: tls.key}}}}\n"
         "embedding: {provider: disabled}\n"
@@ -49,19 +49,19 @@ async def test_a_renewed_certificate_is_shown_after_sighup(
     async with serving("--config", str(config), **url) as gateway:
         await gateway.ready()
         assert gateway.url.startswith("https://")
-        assert await shown(gateway, authority) == "first"
+        assert await certificate_name(gateway, authority) == "first"
         port = {"TOOLGATE_SERVER__PORT": gateway.url.rpartition(":")[2]}
         assert (await ran("health", "--config", str(config), **url, **port))[:2] == (0, "ok\n")
         for source, file in zip(authority.sign("second"), files, strict=True):
             source.rename(file)
         gateway.process.send_signal(signal.SIGHUP)
         await gateway.event("settings_reloaded")
-        assert await shown(gateway, authority) == "second"
+        assert await certificate_name(gateway, authority) == "second"
         files[1].write_text("no key")
         gateway.process.send_signal(signal.SIGHUP)
         rejected = await gateway.event("settings_rejected")
         assert "tls.key cannot be used" in json.dumps(rejected)
-        assert await shown(gateway, authority) == "second"
+        assert await certificate_name(gateway, authority) == "second"
         assert (await gateway.stop())[0] == 0
 
 

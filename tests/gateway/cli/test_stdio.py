@@ -26,7 +26,7 @@ from gateway.cli.running.connect import _lines
 from tests.fixtures_gateway import DEADLINE_S, META, Client, Recorder
 from tests.fixtures_servers import serving
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.test_serve import described
+from tests.gateway.cli.test_serve import write_settings
 from tests.polling import until
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ def request(id_: Any, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
 
 
-def called(*args: str, **env: str) -> StdioServerParameters:
+def server_parameters(*args: str, **env: str) -> StdioServerParameters:
     return StdioServerParameters(
         command=sys.executable, args=["-m", "gateway", *args], env=env or None
     )
@@ -69,7 +69,7 @@ async def lists_and_calls(server: StdioServerParameters, mode: Any, revision: st
 async def test_the_official_client_reaches_a_gateway_by_connect(
     client: Client, mode: Any, revision: str
 ) -> None:
-    await lists_and_calls(called("connect", f"{client.url}/mcp"), mode, revision)
+    await lists_and_calls(server_parameters("connect", f"{client.url}/mcp"), mode, revision)
 
 
 @pytest.mark.parametrize(("mode", "revision"), ERAS)
@@ -80,8 +80,8 @@ async def test_the_official_client_is_served_over_stdio(
     mode: Any,
     revision: str,
 ) -> None:
-    file = described(tmp_path, service)
-    server = called(
+    file = write_settings(tmp_path, service)
+    server = server_parameters(
         *("serve", "--stdio", "--config", str(file)),
         TOOLGATE_DATABASE__URL=database_settings.url,
         TOOLGATE_EMBEDDING__PROVIDER="disabled",

@@ -17,8 +17,8 @@ import pytest
 from config.load import load
 from gateway.cli.serve.worker_channel import WorkerLink
 from tests import polling
-from tests.gateway.cli.processes import DEADLINE_S, Served, environment, served
-from tests.gateway.cli.test_workers import gone, until
+from tests.gateway.cli.processes import DEADLINE_S, Served, environment, serve_process
+from tests.gateway.cli.test_workers import until, wait_until_gone
 
 pytestmark = pytest.mark.anyio
 
@@ -30,14 +30,14 @@ database: {url: "postgresql://127.0.0.1:1/none"}
 
 
 @asynccontextmanager
-async def supervised(work: str, config: Path, **settings: str) -> AsyncIterator[Served]:
+async def supervise(work: str, config: Path, **settings: str) -> AsyncIterator[Served]:
     process = await create_subprocess_exec(
         *(sys.executable, "-m", "tests.gateway.cli.supervised", work, str(config)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(**settings),
     )
-    async with served(process) as supervisor:
+    async with serve_process(process) as supervisor:
         yield supervisor
 
 
@@ -61,7 +61,7 @@ async def test_a_worker_that_fails_takes_nothing_of_the_supervisor_along(
     config: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("short")
-    async with supervised("raises", config, TMPDIR=str(folder)) as served:
+    async with supervise("raises", config, TMPDIR=str(folder)) as served:
         assert (await served.event("worker_failed"))["slot"] == 1
         assert (await served.event("worker_died"))["code"] == 1
         assert len([*folder.glob("toolgate-workers-*")]) == 1
@@ -73,15 +73,15 @@ async def test_a_worker_that_fails_takes_nothing_of_the_supervisor_along(
 async def test_workers_that_die_at_once_are_all_replaced(tmp_path: Path) -> None:
     fifo = tmp_path / "toolgate.yaml"  # reading it keeps the supervisor busy meanwhile
     os.mkfifo(fifo)
-    async with supervised("waits", fifo) as served:
+    async with supervise("waits", fifo) as served:
         await served.ready()
         before = workers(served)
         served.process.send_signal(signal.SIGHUP)
         with fifo.open("w") as config:
             os.kill(before[0], signal.SIGKILL)
-            await gone({before[0]})
+            await wait_until_gone({before[0]})
             os.kill(before[1], signal.SIGKILL)
-            await gone({before[1]})
+            await wait_until_gone({before[1]})
             config.write(TWO)
         for _ in before:
             await served.event("worker_died")
@@ -90,7 +90,7 @@ async def test_workers_that_die_at_once_are_all_replaced(tmp_path: Path) -> None
 
 
 async def test_a_program_that_cannot_be_started_anew_goes_on(config: Path) -> None:
-    async with supervised("removed", config) as served:
+    async with supervise("vanishes", config) as served:
         await served.ready()
         for _ in range(2):
             served.process.send_signal(signal.SIGUSR2)
@@ -100,7 +100,7 @@ async def test_a_program_that_cannot_be_started_anew_goes_on(config: Path) -> No
 
 
 async def test_a_stop_ends_a_new_program_that_is_not_ready(config: Path) -> None:
-    async with supervised("lingers", config) as served:
+    async with supervise("lingers", config) as served:
         await served.ready()
         served.process.send_signal(signal.SIGUSR2)
         new = (await served.event("upgrade_started"))["pid"]
@@ -108,24 +108,24 @@ async def test_a_stop_ends_a_new_program_that_is_not_ready(config: Path) -> None
         code, log = await served.stop()
         assert code == 0
         assert "upgrade_started" not in log
-        await gone({new})
+        await wait_until_gone({new})
 
 
 async def test_a_new_program_that_is_ready_outlives_the_old_program(config: Path) -> None:
-    async with supervised("waits", config) as served:
+    async with supervise("waits", config) as served:
         await served.ready()
         old = workers(served)
         served.process.send_signal(signal.SIGUSR2)
         new = (await served.event("upgrade_started"))["pid"]
         await served.line()
         await served.ready()
-        await gone({served.process.pid, *old})
+        await wait_until_gone({served.process.pid, *old})
         os.kill(new, signal.SIGTERM)
-        await gone({new})
+        await wait_until_gone({new})
 
 
 async def test_a_storm_of_hangups_is_few_reloads_and_loses_no_stop(config: Path) -> None:
-    async with supervised("waits", config) as served:
+    async with supervise("waits", config) as served:
         await served.ready()
         for _ in range(1000):
             served.process.send_signal(signal.SIGHUP)
@@ -133,13 +133,13 @@ async def test_a_storm_of_hangups_is_few_reloads_and_loses_no_stop(config: Path)
 
 
 async def test_a_worker_that_does_not_leave_is_killed(config: Path) -> None:
-    async with supervised("stays", config) as served:
+    async with supervise("stays", config) as served:
         await served.ready()
         [_, stays] = workers(served)
         config.write_text(config.read_text().replace("workers: 2", "workers: 1"))
         served.process.send_signal(signal.SIGHUP)
         assert (await served.event("worker_unresponsive"))["pid"] == stays
-        await gone({stays})
+        await wait_until_gone({stays})
         assert (await served.stop())[0] == 0
 
 
@@ -147,7 +147,7 @@ async def test_a_stop_does_not_signal_a_draining_worker_again(config: Path) -> N
     """A worker that a reload has drain is not told a second time by the first stop, which would
     cut its calls off (mending 18)."""
     config.write_text(config.read_text().replace("drain_s: 1", "drain_s: 60"))
-    async with supervised("counts", config) as served:
+    async with supervise("counts", config) as served:
         await served.ready()
         stays, leaves = workers(served)
         config.write_text(config.read_text().replace("workers: 2", "workers: 1"))
@@ -155,7 +155,7 @@ async def test_a_stop_does_not_signal_a_draining_worker_again(config: Path) -> N
         await served.event("terminated")
         served.process.send_signal(signal.SIGTERM)
         await served.event("stopping")
-        await gone({stays})
+        await wait_until_gone({stays})
         config.write_text("server: mistaken")
         served.process.send_signal(signal.SIGHUP)
         await served.event("settings_rejected")  # it has done with the stop
@@ -199,14 +199,14 @@ async def test_a_worker_without_a_supervisor_stops_once(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_never_begins_is_killed(config: Path) -> None:
-    async with supervised("hangs", config) as served:
+    async with supervise("hangs", config) as served:
         assert (await served.event("worker_unresponsive"))["slot"] == 1
         assert (await served.event("worker_died"))["slot"] == 1
         assert (await served.stop())[0] == 0
 
 
 async def test_fifty_replacements_leave_no_descriptors_open(config: Path) -> None:
-    async with supervised("mortal", config) as served:
+    async with supervise("mortal", config) as served:
         await served.ready()
         before = descriptors(served)
         for _ in range(50):
@@ -219,7 +219,7 @@ async def test_fifty_replacements_leave_no_descriptors_open(config: Path) -> Non
 
 
 async def test_a_worker_that_cannot_be_forked_is_tried_again(config: Path) -> None:
-    async with supervised("waits", config) as served:
+    async with supervise("waits", config) as served:
         await served.ready()
         _, hard = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (4, hard))
@@ -233,7 +233,7 @@ async def test_a_worker_that_cannot_be_forked_is_tried_again(config: Path) -> No
 async def test_a_folder_too_deep_for_sockets_is_named(config: Path, tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
-    async with supervised("waits", config, TMPDIR=str(deep)) as served:
+    async with supervise("waits", config, TMPDIR=str(deep)) as served:
         code, log = await served.stop(0)
     assert code == 1
     assert "set TMPDIR to a shorter path" in log

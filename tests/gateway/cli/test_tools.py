@@ -78,21 +78,21 @@ def test_search_by_meaning_finds_tools_without_shared_words(with_pets: Toolgate)
 
 
 def test_search_explains_a_fallback_to_words_in_one_line(with_pets: Toolgate) -> None:
-    def said(**env: str) -> str:
+    def search_warning(**env: str) -> str:
         ran = with_pets("tools", "search", "remove", "pet", **env)
         assert (ran.code, ran.out.split()[0]) == (0, "deletePet")
         return ran.err
 
-    assert said() == (
+    assert search_warning() == (
         "toolgate: searched by words only: There are no vectors yet. `toolgate embed backfill` "
         "makes them, and so does `toolgate serve`.\n"
     )
-    off = said(TOOLGATE_EMBEDDING__PROVIDER="disabled")
+    off = search_warning(TOOLGATE_EMBEDDING__PROVIDER="disabled")
     assert "by words only: Embeddings are disabled (embedding.provider)." in off
     assert with_pets("embed", "backfill").code == 0
     feed = ("tools", "add", "feed", "--rest", "GET /feed", "--source", "pets")
     assert with_pets(*feed, "--description", "Feeds a pet").code == 0
-    assert said() == "toolgate: 1 tool has no vector yet and is found by its words only\n"
+    assert search_warning() == "toolgate: 1 tool has no vector yet and is found by its words only\n"
     away = {
         "TOOLGATE_DISCLOSURE__WHEN_DOWN": "fail_closed",
         "TOOLGATE_EMBEDDING__PROVIDER": "sentence-transformers",

@@ -45,7 +45,7 @@ def echo() -> Iterator[str]:
         thread.join()
 
 
-def called(toolgate: Toolgate, *args: str, **env: str) -> Any:
+def call_tool(toolgate: Toolgate, *args: str, **env: str) -> Any:
     ran = toolgate("tools", "call", *args, "--json", **env)
     assert ran.code == 0, ran.err + ran.out
     return json.loads(ran.json["content"][0]["text"])
@@ -60,7 +60,7 @@ def test_a_request_becomes_a_tool_that_can_be_called(toolgate: Toolgate, echo: s
     source = "127-0-0-1-" + echo.rpartition(":")[2]
     assert ran.out == f"Added weather, through the source {source}.\n"
     assert toolgate("tools", "list").out == f"weather  {source}  The weather of a city\n"
-    told = called(toolgate, "weather", "city=São Paulo", "text=a b")
+    told = call_tool(toolgate, "weather", "city=São Paulo", "text=a b")
     assert told["asked"] == "GET /v1/S%C3%A3o%20Paulo/now?q=a%20b&units=metric"
     shown = toolgate("tools", "show", "weather").out
     assert f"GET {echo}/v1/{{city}}/now" in shown
@@ -79,7 +79,7 @@ def test_an_added_tool_is_called_with_the_headers_of_its_source(
         *("--rest", f"POST {echo}/notes/{{id}}", "--input-schema", str(schema)),
     )
     (folder / "toolgate.yaml").write_text("sources: {notes: {headers: {X-Key: secret}}}")
-    assert called(toolgate, "note", "id=7", 'note={"a": 1}') == {
+    assert call_tool(toolgate, "note", "id=7", 'note={"a": 1}') == {
         "asked": "POST /notes/7",
         "key": "secret",
         "body": {"note": {"a": 1}},
@@ -95,7 +95,7 @@ def test_a_path_goes_through_an_imported_source(with_pets: Toolgate, echo: str) 
         *("--rest", "GET /pets/{id}/photo"),
     )
     assert ran.code == 0, ran.err
-    assert called(with_pets, "photo", "id=3")["asked"] == "GET /pets/3/photo"
+    assert call_tool(with_pets, "photo", "id=3")["asked"] == "GET /pets/3/photo"
 
 
 FILE = """
@@ -195,7 +195,7 @@ def test_a_function_needs_no_schema(
     ran = toolgate("tools", "add", "countWords", "--function", "count")
     assert ran.code == 0, ran.err
     assert "SIGHUP" in ran.err
-    assert called(toolgate, "countWords", "text=a bb ccc", "shortest=2") == {"words": 2}
+    assert call_tool(toolgate, "countWords", "text=a bb ccc", "shortest=2") == {"words": 2}
     ran = toolgate("tools", "call", "countWords", "text=a", "shortest=0")
     assert (ran.code, "shortest" in ran.out) == (1, True)
     (folder / "toolgate.yaml").write_text("functions: {count: 'handmade_functions:counted'}")

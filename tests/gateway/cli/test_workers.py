@@ -55,10 +55,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def settings_file(folder: Path, service: Recorder) -> Path:
-    return described(folder, service)
+    return write_settings(folder, service)
 
 
-def described(folder: Path, service: Recorder) -> Path:
+def write_settings(folder: Path, service: Recorder) -> Path:
     """The file with the settings, which name `service` as a source."""
     description = folder / "pets.json"
     description.write_text(json.dumps(pets()))
@@ -113,23 +113,23 @@ def more(data):
 
 
 @pytest.fixture(scope="module")
-async def shared(
-    cluster: Cluster, recycled: Recycling, tmp_path_factory: pytest.TempPathFactory
+async def shared_gateway(
+    cluster: Cluster, recycling: Recycling, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Shared]:
     folder, recorder = tmp_path_factory.mktemp("shared"), Recorder()
     (folder / "pets.json").write_text(json.dumps(pets()))
     (folder / "more.py").write_text(ACTION.format(service_id("more")))
-    file, database = folder / "toolgate.yaml", recycled.take()
+    file, database = folder / "toolgate.yaml", recycling.take()
     async with serving_app(recorder) as recorder.url:
         file.write_text(SHARED.format(2, recorder.url))
         url = {"TOOLGATE_DATABASE__URL": database.url}
         async with serving("--config", str(file), **url) as gateway:
             await gateway.ready()
-            await embedded(gateway)
+            await wait_until_embedded(gateway)
             settings = replace(cluster.settings, url=database.url)
             yield Shared(gateway, file, settings, recorder)
             await gateway.stop()
-        recycled.give_back(database)
+        recycling.give_back(database)
 
 
 @asynccontextmanager
@@ -192,7 +192,7 @@ async def all_ok(
             await asyncio.sleep(0.05)  # imports of the same source may still run
 
 
-async def gone(pids: set[int]) -> None:
+async def wait_until_gone(pids: set[int]) -> None:
     await until(lambda: all(_has_ended(pid) for pid in pids))
 
 
@@ -202,8 +202,10 @@ def _has_ended(pid: int) -> bool:
     return True
 
 
-async def test_any_worker_serves_any_session(shared: Shared, http: aiohttp.ClientSession) -> None:
-    gateway = shared.gateway
+async def test_any_worker_serves_any_session(
+    shared_gateway: Shared, http: aiohttp.ClientSession
+) -> None:
+    gateway = shared_gateway.gateway
     assert (await gateway.line()).endswith(" · 2 workers")
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
     async with http.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
@@ -229,18 +231,18 @@ async def requests_by_worker(http: aiohttp.ClientSession, gateway: Served) -> di
 
 
 async def test_metrics_and_readiness_speak_for_all_workers(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    await all_ok(http, shared.gateway)
-    async with http.get(shared.gateway.url + "/metrics") as response:
+    await all_ok(http, shared_gateway.gateway)
+    async with http.get(shared_gateway.gateway.url + "/metrics") as response:
         families = {f.name: f for f in text_string_to_metric_families(await response.text())}
     assert {sample.labels["worker"] for sample in families["toolgate_ready"].samples} == {"0", "1"}
 
 
 async def test_a_killed_worker_is_replaced_and_calls_go_on(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway = shared.gateway
+    gateway = shared_gateway.gateway
     before = await children(gateway)
     victim = min(before)
     os.kill(victim, signal.SIGKILL)
@@ -290,32 +292,32 @@ async def call_continuously(
 
 
 async def test_a_hangup_reloads_all_workers_and_refuses_no_connection(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway = shared.gateway
+    gateway = shared_gateway.gateway
     before = await children(gateway)
     async with call_continuously(http, gateway) as failures:
-        await shared.reload("toolsets: {few: {include: [listPets]}}")
+        await shared_gateway.reload("toolsets: {few: {include: [listPets]}}")
         for _ in range(10):
             url = gateway.url + "/mcp/few"
             async with http.post(url, json=LIST, headers=STATELESS) as response:
                 assert len((await response.json())["result"]["tools"]) == 1
-        await shared.reload("")
+        await shared_gateway.reload("")
     assert failures == []
     assert await children(gateway) == before
 
 
 async def test_every_worker_speaks_for_as_many_as_the_settings_ask_for(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway = shared.gateway
+    gateway = shared_gateway.gateway
     await all_ok(http, gateway)
     pids = await children(gateway)
     async with each(gateway, pids) as both:
-        await shared.reload("", workers=3)
+        await shared_gateway.reload("", workers=3)
         for one in both:  # those that were there before
             await all_ok(one, gateway, {**ALL_OK, "2": "ok"})
-        await shared.reload("")
+        await shared_gateway.reload("")
         for one in both:
             await all_ok(one, gateway)
     assert await children(gateway) == pids
@@ -330,10 +332,10 @@ async def test_a_new_program_takes_over_without_a_refused_connection(
         gateway.process.send_signal(signal.SIGUSR2)
         new = (await gateway.event("upgrade_started"))["pid"]
         assert gateway.url in await gateway.line()
-        await gone({*before, gateway.process.pid})
+        await wait_until_gone({*before, gateway.process.pid})
         assert (await call(http, gateway))["result"]
     os.kill(new, signal.SIGTERM)
-    await gone({new})
+    await wait_until_gone({new})
     assert failures == []
 
 
@@ -347,10 +349,10 @@ async def test_a_new_program_of_one_process_takes_over(
         settings_file.write_text(f"{text}\nserver: {{workers: 1}}")
         gateway.process.send_signal(signal.SIGUSR2)
         new = (await gateway.event("upgrade_started"))["pid"]
-        await gone({gateway.process.pid})
+        await wait_until_gone({gateway.process.pid})
         assert (await call(http, gateway))["result"]
         os.kill(new, signal.SIGTERM)
-        await gone({new})
+        await wait_until_gone({new})
 
 
 async def test_workers_end_with_a_killed_supervisor(
@@ -358,7 +360,7 @@ async def test_workers_end_with_a_killed_supervisor(
 ) -> None:
     orphans = set(processes(gateway)[1:])
     gateway.process.kill()
-    await gone(orphans)
+    await wait_until_gone(orphans)
     port = int(gateway.url.rpartition(":")[2])
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -369,16 +371,16 @@ async def test_a_killed_supervisor_leaves_calls_their_end(
     gateway: Served, service: Recorder
 ) -> None:
     """The workers drain, heartbeats or not, and the model goes after them (mending 18)."""
-    await embedded(gateway)
+    await wait_until_embedded(gateway)
     slow = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
     orphans = set(processes(gateway)[1:])
     async with aiohttp.ClientSession() as http:
 
-        async def answered() -> Any:
+        async def call_slow() -> Any:
             async with http.post(gateway.url + "/rpc", json=slow) as response:
                 return await response.json()
 
-        running = asyncio.create_task(answered())
+        running = asyncio.create_task(call_slow())
         await service.arrived.wait()
         gateway.process.kill()
         for _ in range(2):  # of the workers: no third, of the model, before they have drained
@@ -387,14 +389,14 @@ async def test_a_killed_supervisor_leaves_calls_their_end(
         assert not _has_ended(model)
         service.release.set()
         assert (await running)["result"]["heard"]["path"] == "/slow"
-    await gone(orphans)
+    await wait_until_gone(orphans)
 
 
 async def test_a_second_supervisor_on_the_port_is_refused(
-    shared: Shared, bare: Toolgate, monkeypatch: pytest.MonkeyPatch
+    shared_gateway: Shared, bare: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLGATE_SERVER__WORKERS", "1")  # as below
-    port = shared.gateway.url.rpartition(":")[2]
+    port = shared_gateway.gateway.url.rpartition(":")[2]
     url = {"TOOLGATE_DATABASE__URL": "postgresql://127.0.0.1:9/none"}
     ran = bare("serve", "--workers", "2", "--port", port, **url)
     assert ran.code == 1
@@ -405,11 +407,11 @@ async def test_a_signal_drains_all_workers(gateway: Served, service: Recorder) -
     slow = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
     async with aiohttp.ClientSession() as http:
 
-        async def answered() -> Any:
+        async def call_slow() -> Any:
             async with http.post(gateway.url + "/rpc", json=slow) as response:
                 return await response.json()
 
-        running = asyncio.create_task(answered())
+        running = asyncio.create_task(call_slow())
         await service.arrived.wait()
         gateway.process.send_signal(signal.SIGTERM)
         await gateway.event("stopping", processes=3)
@@ -479,24 +481,24 @@ async def search_tools_text(http: aiohttp.ClientSession, gateway: Served, query:
         return await response.text()
 
 
-async def embedded(gateway: Served) -> None:
+async def wait_until_embedded(gateway: Served) -> None:
     """Wait until the texts of all tools have vectors."""
     await gateway.event("texts_embedded")
 
 
 async def test_doctor_names_a_stalled_worker_and_the_status_is_degraded(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
-    gateway = shared.gateway
+    gateway = shared_gateway.gateway
     await all_ok(http, gateway)
-    async with stopped(max(await children(gateway))):
+    async with stop_process(max(await children(gateway))):
         # A connection of `http` may be one of the worker that stands still.
         async with aiohttp.request("GET", gateway.url + "/ready") as response:
             found = await response.json()
             assert (response.status, found["status"]) == (200, "degraded")
         [away] = [slot for slot, state in found["workers"].items() if state == "away"]
         settings = {
-            "TOOLGATE_DATABASE__URL": shared.database.url,
+            "TOOLGATE_DATABASE__URL": shared_gateway.database.url,
             "TOOLGATE_SERVER__PORT": gateway.url.rpartition(":")[2],
             "TOOLGATE_SERVER__WORKERS": "2",
         }
@@ -509,7 +511,7 @@ async def test_doctor_names_a_stalled_worker_and_the_status_is_degraded(
 
 
 @asynccontextmanager
-async def stopped(pid: int) -> AsyncIterator[None]:
+async def stop_process(pid: int) -> AsyncIterator[None]:
     """A process stands still inside."""
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -531,7 +533,7 @@ async def each(
             http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
             async with AsyncExitStack() as others:
                 for other in {*pids} - {pid}:
-                    await others.enter_async_context(stopped(other))
+                    await others.enter_async_context(stop_process(other))
                 async with http.get(gateway.url + "/health") as response:
                     assert response.status == 200
             clients.append(http)
@@ -545,20 +547,20 @@ async def rpc(http: aiohttp.ClientSession, gateway: Served, name: str, **argumen
         return await response.json()
 
 
-async def test_the_workers_share_limits(shared: Shared) -> None:
-    gateway = shared.gateway
+async def test_the_workers_share_limits(shared_gateway: Shared) -> None:
+    gateway = shared_gateway.gateway
     async with each(gateway, await children(gateway)) as both:
         answers = [await rpc(http, gateway, "getPet", id=1) for _ in range(8) for http in both]
     assert ["result" in one for one in answers] == [True] * 9 + [False] * 7
 
 
-async def test_an_approval_holds_for_one_call_at_any_worker(shared: Shared) -> None:
-    gateway = shared.gateway
+async def test_an_approval_holds_for_one_call_at_any_worker(shared_gateway: Shared) -> None:
+    gateway = shared_gateway.gateway
     async with each(gateway, await children(gateway)) as (one, other):
         asked = await rpc(one, gateway, "deletePet", id=1)
         id_ = asked["error"]["data"]["approval"]
         code, _, err = await command(
-            "approvals", "approve", id_, TOOLGATE_DATABASE__URL=shared.database.url
+            "approvals", "approve", id_, TOOLGATE_DATABASE__URL=shared_gateway.database.url
         )
         assert code == 0, err
         done = await rpc(other, gateway, "deletePet", id=1)
@@ -567,8 +569,8 @@ async def test_an_approval_holds_for_one_call_at_any_worker(shared: Shared) -> N
     assert again["error"]["data"]["approval"] != id_
 
 
-async def test_an_idempotency_key_holds_at_all_workers(shared: Shared) -> None:
-    gateway = shared.gateway
+async def test_an_idempotency_key_holds_at_all_workers(shared_gateway: Shared) -> None:
+    gateway = shared_gateway.gateway
     async with each(gateway, await children(gateway)) as both:
 
         async def answers(**headers: str) -> list[Any]:
@@ -585,9 +587,9 @@ async def test_an_idempotency_key_holds_at_all_workers(shared: Shared) -> None:
         assert {int(pid) for pid in await answers()} == await children(gateway)
 
 
-async def test_a_stream_is_resumed_at_another_worker(shared: Shared) -> None:
-    gateway = shared.gateway
-    url = {"TOOLGATE_DATABASE__URL": shared.database.url}
+async def test_a_stream_is_resumed_at_another_worker(shared_gateway: Shared) -> None:
+    gateway = shared_gateway.gateway
+    url = {"TOOLGATE_DATABASE__URL": shared_gateway.database.url}
     async with each(gateway, await children(gateway)) as (one, other):
         session, opened = await listening(one, gateway)
         async with opened as stream:
@@ -607,11 +609,11 @@ async def test_a_stream_is_resumed_at_another_worker(shared: Shared) -> None:
 
 
 async def test_streams_of_a_killed_worker_are_resumed_at_the_other(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
     """Half of the streams break off; each of their clients comes back with its last event."""
-    gateway = shared.gateway
-    url = {"TOOLGATE_DATABASE__URL": shared.database.url}
+    gateway = shared_gateway.gateway
+    url = {"TOOLGATE_DATABASE__URL": shared_gateway.database.url}
     pids = sorted(await children(gateway))
     async with each(gateway, [pid for pid in pids for _ in range(3)]) as clients:
         streams = [await listening(one, gateway) for one in clients]
@@ -645,10 +647,10 @@ async def listening(
 
 
 async def test_workers_share_a_model_process_replaced_after_a_kill(
-    shared: Shared, http: aiohttp.ClientSession
+    shared_gateway: Shared, http: aiohttp.ClientSession
 ) -> None:
     """Last of the tests with `shared`: its workers are degraded until the model answers a probe."""
-    gateway = shared.gateway
+    gateway = shared_gateway.gateway
     for _ in range(10):
         assert "listPets" in await search_tools_text(http, gateway, "all animals of the shop")
     [model] = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]

@@ -13,7 +13,7 @@ from tests.fixtures_redis import RedisServer
 from tests.gateway.cli.conftest import Toolgate, answering
 
 
-def told(toolgate: Toolgate, status: str) -> list[str]:
+def check_lines(toolgate: Toolgate, status: str) -> list[str]:
     checks = toolgate("doctor", "--json").json
     return [f"{one['name']}: {one['detail']}" for one in checks if one["status"] == status]
 
@@ -25,7 +25,7 @@ def test_a_file_that_is_not_there_is_named_with_its_setting(
         "sources: {pets: {openapi: gone.yaml, base_url: 'http://127.0.0.1:9'}}"
     )
     text = f"sources.pets.openapi: {folder / 'gone.yaml'} does not exist"
-    assert f"source: {text}" in told(toolgate, "failed")
+    assert f"source: {text}" in check_lines(toolgate, "failed")
     checked = toolgate("config", "check")
     assert checked.code == 0
     assert f"warning: {text}" in checked.err
@@ -41,7 +41,7 @@ def test_a_description_that_its_url_does_not_give_is_told(toolgate: Toolgate, fo
             f"  gone: {{openapi: '{at}/gone.json', base_url: '{at}'}}\n"
             "  dead: {mcp: 'http://127.0.0.1:9/mcp'}\n"
         )
-        found = [one for one in told(toolgate, "warning") if one.startswith("address: ")]
+        found = [one for one in check_lines(toolgate, "warning") if one.startswith("address: ")]
         warned = toolgate("config", "check").err
     assert len(found) == 2, found
     gone = next(one for one in found if "sources.gone.openapi" in one)
@@ -55,9 +55,9 @@ def test_a_redis_that_is_away_is_told(
 ) -> None:
     file = folder / "toolgate.yaml"
     file.write_text(f"state: {{backend: redis, redis_url: '{redis_server.url}'}}")
-    assert "redis: answers (state.redis_url)" in told(toolgate, "ok")
+    assert "redis: answers (state.redis_url)" in check_lines(toolgate, "ok")
     file.write_text("state: {backend: redis, redis_url: 'redis://:very-secret@127.0.0.1:9'}")
-    [away] = [one for one in told(toolgate, "failed") if one.startswith("redis")]
+    [away] = [one for one in check_lines(toolgate, "failed") if one.startswith("redis")]
     assert "state.redis_url does not answer" in away
     warned = toolgate("config", "check").err
     assert "state.redis_url does not answer" in warned

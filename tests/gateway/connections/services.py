@@ -127,7 +127,7 @@ async def rows_of(made: Office, query: str) -> list[tuple[Any, ...]]:
 async def token_of(office: Office, browser: Browser, subject: str = "ann") -> str:
     """The token of a person, who logs in with their browser."""
     office.company.identity.person["sub"] = subject
-    _, tokens = await office.company.granted(browser)
+    _, tokens = await office.company.grant_tokens(browser)
     token: str = tokens["access_token"]
     return token
 

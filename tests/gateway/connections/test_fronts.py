@@ -115,7 +115,7 @@ async def test_json_rpc_gets_the_error_with_the_link_also_in_batches(
 ) -> None:
     async with office(database_settings, tmp_path) as made, browsing() as browser:
         await token_of(made, browser)
-        _, tokens = await made.company.granted(browser, resource=f"{made.url}/rpc")
+        _, tokens = await made.company.grant_tokens(browser, resource=f"{made.url}/rpc")
         headers = {"Authorization": f"Bearer {tokens['access_token']}"}
         call = {"jsonrpc": "2.0", "id": 1, "method": "list_notes", "params": {}}
         rpc = f"{made.url}/rpc"

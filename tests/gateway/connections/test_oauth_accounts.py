@@ -103,7 +103,7 @@ async def test_a_signed_authentication_is_no_token_here(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
         key = await server._keys.current()

@@ -143,7 +143,7 @@ async def test_a_refresh_token_that_is_good_once_is_used_by_one_gateway_at_a_tim
         orders_office(database_settings, tmp_path, entra, at=made.url, check_s=0.001) as other,
         browsing() as browser,
     ):
-        client, tokens = await made.company.granted(browser)
+        client, tokens = await made.company.grant_tokens(browser)
         answers: list[Any] = []
 
         async def call(node: Office) -> None:

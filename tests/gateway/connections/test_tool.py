@@ -85,7 +85,7 @@ async def test_stateless_clients_and_rpc_have_the_tool(
         token, listing = await token_of(made, browser), {"action": "list"}
         answer = await call_stateless(made, token, {}, name="connections", arguments=listing)
         assert answer["result"]["structuredContent"] == nothing
-        _, tokens = await made.company.granted(browser, resource=f"{made.url}/rpc")
+        _, tokens = await made.company.grant_tokens(browser, resource=f"{made.url}/rpc")
         headers = {"Authorization": f"Bearer {tokens['access_token']}"}
         body = {"jsonrpc": "2.0", "id": 1, "method": "connections", "params": listing}
         async with made.company.http.post(f"{made.url}/rpc", json=body, headers=headers) as asked:

@@ -158,7 +158,7 @@ class Company:
         async with self.http.post(self.url + path, json=request, headers=headers) as answer:
             return answer.status
 
-    async def granted(self, browser: Browser, **changes: str) -> tuple[str, dict[str, Any]]:
+    async def grant_tokens(self, browser: Browser, **changes: str) -> tuple[str, dict[str, Any]]:
         """A new client's id, and the tokens that a person gave it."""
         client = (await self.register())["client_id"]
         back = await browser.log_in(self.authorize(client, **changes))

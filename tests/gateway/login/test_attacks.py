@@ -44,7 +44,7 @@ WEB = "https://app.example/back"
 
 
 @pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch) -> Published:
+def published_documents(monkeypatch: pytest.MonkeyPatch) -> Published:
     made = Published()
     monkeypatch.setattr("gateway.login.clients.fetch", made.fetch)
     made.documents[DOCUMENT] = {
@@ -98,7 +98,7 @@ async def test_bytes_that_no_column_takes_are_refused(database_settings: Databas
 
 
 async def test_keys_of_strangers_are_at_public_addresses(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     """`jwks_uri` is neither a file of the gateway's nor an address of its network."""
     async with company(database_settings) as made, browsing() as browser:
@@ -106,8 +106,8 @@ async def test_keys_of_strangers_are_at_public_addresses(
             keys = {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": uri}
             body = {"redirect_uris": [REDIRECT], **keys}
             assert await post(made, "/register", json=body) == 400, uri
-            published.documents[f"{DOCUMENT}?{uri}"] = {
-                **published.documents[DOCUMENT], **keys, "client_id": f"{DOCUMENT}?{uri}",
+            published_documents.documents[f"{DOCUMENT}?{uri}"] = {
+                **published_documents.documents[DOCUMENT], **keys, "client_id": f"{DOCUMENT}?{uri}",
             }  # fmt: skip
             assert (await browser.get(made.authorize(f"{DOCUMENT}?{uri}"))).status == 400, uri
 
@@ -152,34 +152,37 @@ def test_urls_that_two_parsers_read_differently_are_no_client_ids(url: str) -> N
 
 
 async def test_fetches_of_one_host_are_bounded(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     """A gateway is no means to flood a site with requests."""
     settings = settings_of(
         "http://localhost", "http://localhost:1", database_settings, {}, requests=3
     )
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
-    published.documents = {f"https://victim.example/{n}": {} for n in range(5)}
+    published_documents.documents = {f"https://victim.example/{n}": {} for n in range(5)}
     answers = []
-    for url in published.documents:
+    for url in published_documents.documents:
         try:
             answers.append((await clients._fetch(url, 100)).data.decode())
         except ImportRejected as error:
             answers.append(str(error))
     assert answers[:3] == ["{}"] * 3
     assert all("too often" in answer for answer in answers[3:])
-    assert published.fetched == 3
+    assert published_documents.fetched == 3
 
 
 async def test_documents_that_nobody_uses_are_few(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     async with company(database_settings, registrations=3) as made, browsing() as browser:
         back = await browser.log_in(made.authorize(DOCUMENT))
         assert (await made.take_code(DOCUMENT, back.query["code"]))[0] == 200
         for number in range(6):
             url = f"{DOCUMENT}?{number}"
-            published.documents[url] = {**published.documents[DOCUMENT], "client_id": url}
+            published_documents.documents[url] = {
+                **published_documents.documents[DOCUMENT],
+                "client_id": url,
+            }
             assert (await browser.get(made.authorize(url))).status == 200
         rows = await sql(database_settings, "SELECT client_id FROM login_client_t")
         assert len(rows) == 4
@@ -290,7 +293,7 @@ async def test_the_guard_of_origins_lets_only_paths_of_the_login_through() -> No
 
 
 async def test_no_consent_is_silent_for_programs_that_anything_could_be(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     """A document on the web proves nothing of a program that listens on the visitor's computer,
     and a consent is for one resource."""
@@ -310,12 +313,12 @@ async def test_no_consent_is_silent_for_programs_that_anything_could_be(
 
 
 async def test_a_document_that_changed_meanwhile_gets_no_code(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     async with company(database_settings, document_s=1e-6) as made, browsing() as browser:
         sent = await browser.press(made.authorize(DOCUMENT, redirect_uri=WEB), "at:corp")
         back = await browser.get(sent.location)
-        published.documents[DOCUMENT]["redirect_uris"] = ["https://app.example/other"]
+        published_documents.documents[DOCUMENT]["redirect_uris"] = ["https://app.example/other"]
         answer = await browser.get(back.location, site="cross-site")
         assert (answer.status, answer.location) == (400, "")
 
@@ -422,7 +425,7 @@ async def test_a_refresh_that_is_refused_uses_no_token_up(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings, refresh_grace_s=1e-6) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         refresh = tokens["refresh_token"]
         status, answer = await made.refresh(client, refresh, resource=f"{made.url}/rpc")
         assert (status, answer["error"]) == (400, "invalid_target")
@@ -439,7 +442,7 @@ async def test_clocks_of_nodes_end_no_login(
             return super().now(tz) + timedelta(hours=1)
 
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         status, first = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
         monkeypatch.setattr("registry.login.logins.datetime", Ahead)
@@ -476,7 +479,7 @@ async def test_a_key_stays_as_long_as_the_longest_token(
 
 async def test_no_other_token_is_an_access_token(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         good = tokens["access_token"]
         claims = jwt.decode(good, options={"verify_signature": False})
         async with made.http.get(f"{made.url}/.well-known/jwks.json") as answer:
@@ -575,7 +578,7 @@ async def test_codes_and_tokens_race_at_two_nodes(database_settings: DatabaseSet
         )
         (winner,) = [answer for status, answer in answers if status == 200]
         assert await made.status(winner["access_token"]) == 401  # somebody has a copy
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         client = jwt.decode(tokens["access_token"], options={"verify_signature": False})[
             "client_id"
         ]
@@ -614,7 +617,7 @@ async def test_rows_of_logins_that_nobody_uses_are_deleted(
     async with company(database_settings) as made, browsing() as browser:
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         await made.refresh(client, tokens["refresh_token"])
         for _ in range(3):  # one browser, logged in again and again
             await browser.press(made.authorize(client), "deny")
@@ -668,12 +671,12 @@ async def test_logs_have_no_secret_of_a_login(
 )
 async def test_the_age_of_a_document_is_bounded(
     database_settings: DatabaseSettings,
-    published: Published,
+    published_documents: Published,
     said: float | None,
     expected: int,
 ) -> None:
     """LOG-4: five minutes to a day."""
-    published.fresh_s = said
+    published_documents.fresh_s = said
     async with company(database_settings) as made, browsing() as browser:
         await browser.get(made.authorize(DOCUMENT))
         (row,) = await sql(

@@ -249,7 +249,7 @@ async def test_a_login_that_has_ended_grants_nothing(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         pool, host_id = made.gateway._handle.pool(), made.gateway.settings.tenant.host_id
         assert pool is not None
         new = NewGrant("client", "Client", REDIRECT, "x", f"{made.url}/mcp", ())

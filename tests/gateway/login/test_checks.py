@@ -41,7 +41,7 @@ async def test_codes_and_ways_back_end(database_settings: DatabaseSettings) -> N
 
 async def test_codes_are_stored_as_digests(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         back = await browser.log_in(made.authorize(client))
         tables = ("login_grant_t", "login_refresh_t", "login_t", "login_key_t", "login_attempt_t")
         for table in tables:
@@ -215,5 +215,5 @@ async def test_requests_grant_no_more_than_the_rules_allow(
         status, refused = await made.take_code(client, code, code_verifier="short")
         assert status == 400, refused
         async with browsing() as second:
-            _, tokens = await made.granted(second, scope="tools:read tools:write admin")
+            _, tokens = await made.grant_tokens(second, scope="tools:read tools:write admin")
         assert tokens["scope"] == "tools:read"

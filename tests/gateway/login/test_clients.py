@@ -47,7 +47,7 @@ class Published:
 
 
 @pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch) -> Published:
+def published_documents(monkeypatch: pytest.MonkeyPatch) -> Published:
     made = Published()
     monkeypatch.setattr("gateway.login.clients.fetch", made.fetch)
     made.documents[DOCUMENT] = {
@@ -61,7 +61,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Published:
 
 
 async def test_a_client_publishes_a_document_about_itself(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
         page = await browser.get(made.authorize(DOCUMENT))
@@ -69,8 +69,8 @@ async def test_a_client_publishes_a_document_about_itself(
         back = await browser.log_in(made.authorize(DOCUMENT))
         status, tokens = await made.take_code(DOCUMENT, back.query["code"])
         assert status == 200, tokens
-        assert published.fetched == 1
-        published.documents.clear()  # an outage of the program's site logs nobody out
+        assert published_documents.fetched == 1
+        published_documents.documents.clear()  # an outage of the program's site logs nobody out
         status, tokens = await made.refresh(DOCUMENT, tokens["refresh_token"])
         assert status == 200, tokens
 
@@ -90,13 +90,13 @@ async def test_a_client_publishes_a_document_about_itself(
     ids=str,
 )
 async def test_a_document_that_is_not_as_expected_makes_no_client(
-    database_settings: DatabaseSettings, published: Published, change: dict[str, Any]
+    database_settings: DatabaseSettings, published_documents: Published, change: dict[str, Any]
 ) -> None:
-    published.documents[DOCUMENT] |= change
+    published_documents.documents[DOCUMENT] |= change
     async with company(database_settings) as made, browsing() as browser:
         for _ in range(2):
             assert (await browser.get(made.authorize(DOCUMENT))).status == 400
-        assert published.fetched == 1  # not at every visit
+        assert published_documents.fetched == 1  # not at every visit
         status, answer = await made.refresh(DOCUMENT, "tgr_x")
         assert (status, answer["error"]) == (401, "invalid_client")
 
@@ -115,7 +115,7 @@ def test_some_urls_are_no_client_ids(url: str) -> None:
 
 
 async def test_registrations_are_closed_or_for_documents_alone(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     for registration, documented in (("cimd", True), ("closed", False)):
         async with (
@@ -204,12 +204,12 @@ Sign = Callable[..., str]
 
 
 @pytest.fixture
-def signed(published: Published) -> Sign:
+def sign(published_documents: Published) -> Sign:
     """Signs the authentication of the client of DOCUMENT, whose keys are published."""
     key = generate_private_key(SECP256R1())
     public = {**ECAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": "1", "use": "sig"}
-    published.documents["https://program.example/keys"] = {"keys": [public]}
-    published.documents[DOCUMENT] |= {
+    published_documents.documents["https://program.example/keys"] = {"keys": [public]}
+    published_documents.documents[DOCUMENT] |= {
         "token_endpoint_auth_method": "private_key_jwt",
         "jwks_uri": "https://program.example/keys",
     }
@@ -230,7 +230,7 @@ def signed(published: Published) -> Sign:
 
 
 async def test_a_client_signs_its_authentication(
-    database_settings: DatabaseSettings, signed: Sign
+    database_settings: DatabaseSettings, sign: Sign
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
         back = await browser.log_in(made.authorize(DOCUMENT))
@@ -245,14 +245,14 @@ async def test_a_client_signs_its_authentication(
             (made.url, {"exp": 1}),
             (made.url, {"exp": late}),
         ):
-            assertion = signed(audience, **changes)
+            assertion = sign(audience, **changes)
             status, answer = await made.take_code(
                 DOCUMENT, code, client_assertion=assertion, **kind
             )
             assert (status, answer["error"]) == (401, "invalid_client"), changes
         status, _ = await made.take_code(DOCUMENT, code)
         assert status == 401
-        assertion = signed(f"{made.url}/token")
+        assertion = sign(f"{made.url}/token")
         status, tokens = await made.take_code(DOCUMENT, code, client_assertion=assertion, **kind)
         assert status == 200, tokens
         status, answer = await made.refresh(
@@ -367,23 +367,23 @@ KIND = {"client_assertion_type": ASSERTION}
 
 
 async def test_key_sets_of_clients_are_fetched_now_and_then(
-    database_settings: DatabaseSettings, published: Published, signed: Sign
+    database_settings: DatabaseSettings, published_documents: Published, sign: Sign
 ) -> None:
     """An authentication costs no fetch, and a stranger who claims to be the client no more than
     one for a while."""
     async with company(database_settings) as made, browsing() as browser:
         back = await browser.log_in(made.authorize(DOCUMENT))
         status, tokens = await made.take_code(
-            DOCUMENT, back.query["code"], client_assertion=signed(made.url), **KIND
+            DOCUMENT, back.query["code"], client_assertion=sign(made.url), **KIND
         )
         assert status == 200, tokens
-        fetched = published.fetched
+        fetched = published_documents.fetched
         for _ in range(5):
             status, tokens = await made.refresh(
-                DOCUMENT, tokens["refresh_token"], client_assertion=signed(made.url), **KIND
+                DOCUMENT, tokens["refresh_token"], client_assertion=sign(made.url), **KIND
             )
             assert status == 200, tokens
-        assert published.fetched == fetched
+        assert published_documents.fetched == fetched
         forged = jwt.encode(
             {"sub": DOCUMENT, "iss": DOCUMENT}, generate_private_key(SECP256R1()), "ES256",
             {"kid": "unknown"},
@@ -393,22 +393,22 @@ async def test_key_sets_of_clients_are_fetched_now_and_then(
                 DOCUMENT, tokens["refresh_token"], client_assertion=forged, **KIND
             )
             assert (status, answer["error"]) == (401, "invalid_client")
-        assert published.fetched <= fetched + 1
-        published.documents.pop(KEYS)  # an outage of the program's site logs nobody out
+        assert published_documents.fetched <= fetched + 1
+        published_documents.documents.pop(KEYS)  # an outage of the program's site logs nobody out
         status, _ = await made.refresh(
-            DOCUMENT, tokens["refresh_token"], client_assertion=signed(made.url), **KIND
+            DOCUMENT, tokens["refresh_token"], client_assertion=sign(made.url), **KIND
         )
         assert status == 200
 
 
 async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
     database_settings: DatabaseSettings,
-    published: Published,
-    signed: Sign,
+    published_documents: Published,
+    sign: Sign,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """`invalid_client` would have it register again."""
-    keys = published.documents.pop(KEYS)
+    keys = published_documents.documents.pop(KEYS)
     async with company(database_settings) as made, browsing() as browser:
         code = (await browser.log_in(made.authorize(DOCUMENT))).query["code"]
         form = {
@@ -417,7 +417,7 @@ async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
             "code": code,
             "redirect_uri": REDIRECT,
             "code_verifier": VERIFIER,
-            "client_assertion": signed(made.url),
+            "client_assertion": sign(made.url),
             **KIND,
         }
         with caplog.at_level("WARNING", "toolgate.login"):
@@ -427,18 +427,18 @@ async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
                 assert int(answer.headers["retry-after"]) > 0
                 number = answer.headers["x-request-id"]
         assert number in [getattr(record, "request_id", "") for record in caplog.records]
-        published.documents[KEYS] = keys
+        published_documents.documents[KEYS] = keys
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
         server.parts.clients._keys._sets.clear()  # as after the pause
         status, tokens = await made.take_code(
-            DOCUMENT, code, client_assertion=signed(made.url), **KIND
+            DOCUMENT, code, client_assertion=sign(made.url), **KIND
         )
         assert status == 200, tokens
 
 
 async def test_a_client_signs_with_keys_of_its_registration(
-    database_settings: DatabaseSettings, signed: Sign
+    database_settings: DatabaseSettings, sign: Sign
 ) -> None:
     own, eve = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
     public = {**ECAlgorithm.to_jwk(own.public_key(), as_dict=True), "kid": "own"}
@@ -453,7 +453,7 @@ async def test_a_client_signs_with_keys_of_its_registration(
             client = (await made.register(**more))["client_id"]
             code = (await browser.log_in(made.authorize(client))).query["code"]
             claims = jwt.decode(
-                signed(made.url, iss=client, sub=client), options={"verify_signature": False}
+                sign(made.url, iss=client, sub=client), options={"verify_signature": False}
             )
             assertion = jwt.encode(claims, signer, "ES256", {"kid": "own"})
             status, answer = await made.take_code(client, code, client_assertion=assertion, **KIND)
@@ -461,7 +461,7 @@ async def test_a_client_signs_with_keys_of_its_registration(
 
 
 async def test_a_client_replaces_a_key_without_a_name(
-    database_settings: DatabaseSettings, published: Published, signed: Sign
+    database_settings: DatabaseSettings, published_documents: Published, sign: Sign
 ) -> None:
     """RFC 7517, 4.5: `kid` is optional. A signature that is not of the former key has the key set
     fetched, now and then."""
@@ -471,8 +471,8 @@ async def test_a_client_replaces_a_key_without_a_name(
         for _ in range(2):
             key = generate_private_key(SECP256R1())
             public = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-            published.documents[KEYS] = {"keys": [public]}
-            claims = jwt.decode(signed(made.url), options={"verify_signature": False})
+            published_documents.documents[KEYS] = {"keys": [public]}
+            claims = jwt.decode(sign(made.url), options={"verify_signature": False})
             proof = {"client_assertion": jwt.encode(claims, key, "ES256"), **KIND}
             if tokens:
                 status, tokens = await made.refresh(DOCUMENT, tokens["refresh_token"], **proof)
@@ -483,7 +483,7 @@ async def test_a_client_replaces_a_key_without_a_name(
 
 
 async def test_a_stranger_does_not_use_up_fetches_of_keys(
-    database_settings: DatabaseSettings, published: Published, signed: Sign
+    database_settings: DatabaseSettings, published_documents: Published, sign: Sign
 ) -> None:
     """Documents at the host of a client's keys are counted apart."""
     async with company(database_settings) as made, browsing() as browser:
@@ -493,19 +493,19 @@ async def test_a_stranger_does_not_use_up_fetches_of_keys(
         for number in range(made.gateway.settings.login.requests + 1):
             assert await server.parts.clients.find(f"{DOCUMENT}/{number}") is None
         status, tokens = await made.take_code(
-            DOCUMENT, code, client_assertion=signed(made.url), **KIND
+            DOCUMENT, code, client_assertion=sign(made.url), **KIND
         )
         assert status == 200, tokens
 
 
 async def test_key_sets_of_clients_are_bounded(
-    database_settings: DatabaseSettings, published: Published, signed: Sign
+    database_settings: DatabaseSettings, published_documents: Published, sign: Sign
 ) -> None:
     settings = settings_of(
         "http://localhost", "http://localhost:1", database_settings, {}, key_sets=3
     )
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
     for number in (0, 1, 2, 0, 3):
-        published.documents[f"{KEYS}?{number}"] = published.documents[KEYS]
+        published_documents.documents[f"{KEYS}?{number}"] = published_documents.documents[KEYS]
         assert (await clients._keys.of(f"{KEYS}?{number}", named=False)).ring is not None
     assert [url for url, _ in clients._keys._sets] == [f"{KEYS}?{n}" for n in (2, 0, 3)]

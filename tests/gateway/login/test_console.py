@@ -58,9 +58,9 @@ async def test_an_operator_logs_in_with_their_account(
 
 async def test_people_end_their_own_logins(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as ann, browsing() as bob:
-        client, tokens = await made.granted(ann)
+        client, tokens = await made.grant_tokens(ann)
         made.identity.person = {"sub": "bob", "name": "Bob"}
-        other, kept = await made.granted(bob)
+        other, kept = await made.grant_tokens(bob)
         url = f"{made.url}/login/sessions"
         page = await ann.get(url)
         assert "Test" in page.text
@@ -86,7 +86,7 @@ async def test_a_revocation_of_a_person_ends_their_logins(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         pool, access = made.gateway._handle.pool(), made.gateway.access
         assert pool is not None
         host_id = made.gateway.settings.tenant.host_id
@@ -99,7 +99,7 @@ async def test_a_revocation_of_a_person_ends_their_logins(
 
 async def test_an_erased_person_is_unknown(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         host_id, pool = made.gateway.settings.tenant.host_id, made.gateway._handle.pool()
         await made.gateway.events.person_erased.publish(host_id, "corp:ann")
         assert pool is not None
@@ -116,7 +116,7 @@ async def test_erased_people_stay_disabled(
 ) -> None:
     """Nothing but a digest is kept of them, and an operator can let them in again."""
     async with company(database_settings) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         host_id, pool = made.gateway.settings.tenant.host_id, made.gateway._handle.pool()
         assert pool is not None
         people = People(pool, host_id)
@@ -130,7 +130,7 @@ async def test_erased_people_stay_disabled(
         assert row.id == handle_of("corp:ann")
         await people.set_disabled(host_id, row.principal, False)
         assert await people.all(host_id) == []
-        await made.granted(browser)
+        await made.grant_tokens(browser)
 
 
 async def test_tokens_of_an_erased_person_are_refused_at_once(
@@ -138,7 +138,7 @@ async def test_tokens_of_an_erased_person_are_refused_at_once(
 ) -> None:
     """Also those that no login stands behind, as of an assertion."""
     async with company(database_settings) as made, browsing() as browser:
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         host_id, pool = made.gateway.settings.tenant.host_id, made.gateway._handle.pool()
         assert pool is not None
         async with borrow(pool) as connection:

@@ -49,7 +49,7 @@ async def test_two_processes_of_a_client_refresh_at_once(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         first, second = await asyncio.gather(
             made.refresh(client, tokens["refresh_token"]),
             made.refresh(client, tokens["refresh_token"]),
@@ -68,7 +68,7 @@ async def test_a_refresh_token_that_is_used_later_again_ends_all(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings, refresh_grace_s=1e-6) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         status, following = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
         status, answer = await made.refresh(client, tokens["refresh_token"])
@@ -82,7 +82,7 @@ async def test_a_token_is_refreshed_for_its_resource_alone(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         status, answer = await made.refresh(
             client, tokens["refresh_token"], resource=f"{made.url}/rpc"
         )
@@ -98,7 +98,7 @@ async def test_a_client_that_names_no_resource_gets_a_token_for_the_gateway(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        _, tokens = await made.granted(browser, resource="")
+        _, tokens = await made.grant_tokens(browser, resource="")
         claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
         assert claims["aud"] == made.url
         assert await made.status(tokens["access_token"]) == 200
@@ -108,7 +108,7 @@ async def test_a_client_that_names_no_resource_gets_a_token_for_the_gateway(
 async def test_a_revoked_token_ends_its_family(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as browser:
         for name in ("access_token", "refresh_token"):
-            client, tokens = await made.granted(browser)
+            client, tokens = await made.grant_tokens(browser)
             other = (await made.register())["client_id"]
             for sender, lasts in ((other, True), (client, False)):
                 form = {"token": tokens[name], "client_id": sender}
@@ -124,7 +124,7 @@ async def test_a_refresh_asks_the_provider_whether_the_person_left(
 ) -> None:
     async with company(database_settings, check_s=1e-6) as made, browsing() as browser:
         made.identity.rotates = True
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         made.identity.person["roles"] = ["clerk"]
         status, tokens = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
@@ -150,7 +150,7 @@ async def test_a_provider_that_answers_wrong_for_long_keeps_nobody_logged_in(
     """Checks may fail for `login.unchecked_s` at a stretch."""
     changes = {"check_s": 1e-6, "unchecked_s": 1e-3}
     async with company(database_settings, **changes) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         for fails in (503, 0, 400, 0, 503):  # short ones
             made.identity.fails = fails
             status, tokens = await made.refresh(client, tokens["refresh_token"])
@@ -165,7 +165,7 @@ async def test_people_of_a_provider_that_was_removed_are_logged_out(
     database_settings: DatabaseSettings,
 ) -> None:
     async with company(database_settings, unchecked_s=1e-3) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         made.gateway.login._server.parts.providers.pop("corp")  # type: ignore[union-attr]
         status, tokens = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
@@ -178,7 +178,7 @@ async def test_an_answer_about_somebody_else_is_no_check(
 ) -> None:
     changes = {"check_s": 1e-6, "unchecked_s": 1e-3}
     async with company(database_settings, **changes) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         made.identity.person["sub"] = "bob"
         status, tokens = await made.refresh(client, tokens["refresh_token"])
         claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
@@ -190,7 +190,7 @@ async def test_an_answer_about_somebody_else_is_no_check(
 async def test_a_login_without_a_check_ends_soon(database_settings: DatabaseSettings) -> None:
     async with company(database_settings, unchecked_s=60.0) as made, browsing() as browser:
         made.identity.gives_refresh = False
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         (lasts,) = await sql(database_settings, "SELECT expires_ts - created_ts FROM login_t")
         assert lasts == (timedelta(seconds=60),)
         await sql(database_settings, "UPDATE login_t SET expires_ts = now()")
@@ -211,7 +211,7 @@ async def test_a_provider_writes_a_leaver_in_several_ways(
     database_settings: DatabaseSettings, status: int, body: bytes
 ) -> None:
     async with company(database_settings, check_s=0.001) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         made.identity.fails, made.identity.body = status, body
         refused, answer = await made.refresh(client, tokens["refresh_token"])
         assert (refused, answer["error"]) == (400, "invalid_grant")
@@ -226,7 +226,7 @@ async def test_an_answer_without_tokens_is_no_check(
     """A provider that answers 200 and nothing more says of nobody that they are still there."""
     changes = {"check_s": 0.001, "unchecked_s": 0.001}
     async with company(database_settings, **changes) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         made.identity.fails, made.identity.body = 200, body
         token = tokens["refresh_token"]
         for _ in range(2):  # the first failure begins the time that may pass

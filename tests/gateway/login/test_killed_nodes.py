@@ -20,7 +20,7 @@ from aiohttp import ClientError
 
 from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
-from tests.gateway.cli.processes import Served, served, start
+from tests.gateway.cli.processes import Served, serve_process, start
 from tests.gateway.login.company import (
     KEY,
     REDIRECT,
@@ -227,7 +227,7 @@ async def test_a_killed_node_loses_no_login(database_settings: DatabaseSettings)
         issuer.app = identity.app
         nodes = Nodes(environment(database_settings, identity.url))
         nodes.second = await nodes.start()
-        await stack.enter_async_context(served(nodes.second.process))
+        await stack.enter_async_context(serve_process(nodes.second.process))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         body = {"client_name": "Test", "redirect_uris": [REDIRECT]}
         answer = await nodes.ask(http, "POST", f"{PUBLIC}/register", json=body)
@@ -240,7 +240,7 @@ async def test_a_killed_node_loses_no_login(database_settings: DatabaseSettings)
 
         for number in range(LOGINS // AT_ONCE):
             nodes.first = await nodes.start()
-            async with served(nodes.first.process), visiting(nodes, client) as visitors:
+            async with serve_process(nodes.first.process), visiting(nodes, client) as visitors:
                 twice = await asyncio.gather(*(visitor.take_twice() for visitor in visitors[:5]))
                 accepted.update(twice)
                 nodes.aim, nodes.left = AIMS[number % len(AIMS)], chance.randrange(5, 15)

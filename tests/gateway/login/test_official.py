@@ -109,7 +109,7 @@ async def test_the_client_logs_in_again_where_its_login_has_ended(
 
 async def test_two_nodes_serve_one_login(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as browser:
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         login = made.gateway.login
         assert login is not None
         settings = made.gateway.settings

@@ -56,7 +56,7 @@ async def test_a_renewed_login_needs_a_verified_address(
     env = {f"{CORP}SUBJECT_CLAIM": "email"}
     async with company(database_settings, env=env, check_s=0.001) as made, browsing() as browser:
         made.identity.person = {"sub": "ann", "email": ADDRESS, "email_verified": True}
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         made.identity.person |= {"email_verified": False, "roles": ["clerk"]}
         _, renewed = await made.refresh(client, tokens["refresh_token"])
         claims = jwt.decode(renewed["access_token"], options={"verify_signature": False})
@@ -72,7 +72,7 @@ async def test_rules_read_no_address_that_is_not_verified(
     async with company(database_settings, env=env) as made, browsing() as browser:
         said = {} if verified is None else {"email_verified": verified}
         made.identity.person = {"sub": "ann", "email": ADDRESS, "team": "sales", **said}
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
         assert (claims.get("email"), claims["team"]) == (repeated, "sales")
 
@@ -97,7 +97,7 @@ async def test_keys_that_a_provider_has_replaced_are_good_no_longer(
     """LOG-8: a key is withdrawn because somebody else has it."""
     env = {"TOOLGATE_AUTH__JWKS_TTL_S": "600", "TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001"}
     async with company(database_settings, env=env) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         provider, audience = provider_of(made), made.url
         withdrawn = made.identity.sign({"sub": "ann", "aud": audience})
         assert (await provider.assertion(withdrawn, audience))["sub"] == "ann"
@@ -117,7 +117,7 @@ async def test_a_provider_moves_its_keys(database_settings: DatabaseSettings) ->
         "TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001",
     }
     async with company(database_settings, env=env) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         made.identity.use_key("k2", "/moved/jwks")
         client = (await made.register())["client_id"]
         assert (await browser.log_in(made.authorize(client))).query["code"]
@@ -129,7 +129,7 @@ async def test_a_login_whose_key_cannot_be_had_is_an_outage(
     """LOG-8: the provider has a new key, and its key set is away."""
     env = {"TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001"}
     async with company(database_settings, env=env) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         made.identity.use_key("k2", "/away/jwks")
         client = (await made.register())["client_id"]
         assert (await browser.log_in(made.authorize(client))).status == 502
@@ -161,9 +161,9 @@ async def test_an_assertion_names_a_person_by_address(
         browsing() as second,
     ):
         made.identity.person = {"sub": "ann", "email": ADDRESS, "email_verified": True}
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         made.identity.person = {"sub": "bea", "email": "bea@corp.example", "email_verified": True}
-        await made.granted(second)
+        await made.grant_tokens(second)
         status, tokens = await ask(
             made, "machine", form={"client_secret": SECRET}, **{"sub": "p-1", **said}
         )
@@ -179,7 +179,7 @@ async def test_an_address_of_two_people_names_neither(database_settings: Databas
         for name in ("ann", "bea"):
             made.identity.person = {"sub": name, "email": ADDRESS, "email_verified": True}
             async with browsing() as browser:
-                await made.granted(browser)
+                await made.grant_tokens(browser)
         said = {"sub": "p-1", "email": ADDRESS, "email_verified": True}
         _, tokens = await ask(made, "machine", form={"client_secret": SECRET}, **said)
         claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
@@ -210,7 +210,7 @@ async def test_members_of_answers_may_be_null(
     async with company(database_settings, check_s=0.001) as made, browsing() as browser:
         made.identity.says = {"authorization_response_iss_parameter_supported": None}
         made.identity.adds = {"refresh_token": None, "scope": None}
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         made.identity.adds = {"id_token": None}
         client = (await made.register())["client_id"]
         answer = await browser.log_in(made.authorize(client))
@@ -238,7 +238,7 @@ async def test_a_provider_writes_its_issuer_otherwise(database_settings: Databas
     """ID tokens have the issuer that the metadata has now, also with the former key set."""
     env = {"TOOLGATE_OAUTH__METADATA_TTL_S": "0"}
     async with company(database_settings, env=env) as made, browsing() as browser:
-        await made.granted(browser)
+        await made.grant_tokens(browser)
         made.identity.says, made.identity.sends_iss = {"issuer": f"{made.identity.url}/"}, False
         made.identity.person["iss"] = f"{made.identity.url}/"
         client = (await made.register())["client_id"]

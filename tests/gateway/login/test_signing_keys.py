@@ -36,7 +36,7 @@ async def test_a_lost_database_refuses_no_token_that_may_be_good(
     """A key that this node does not know may be another node's: 503 while nobody can look, where
     401 would make the client throw its login away."""
     async with company(database_settings) as made, browsing() as browser:
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         token = jwt.encode({"exp": 2**40}, generate_private_key(SECP256R1()), "ES256",
                            {"kid": "another", "typ": "at+jwt"})  # fmt: skip
         assert await made.status(token) == 401

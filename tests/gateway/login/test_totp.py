@@ -90,7 +90,7 @@ async def test_a_login_needs_a_code_after_setup(
 ) -> None:
     async with town(database_settings) as made, browsing() as browser, browsing() as second:
         await made.user(browser)
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         secret, page = await set_up(made, browser, clock)
         assert len(RECOVERY.findall(page.text)) == totp.RECOVERY_CODES
         assert await made.status(tokens["access_token"]) == 401  # what was there has ended

@@ -212,12 +212,12 @@ CLIENTS = {
 class Program:
     """A client that acts as its habits say."""
 
-    def __init__(self, made: Company, habits: Habits, published: Published) -> None:
+    def __init__(self, made: Company, habits: Habits, published_documents: Published) -> None:
         self.made = made
         self.habits = habits
         self.id = habits.document
         self.secret = ""
-        self._published = published
+        self._published = published_documents
 
     async def begin(self) -> None:
         if self.id:
@@ -278,7 +278,7 @@ class Program:
 
 
 @pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch) -> Published:
+def published_documents(monkeypatch: pytest.MonkeyPatch) -> Published:
     made = Published()
     monkeypatch.setattr("gateway.login.clients.fetch", made.fetch)
     return made
@@ -286,12 +286,12 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Published:
 
 @pytest.mark.parametrize("name", [*CLIENTS])
 async def test_habits_of_a_client_are_served(
-    database_settings: DatabaseSettings, published: Published, name: str
+    database_settings: DatabaseSettings, published_documents: Published, name: str
 ) -> None:
     habits = CLIENTS[name]
     async with company(database_settings) as made, browsing() as browser:
         made.identity.person["roles"] = ["clerk"]
-        program = Program(made, habits, published)
+        program = Program(made, habits, published_documents)
         await program.begin()
         back = await browser.log_in(program.authorize())
         assert back.location.startswith(f"{habits.redirect}?"), back
@@ -324,12 +324,12 @@ async def test_habits_of_a_client_are_served(
 
 
 async def test_a_client_is_told_that_its_registration_is_lost(
-    database_settings: DatabaseSettings, published: Published
+    database_settings: DatabaseSettings, published_documents: Published
 ) -> None:
     """Clients that know the error register again; people of those that do not get a page."""
     async with company(database_settings) as made, browsing() as browser:
         for name in ("claude", "vs code", "n8n", "mcp-remote"):
-            program = Program(made, CLIENTS[name], published)
+            program = Program(made, CLIENTS[name], published_documents)
             program.id = "https://gone.example/client.json" if program.id else "lost"
             program.secret = "lost"
             status, answer = await program.refresh("tgr_x")

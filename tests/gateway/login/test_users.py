@@ -51,7 +51,7 @@ class Town(Company):
         answer = await set_password(browser, url)
         assert answer.status == 303, answer.text
 
-    async def granted(self, browser: Browser, **changes: str) -> tuple[str, dict[str, Any]]:
+    async def grant_tokens(self, browser: Browser, **changes: str) -> tuple[str, dict[str, Any]]:
         client = (await self.register())["client_id"]
         back = await log_in(browser, self.authorize(client, **changes))
         status, tokens = await self.take_code(client, back.query["code"])
@@ -255,7 +255,7 @@ async def test_a_change_of_a_user_ends_their_logins(
 ) -> None:
     async with town(database_settings) as made, browsing() as browser:
         await made.user(browser, "ann", "clerk")
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         assert await made.status(tokens["access_token"]) == 200
         match change:
             case "disable":
@@ -308,7 +308,7 @@ async def test_a_refresh_reads_the_roles_of_the_user_again(
     """A refresh reads the user: what another way has changed counts, and who is gone gets none."""
     async with town(database_settings) as made, browsing() as browser:
         await made.user(browser, "ann", "clerk")
-        client, tokens = await made.granted(browser)
+        client, tokens = await made.grant_tokens(browser)
         await in_table(made, "UPDATE login_user_t SET roles = '{}'")
         _, following = await made.refresh(client, tokens["refresh_token"])
         assert following["scope"] == "tools:read"
@@ -419,7 +419,7 @@ async def test_no_route_has_a_secret_in_its_path(database_settings: DatabaseSett
 async def test_an_erased_user_is_gone(database_settings: DatabaseSettings) -> None:
     async with town(database_settings) as made, browsing() as browser:
         await made.user(browser)
-        _, tokens = await made.granted(browser)
+        _, tokens = await made.grant_tokens(browser)
         await made.gateway.events.person_erased.publish(made.tenant, "user:ann")
         assert await made.users.all(made.tenant) == []
         assert await made.status(tokens["access_token"]) == 401

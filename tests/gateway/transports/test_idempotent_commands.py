@@ -120,8 +120,8 @@ async def test_bad_data_does_not_use_up_a_key(open_portal: Portal) -> None:
     assert done.brief == (200, "OK")
 
 
-async def test_callers_do_not_share_keys(secured: Settings) -> None:
-    async with portal(secured) as to:
+async def test_callers_do_not_share_keys(secured_settings: Settings) -> None:
+    async with portal(secured_settings) as to:
         for name in ("ada", "grace", "ada"):
             sender = {"authorization": f"Bearer {token(sub=name)}", "idempotency_key": "k"}
             data = {**DATA, "ruleId": name}
@@ -130,8 +130,10 @@ async def test_callers_do_not_share_keys(secured: Settings) -> None:
     assert [done["ruleId"] for done in rules.state.done] == ["ada", "grace"]
 
 
-async def test_another_token_of_the_same_caller_finds_the_answer(secured: Settings) -> None:
-    async with portal(secured) as to:
+async def test_another_token_of_the_same_caller_finds_the_answer(
+    secured_settings: Settings,
+) -> None:
+    async with portal(secured_settings) as to:
         for scope in ("portal.w", "portal.w portal.r"):
             sender = {"authorization": f"Bearer {token(scope=scope)}", "idempotency_key": "k"}
             await to.post(COMMAND, legacy("deleteRule", data=DATA), **sender)

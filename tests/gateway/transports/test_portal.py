@@ -165,15 +165,15 @@ SWITCHED_OFF["jsonrpc 2.0"] = (400, (None, -32600, "ERR18410"))
     ids=["strict", "raw", "spec", "spec raw", "auth first", "void", "no legacy"],
 )
 async def test_the_settings_decide_the_shape_of_answers(
-    secured: Settings, changes: dict[str, Any], expected: dict[str, Any]
+    secured_settings: Settings, changes: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    async with portal(secured, **changes) as to:
+    async with portal(secured_settings, **changes) as to:
         assert await answers(to, COMMAND, expected) == expected
 
 
-async def test_by_get_the_answers_are_the_same(secured: Settings) -> None:
+async def test_by_get_the_answers_are_the_same(secured_settings: Settings) -> None:
     expected = WRAPPED | LEGACY
-    async with portal(secured) as to:
+    async with portal(secured_settings) as to:
         found = {}
         for name in expected:
             body = REQUESTS[name]
@@ -200,9 +200,9 @@ del RPC_ANSWERS["other side"]  # it has none
 
 @pytest.mark.parametrize("changes", [{}, {"pre_handler_errors": "raw", "enabled": False}], ids=str)
 async def test_rpc_is_the_specification_whatever_the_portal_is(
-    secured: Settings, changes: dict[str, Any]
+    secured_settings: Settings, changes: dict[str, Any]
 ) -> None:
-    async with portal(secured, **changes) as to:
+    async with portal(secured_settings, **changes) as to:
         assert await answers(to, RPC, RPC_ANSWERS) == RPC_ANSWERS
         for action in ("getRules", "deleteRule", "echo"):
             assert (await to.post(RPC, rpc(action, params=DATA))).status == 200

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 DELETE = legacy("deleteRule", data=DATA)
 
 
-async def test_actions_require_their_scopes(secured: Settings) -> None:
+async def test_actions_require_their_scopes(secured_settings: Settings) -> None:
     reader, expired = (f"Bearer {token(scope='portal.r')}", f"Bearer {token(exp=HOUR_AGO)}")
     cases: list[tuple[dict[str, str | None], str | None]] = [
         ({"authorization": None}, "ERR10002"),
@@ -44,7 +44,7 @@ async def test_actions_require_their_scopes(secured: Settings) -> None:
         ({"authorization": reader, "x_scope_token": token()}, None),
         ({}, None),
     ]
-    async with portal(secured) as to:
+    async with portal(secured_settings) as to:
         for sent, code in cases:
             old = await to.post(COMMAND, DELETE, **sent)
             new = await to.post(COMMAND, rpc("deleteRule", params=DATA), **sent)
@@ -55,8 +55,8 @@ async def test_actions_require_their_scopes(secured: Settings) -> None:
         assert len(rules.state.done) == 4
 
 
-async def test_a_refusal_names_the_scopes(secured: Settings) -> None:
-    async with portal(secured) as to:
+async def test_a_refusal_names_the_scopes(secured_settings: Settings) -> None:
+    async with portal(secured_settings) as to:
         refused = await to.post(COMMAND, DELETE, authorization=f"Bearer {token(scope='portal.r')}")
     assert refused.status == 403
     assert refused.json["description"] == (
@@ -73,9 +73,9 @@ async def test_scopes_can_be_left_unchecked(settings: Settings, tmp_path: Path) 
         assert (await to.post(COMMAND, DELETE, authorization=None)).status == 401
 
 
-async def test_the_actions_are_listed_under_their_ids(secured: Settings) -> None:
+async def test_the_actions_are_listed_under_their_ids(secured_settings: Settings) -> None:
     request = {"jsonrpc": "2.0", "method": "tools/list", "id": 100}
-    async with portal(secured) as to:
+    async with portal(secured_settings) as to:
         found = await to.post(COMMAND, request)
         listed = {tool["name"]: tool for tool in found.json["result"]["tools"]}
         assert list(listed) == sorted(listed)
@@ -88,16 +88,16 @@ async def test_the_actions_are_listed_under_their_ids(secured: Settings) -> None
         assert (await to.get(QUERY, request)).body == found.body
         stranger = await to.post(QUERY, request, authorization=None)
         assert stranger.brief == (401, (100, 401, NOBODY))
-    async with portal(secured, anonymous_list=True) as to:
+    async with portal(secured_settings, anonymous_list=True) as to:
         assert (await to.post(QUERY, request, authorization=None)).body == found.body
 
 
-async def test_tools_call_takes_the_id_of_an_action(secured: Settings) -> None:
+async def test_tools_call_takes_the_id_of_an_action(secured_settings: Settings) -> None:
     def call(action: str, arguments: Any) -> dict[str, Any]:
         params = {"name": service(action), "arguments": arguments}
         return {"jsonrpc": "2.0", "method": "tools/call", "id": 1, "params": params}
 
-    async with portal(secured) as to:
+    async with portal(secured_settings) as to:
         done = await to.post(COMMAND, call("deleteRule", DATA))
         assert done.json["result"] == {"content": [{"type": "text", "text": "OK"}]}
         failed = (await to.post(COMMAND, call("updateRule", DATA))).json["result"]
@@ -113,12 +113,12 @@ async def test_tools_call_takes_the_id_of_an_action(secured: Settings) -> None:
         assert labelled.json["result"]["content"][0]["text"] == "AB"
 
 
-async def test_strangers_learn_no_action_names_by_tools_call(secured: Settings) -> None:
+async def test_strangers_learn_no_action_names_by_tools_call(secured_settings: Settings) -> None:
     def call(name: str) -> dict[str, Any]:
         params = {"name": name, "arguments": {}}
         return {"jsonrpc": "2.0", "method": "tools/call", "id": 1, "params": params}
 
-    async with portal(secured, auth_first=True) as to:
+    async with portal(secured_settings, auth_first=True) as to:
         for name in (service("deleteRule"), service("getRules"), service("nope"), "createPet"):
             stranger = await to.post(COMMAND, call(name), authorization=None)
             assert stranger.brief == (401, (1, 401, NOBODY)), name
@@ -127,9 +127,9 @@ async def test_strangers_learn_no_action_names_by_tools_call(secured: Settings) 
 
 
 async def test_the_legacy_payload_is_counted_and_told_once_for_each_client(
-    secured: Settings, caplog: pytest.LogCaptureFixture
+    secured_settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with portal(secured) as to:
+    async with portal(secured_settings) as to:
         for _ in range(3):
             await to.post(COMMAND, legacy("deleteRule", data=DATA))
         await to.get(QUERY, legacy("getRules"))

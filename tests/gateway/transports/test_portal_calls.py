@@ -58,8 +58,8 @@ async def test_an_action_that_crashes_says_nothing_but_that(
     assert any(record.message == "action_crashed" for record in caplog.records)
 
 
-async def test_an_action_gets_its_data_and_context(secured: Settings) -> None:
-    async with portal(secured) as to:
+async def test_an_action_gets_its_data_and_context(secured_settings: Settings) -> None:
+    async with portal(secured_settings) as to:
         await to.post(COMMAND, legacy("deleteRule", data=DATA), x_correlation_id="c-1")
         call = rules.state.calls[0]
         assert (call.principal.id, call.service) == ("ada", service("deleteRule"))
@@ -126,7 +126,9 @@ async def test_params_that_are_neither_object_nor_array_reach_no_action(
     assert rules.state.done == [{"x": 1}]
 
 
-async def test_a_batch_answers_in_order_and_each_member_fails_alone(secured: Settings) -> None:
+async def test_a_batch_answers_in_order_and_each_member_fails_alone(
+    secured_settings: Settings,
+) -> None:
     batch = [
         rpc("deleteRule", 1, params=DATA),
         silent("deleteRule", params=DATA),
@@ -141,7 +143,7 @@ async def test_a_batch_answers_in_order_and_each_member_fails_alone(secured: Set
     codes = [(1, "OK"), (2, 401, "ERR10001"), (3, -32601, UNKNOWN), (None, -32600, "ERR10010"),
              (4, -32600, "ERR10010"), (None, -32600, "ERR10010"), (5, {"open": True}),
              (6, -32602, INVALID)]  # fmt: skip
-    async with portal(secured) as to:
+    async with portal(secured_settings) as to:
         assert (await to.post(COMMAND, batch)).brief == (200, codes)
         assert len(rules.state.done) == 3
         stranger = await to.post(COMMAND, batch, authorization=None)

@@ -100,12 +100,12 @@ async def test_a_failure_is_an_error_that_a_model_can_read(
 
 
 async def test_actions_get_data_and_call() -> None:
-    def seen(data: Any, of: hybrid.Call) -> Any:
+    def list_arguments(data: Any, of: hybrid.Call) -> Any:
         return [data, of.principal.id, of.request_id, of.service, of.correlation_id]
 
-    result = await call(seen, {"x": 1})
+    result = await call(list_arguments, {"x": 1})
     assert result.structured_content == Raw(f'[{{"x":1}},"ada","r-1","{ID}","c-1"]'.encode())
-    whole = await call(seen, {"data": [5]}, argument="data")
+    whole = await call(list_arguments, {"data": [5]}, argument="data")
     assert bytes(whole.structured_content).startswith(b"[[5],")
 
 

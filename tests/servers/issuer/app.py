@@ -43,13 +43,15 @@ class Endpoints:
             asked.body = b""
         if not isinstance(asked.body, dict):
             return JSONResponse({"error": "invalid_client_metadata"}, 400)
-        return _sent(self._server.create_endpoint_response("client_registration", asked))
+        return _to_response(self._server.create_endpoint_response("client_registration", asked))
 
     async def token(self, request: Request) -> Response:
-        return _sent(self._server.create_token_response(await _read(request)))
+        return _to_response(self._server.create_token_response(await _read(request)))
 
     async def revoke(self, request: Request) -> Response:
-        return _sent(self._server.create_endpoint_response("revocation", await _read(request)))
+        return _to_response(
+            self._server.create_endpoint_response("revocation", await _read(request))
+        )
 
     async def authorize(self, request: Request) -> Response:
         """The page, by GET; what its form says, by POST."""
@@ -58,14 +60,14 @@ class Endpoints:
             grant = self._server.get_consent_grant(asked)
         except OAuth2Error as error:
             if error.redirect_uri:  # it is the client's own; others are not to be believed
-                return _sent(self._server.refusal(asked, error))
+                return _to_response(self._server.refusal(asked, error))
             return PlainTextResponse(f"{error.error}: {error.description}", 400)
         form = asked.form
         user = logged_in(form.get("username", ""), form.get("password", ""))
         if request.method == "POST" and (user or form.get("answer") == "deny"):
             granting = user if form.get("answer") == "allow" else None
             made = self._server.create_authorization_response(asked, granting, grant)
-            return _sent(made)
+            return _to_response(made)
         return HTMLResponse(FORM)
 
 
@@ -104,6 +106,6 @@ async def _read(request: Request) -> Asked:
     return Asked(request.method, url, headers, request.url.query, body[:BODY_BYTES])
 
 
-def _sent(answer: Answer) -> Response:
+def _to_response(answer: Answer) -> Response:
     body: Any = json.dumps(answer.body) if isinstance(answer.body, dict) else answer.body
     return Response(body or b"", answer.status, dict(answer.headers))

@@ -18,7 +18,7 @@ from tests.fixtures_database import settings_for
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, pets, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.cli.processes import serving
-from tests.gateway.cli.test_workers import gone
+from tests.gateway.cli.test_workers import wait_until_gone
 from tests.polling import until
 from tests.wings.events.rig import ROOT, invoke_skill, wait_for_end, with_events
 
@@ -120,13 +120,13 @@ async def test_a_restart_by_the_operator_neither_loses_nor_repeats(
         new = (await program.event("upgrade_started"))["pid"]
         ids += [await invoke("getPet", arguments={"id": 2}) for _ in range(10)]
         service.release.set()
-        await gone({program.process.pid})
+        await wait_until_gone({program.process.pid})
         ids += [await invoke("getPet", arguments={"id": 3}) for _ in range(10)]
         for id_ in ids:
             row = await until(lambda id_=id_: _over(ask_program, id_))
             assert (row["status"], row["attempt"]) == ("ACKED", 1)
         os.kill(new, signal.SIGTERM)
-        await gone({new})
+        await wait_until_gone({new})
     paths = sorted(one["path"] for one in service.requests)
     assert paths == [*["/pets/1"] * 10, *["/pets/2"] * 10, *["/pets/3"] * 10, "/slow"]
 

@@ -6,14 +6,14 @@ import pytest
 
 from config.settings import DatabaseSettings
 from registry.database.postgres import Database
-from tests.fixtures_database import Cluster, taken
+from tests.fixtures_database import Cluster, lend_database
 from tests.recycling import Recycling
 from tests.wings.knowledge.rig import KnowledgeRig, open_rig
 
 
 @pytest.fixture
 def database_settings(cluster: Cluster, with_documents: Recycling) -> Iterator[DatabaseSettings]:
-    yield from taken(cluster, with_documents)
+    yield from lend_database(cluster, with_documents)
 
 
 @pytest.fixture

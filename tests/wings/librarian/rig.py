@@ -16,7 +16,7 @@ from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.question_operations import QuestionOperations
 from gateway.wings.models.configured_models import ConfiguredModels
 from registry.database.postgres import Database
-from tests.fixtures_database import Cluster, taken
+from tests.fixtures_database import Cluster, lend_database
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked, Provider, chat_whole, providing
 from tests.wings.identities import WingCaller, identity_of
@@ -113,7 +113,7 @@ def scripted_models(url: str) -> ConfiguredModels:
 @asynccontextmanager
 async def shared_documents(cluster: Cluster, databases: Recycling) -> AsyncIterator[KnowledgeRig]:
     """Documents for the tests of a module."""
-    with contextmanager(taken)(cluster, databases) as settings:
+    with contextmanager(lend_database)(cluster, databases) as settings:
         async with Database.open(settings, wait=True) as database, open_rig(database) as rig:
             yield rig
 

@@ -43,7 +43,7 @@ from registry.embedding.models import register
 from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker
 from schemas.tool import ToolResult
-from tests.fixtures_database import HOST, Cluster, taken
+from tests.fixtures_database import HOST, Cluster, lend_database
 from tests.recycling import Recycling
 from tests.wings.documents.test_remote import GitServer, commit_files, git, serve_wsgi
 from tests.wings.identities import OTHER
@@ -92,7 +92,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def readers(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[KnowledgeRig]:
     """One rig for all tests: its processes that read files take a second to start."""
-    for settings in taken(cluster, with_documents):
+    for settings in lend_database(cluster, with_documents):
         async with (
             Database.open(settings) as database,
             open_rig(database, knowledge_settings(private_networks=True)) as rig,

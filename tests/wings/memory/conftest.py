@@ -7,7 +7,7 @@ import pytest
 from config.settings import DatabaseSettings
 from gateway.wings.memory.wing import MIGRATIONS
 from registry.database.postgres import Database
-from tests.fixtures_database import Cluster, taken
+from tests.fixtures_database import Cluster, lend_database
 from tests.recycling import Recycling
 from tests.wings.databases import with_tables
 from tests.wings.memory.rig import Rig, open_rig
@@ -20,7 +20,7 @@ def with_memory(cluster: Cluster) -> Iterator[Recycling]:
 
 @pytest.fixture
 def database_settings(cluster: Cluster, with_memory: Recycling) -> Iterator[DatabaseSettings]:
-    yield from taken(cluster, with_memory)
+    yield from lend_database(cluster, with_memory)
 
 
 @pytest.fixture

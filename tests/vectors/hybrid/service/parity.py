@@ -82,5 +82,5 @@ async def count(data: dict[str, Any]) -> dict[str, int]:
 
 
 @hybrid.action("lightapi.net/parity/undescribed/0.1.0")
-async def undescribed(_data: Any) -> str:
+async def answer_undescribed(_data: Any) -> str:
     return "this is never seen"
