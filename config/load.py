@@ -282,7 +282,7 @@ def mask_secrets(settings: Settings) -> dict[str, Any]:
         client.update({key: MASK for key in ("secret",) if client.get(key)})
         for credential in (*source["credentials"].values(), source["exchange"] or {}):
             credential.update({key: MASK for key in CONFIDENTIAL if credential.get(key)})
-        for key in ("openapi", "graphql", "hybrid", "overlay", "mcp"):
+        for key in ("openapi", "graphql", "hybrid", "overlay", "mcp", "a2a"):
             source[key] = source[key] and without_credentials(source[key])
     return plain
 

@@ -20,8 +20,10 @@ from config.yaml_document import VARIABLE_PATTERN, KeyPath
 from schemas.json_schema.references import definition_name, refer_to
 
 PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
-KEY_LINE = re.compile(r"( *)([a-z_]+):")
-ENTRY_LINE = re.compile(r"  ([a-z_]+): (.+)")  # in a comment: a key of each entry below a mapping
+KEY_LINE = re.compile(r"( *)([a-z0-9_]+):")
+ENTRY_LINE = re.compile(
+    r"  ([a-z0-9_]+): (.+)"
+)  # in a comment: a key of each entry below a mapping
 
 
 def json_schema() -> dict[str, Any]:

@@ -266,6 +266,10 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     mcp_list_bytes: Bytes
     mcp_client_requests: Count
     mcp_cookies_bytes: Amount
+    a2a_task_s: Seconds
+    a2a_poll_s: Seconds
+    a2a_poll_max_s: Seconds
+    a2a_events: Count
     stdio: bool
     stdio_processes: Count
     stdio_memory_bytes: Bytes
@@ -298,6 +302,8 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     local_files_limit: Count
     schemas_limit_bytes: Bytes
     fetch_timeout_s: Seconds
+    card_limit_bytes: Bytes
+    card_timeout_s: Seconds
     concurrency: Count
     tenant_concurrency: Count
     private_networks: bool

@@ -8,7 +8,8 @@ from config.settings import Settings
 from config.sources import Connect, SchemeSettings, SourceSettings, TokenExchange
 from config.yaml_document import Problem, Where, dotted_path
 
-SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
+SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command", "a2a")
+A2A_KEYS = ("allowed_hosts", "signed")
 MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
 OPENAPI_KEYS = (
     *("entry", "overlay", "only_marked", "media_types"),
@@ -37,20 +38,24 @@ CREDENTIALS = {
 
 # Keys without effect for a kind. An entry without a kind adjusts a source of any kind.
 KEYS_WITHOUT_EFFECT = {
-    "openapi": (*GRAPHQL_KEYS, *HYBRID_KEYS, *MCP_KEYS, "env"),
+    "openapi": (*GRAPHQL_KEYS, *HYBRID_KEYS, *MCP_KEYS, *A2A_KEYS, "env"),
     "graphql": (
         *("entry", "media_types", "credentials", "require_credentials"),
-        *(*HYBRID_KEYS, *MCP_KEYS, "env"),
+        *(*HYBRID_KEYS, *MCP_KEYS, *A2A_KEYS, "env"),
     ),
-    "hybrid": (*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, "env"),
+    "hybrid": (*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, *A2A_KEYS, "env"),
     "python": (
         *("base_url", "headers", "dialect", "batch", *HTTP_KEYS),
-        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, "env"),
+        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, *A2A_KEYS, "env"),
     ),
-    "mcp": ("base_url", "retries", *OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "env"),
+    "mcp": ("base_url", "retries", *OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, *A2A_KEYS, "env"),
     "command": (
         *("base_url", "headers", "retries", *HTTP_KEYS),
-        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "era"),
+        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, *A2A_KEYS, "era"),
+    ),
+    "a2a": (
+        *("base_url", "include", "exclude", "retries", "pin", "env"),
+        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, *MCP_KEYS),
     ),
 }
 
@@ -218,7 +223,7 @@ def _unusable_connect(
         yield "connect.tasks", "expected preset beside it"
     if bool(connect.authorization_url) != bool(connect.token_url):
         yield "connect", "expected authorization_url and token_url together"
-    if connect.schemes and kind in ("graphql", "hybrid", "mcp"):
+    if connect.schemes and kind in ("graphql", "hybrid", "mcp", "a2a"):
         yield "connect.schemes", f"expected none of {kind}, which declares no schemes: see header"
     for key in ("issuer", "authorization_url", "token_url", "revocation_url"):
         url = getattr(connect, key)

@@ -12,6 +12,7 @@ from config.value_types import (
     File,
     HeaderName,
     HeaderValue,
+    HostAndPort,
     HttpUrl,
     Levels,
     Location,
@@ -130,7 +131,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `sources`, with at most one of `openapi`, `graphql`, `hybrid`, `python`,
-    `mcp` and `command`. With none of them it only adjusts a source imported by command."""
+    `mcp`, `command` and `a2a`. With none of them it only adjusts a source imported by command."""
 
     openapi: Location | None = None  # an absolute path once loaded, or a URL
     graphql: Location | None = None
@@ -138,6 +139,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     python: PythonModule | None = None  # an absolute path once loaded, or a module
     mcp: McpUrl | None = None
     command: tuple[Text, ...] = ()
+    a2a: HttpUrl | None = None
     base_url: HttpUrl | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -166,10 +168,20 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     prefix: Literal["always", "conditional", "never"] = "conditional"
     own_sessions: bool = False
     pin: bool = False
+    allowed_hosts: tuple[HostAndPort, ...] = ()
+    signed: File | None = None  # an absolute path once loaded
     example: bool = False
 
     @property
     def is_imported(self) -> bool:
         """Whether the settings say where its tools come from."""
-        named = (self.openapi, self.graphql, self.hybrid, self.python, self.mcp, self.command)
+        named = (
+            self.openapi,
+            self.graphql,
+            self.hybrid,
+            self.python,
+            self.mcp,
+            self.command,
+            self.a2a,
+        )
         return any(named)

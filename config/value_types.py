@@ -26,6 +26,13 @@ Millis = Annotated[int, Meta(ge=0, description="a whole number of milliseconds, 
 Seconds = Annotated[
     float, Meta(gt=0, le=31_536_000, description="a number of seconds, above 0 and within a year")
 ]
+HostAndPort = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\s/?#@]+" + END,
+        description="a host name or an IP address, perhaps with a port",
+    ),
+]
 Host = Annotated[str, Meta(pattern=r"^[^\s/]+" + END, description="a host name or an IP address")]
 HostHeader = Annotated[
     str,

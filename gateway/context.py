@@ -341,6 +341,7 @@ class RunMark(Struct, frozen=True, omit_defaults=True):
     code: bool = False  # a program makes them
     sources: tuple[str, ...] = ()  # whose answers the program has had
     calls: int = 0  # that it made before
+    hops: int = 0  # agents that have handed the request on (A2A)
 
 
 @dataclass(frozen=True)
@@ -377,6 +378,11 @@ class Context(Struct):
     @property
     def principal(self) -> Principal:
         return self.identity.principal
+
+    @property
+    def hops(self) -> int:
+        """Number of agents that have handed the request on (A2A)."""
+        return 0 if self.run is None else self.run.hops
 
     def require_identity(self) -> None:
         """Raises the Fault of a failed authentication, if any."""

@@ -123,6 +123,7 @@ class KindFacts:
     keeps_answers: bool = False  # an answer too long for a model is cut, and the rest is kept
     projects: Literal["answer", "selection"] | None = None  # what `_fields` narrows
     reports: bool = False  # long calls report their progress to a client that wants it
+    lasts: bool = False  # calls may take minutes: a client that knows tasks of MCP gets one
 
 
 class MirroredArgument(Struct, frozen=True):
@@ -176,6 +177,11 @@ class Binding(Struct, frozen=True, omit_defaults=True):
     def peer_name(self) -> str:
         """Name of the tool at its own MCP server; "" for tools of no other server."""
         return ""
+
+    @property
+    def pinned_facts(self) -> dict[str, Any]:
+        """Facts that the acceptance of a pinned tool covers, besides its definition."""
+        return {}
 
     @property
     def wing(self) -> str:
@@ -349,6 +355,33 @@ class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
     def target(self, address: str | None) -> str:
         spoken = "" if self.eras == "both" else f", in its {self.eras} era only"
         return f"tool {self.name}  {address or 'of a process'}{spoken}"
+
+
+class A2aBinding(Binding, frozen=True, tag="a2a", omit_defaults=True):
+    """An agent that speaks Agent2Agent, called at one interface of its card."""
+
+    facts: ClassVar[KindFacts] = KindFacts(
+        remote=True, keeps_answers=True, reports=True, lasts=True
+    )
+
+    url: str  # of the interface
+    transport: Literal["JSONRPC", "HTTP+JSON"]
+    version: Literal["1.0", "0.3"]
+    card: str  # SHA-256 of the card without its signatures
+    tenant: str = ""  # sent exactly as the interface has it
+    streams: bool = False
+
+    @property
+    def operation_name(self) -> str:
+        return "SendMessage"
+
+    @property
+    def pinned_facts(self) -> dict[str, Any]:
+        place = f"{self.transport} {self.version} {self.url} {self.tenant}".rstrip()
+        return {"card": self.card, "interface": place}
+
+    def target(self, address: str | None) -> str:
+        return f"agent at {address or self.url}, A2A {self.version} over {self.transport}"
 
 
 Does = Literal[

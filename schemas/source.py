@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from schemas.binding import (
+    A2aBinding,
     Binding,
     FunctionBinding,
     GatewayBinding,
@@ -74,6 +75,11 @@ class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Whether changed definitions are held back until accepted."""
         return False
 
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Further hosts, some with a port, at which calls may go where the description says."""
+        return ()
+
 
 class HybridOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How a hybrid service behind the gateway is called; stored in `api_t.options`."""
@@ -91,6 +97,17 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     prefix: Prefix = "conditional"  # when names are prefixed with the source's name
     own_sessions: bool = False  # each client session gets its own session at the server
     pin: bool = False  # changed definitions are held back until accepted
+
+
+class A2aOptions(ImportOptions, frozen=True, omit_defaults=True):
+    """How an agent's card is read; stored in `api_t.options`. Its tool is pinned always."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    signed: str | None = None  # path of a JWK set, of which a key must have signed the card
+
+    @property
+    def pin(self) -> bool:
+        return True
 
 
 class CredentialName(Struct, frozen=True):
@@ -178,6 +195,7 @@ KINDS: dict[str, Kind] = {
     "hybrid": Kind(HybridBinding, SourceFacts()),
     "python": Kind(PythonBinding, SourceFacts(loaded=True, final=_CODE)),
     "mcp": Kind(McpBinding, SourceFacts(options=McpOptions, server=True, final=_SERVER)),
+    "a2a": Kind(A2aBinding, SourceFacts(options=A2aOptions, keeps_answers=True)),
     "function": Kind(FunctionBinding),
     "script": Kind(ScriptBinding),
     "gateway": Kind(GatewayBinding),

@@ -165,7 +165,7 @@ class Gateway:
                 await self.replica.close()
             await self.access.close()
             await shared.stores.close()
-            await self.upstreams.client.close()
+            await self.upstreams.close()
             for export in (self.tracing, self.metrics_export):
                 if export is not None:
                     await export.close()
@@ -539,7 +539,9 @@ class Gateway:
     ) -> Mapping[type, Upstream]:
         """The upstreams; those with another `mcp` and `client` are for one call."""
         reads, kept = resource_reader(self._outcome), self.shared.kept
-        return self.upstreams.by_binding(mcp or self.federation.upstream, kept, reads, client)
+        return self.upstreams.by_binding(
+            mcp or self.federation.upstream, kept, reads, client, sealer=self.federation.sealer
+        )
 
     async def _outcome(self, context: Context, request: Request) -> Any:
         """The outcome of a request that a tool call makes, with the current middleware."""

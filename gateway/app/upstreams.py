@@ -1,6 +1,6 @@
 """Wiring of the upstreams: the HTTP client, Python services, MCP servers behind the gateway."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,9 +14,11 @@ from gateway.hybrid.functions import Function, load_functions
 from gateway.interfaces import Events, Upstream
 from gateway.methods.results_by_revision import SERVER
 from gateway.protocol.sealed_state import Sealer, TaskIds
+from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.change_notifications import Endpoint
 from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import StoredAnswers
+from gateway.upstreams.a2a.upstream import A2aUpstream
 from gateway.upstreams.auth.accounts import Connector
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
@@ -39,6 +41,7 @@ from registry.catalog.catalog import Catalog, ResourceLocation
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.binding import (
+    A2aBinding,
     Binding,
     FunctionBinding,
     GraphQLBinding,
@@ -99,6 +102,8 @@ class Parts:
     timeout_of: Callable[[str], float]  # seconds, by the name of a source
     scripts: Callable[[], Scripts]
     wings: Mapping[str, Upstream]  # those that are open, by name
+    sealer: Callable[[], Awaitable[Sealer]]
+    background: BackgroundTasks
 
 
 UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
@@ -107,6 +112,7 @@ UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
     HybridBinding: lambda of: HybridUpstream(of.client),
     PythonBinding: lambda of: of.python,
     McpBinding: lambda of: of.mcp,
+    A2aBinding: lambda of: A2aUpstream(of.client, of.uploads, of.sealer, of.background),
     FunctionBinding: lambda of: FunctionUpstream(of.functions, of.python, of.timeout_of),
     ScriptBinding: lambda of: ScriptUpstream(of.scripts),
     WingBinding: lambda of: WingUpstream(of.wings),
@@ -135,6 +141,7 @@ class Upstreams:
         self.services = load_services(settings.sources)
         self.functions = load_functions(settings.functions)
         self.wings: dict[str, Upstream] = {}  # those that are open, by name
+        self._background = BackgroundTasks()  # what cancels tasks of agents
         upstream, sources = settings.upstream, settings.sources
         own = OwnAudiences.of(settings.auth, settings.server.public_url)
         self.client = _client(settings)(upstream, sources, own, connector)
@@ -156,6 +163,8 @@ class Upstreams:
         kept: StoredAnswers,
         read_resource: ReadResource,
         client: Client | None = None,
+        *,
+        sealer: Callable[[], Awaitable[Sealer]],
     ) -> dict[type, Upstream]:
         """The upstreams by the class of the bindings that they execute; `mcp` is one of them.
         `client`: another one than that of all calls."""
@@ -172,6 +181,8 @@ class Upstreams:
             timeout_of=self._timeout_of,
             scripts=lambda: self._settings.scripts,
             wings=self.wings,
+            sealer=sealer,
+            background=self._background,
         )
         return {binding: make(parts) for binding, make in UPSTREAMS.items()}
 
@@ -198,6 +209,10 @@ class Upstreams:
         await self.client.configure(settings.upstream, settings.sources)
         self.transports.configure(settings.upstream, settings.sources)
         return True
+
+    async def close(self) -> None:
+        await self.client.close()  # which ends what runs in the background
+        await self._background.drain()
 
     def _timeout_of(self, source: str) -> float:
         adjusted = self._settings.sources.get(source)

@@ -50,7 +50,7 @@ def _nameless(value: Any) -> Any:
     """Mask members with secret names; the same object if there are none."""
     if isinstance(value, dict):
         after = {
-            name: MASK if inner is not None and _is_secret(name) else _nameless(inner)
+            name: MASK if inner is not None and is_secret_name(name) else _nameless(inner)
             for name, inner in value.items()
         }
         same = all(new is old for new, old in zip(after.values(), value.values(), strict=True))
@@ -61,7 +61,8 @@ def _nameless(value: Any) -> Any:
     return value
 
 
-def _is_secret(name: Any) -> bool:
+def is_secret_name(name: Any) -> bool:
+    """Whether what has this name is likely a secret."""
     letters = str(name).lower().replace("_", "").replace("-", "")
     return any(secret in letters for secret in SECRETS)
 

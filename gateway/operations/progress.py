@@ -1,4 +1,4 @@
-"""Progress of operations that take long, for the client of the tool call: notifications of MCP, if
+"""Progress of calls that take long, for the client of the tool call: notifications of MCP, if
 it sent a progress token, and its front can send something before the answer."""
 
 import asyncio
@@ -11,7 +11,6 @@ import anyio
 
 from gateway.context import Context, Peer
 from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import Operation
 from schemas.errors import Unavailable
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import PROGRESS
@@ -22,10 +21,10 @@ NOTE = 500  # characters
 
 
 @asynccontextmanager
-async def report_progress(operation: Operation, context: Context) -> AsyncIterator[Job]:
-    """The handle that takes the progress of an operation, until it has ended."""
+async def report_progress(context: Context) -> AsyncIterator[Job]:
+    """The handle that takes the progress of a call, until it has ended."""
     token, peer = _token(context), context.peer
-    if token is None or peer is None or not operation.reports:
+    if token is None or peer is None:
         yield NO_JOB
         return
     sent = ProgressNotifications(peer, token, notes=context.revision is not V2024_11_05)

@@ -101,7 +101,7 @@ async def answer_call(
     )
     if job is not None or not operation.reports:
         return await answer(asked if job is None else replace(asked, job=job))
-    async with report_progress(operation, context) as job:
+    async with report_progress(context) as job:
         return await answer(replace(asked, job=job))
 
 

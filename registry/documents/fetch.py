@@ -51,6 +51,17 @@ _HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Names of the settings that limit a fetch, for its errors."""
+
+    limit_bytes: str
+    timeout_s: str
+
+
+OF_DESCRIPTIONS = FetchSettings("imports.document_limit_bytes", "imports.fetch_timeout_s")
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedDocument:
     """A document as fetched, undecoded."""
 
@@ -71,10 +82,11 @@ async def fetch(
     named: bool = True,
     validator: tuple[str, str] = ("", ""),
     redirects: int = REDIRECT_LIMIT,
+    settings: FetchSettings = OF_DESCRIPTIONS,
 ) -> FetchedDocument:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
     `named`: an operator chose it; else it must be public. `validator`: of what was fetched before.
-    `redirects`: how many are followed.
+    `redirects`: how many are followed. `settings`: names of those that the limits come from.
 
     Raises `ImportRejected`, which names the remedy.
     """
@@ -88,6 +100,7 @@ async def fetch(
             named=named,
             validator=validator,
             redirects=redirects,
+            settings=settings,
         )
     return await to_thread.run_sync(_read_file, path, limit_bytes)
 
@@ -146,6 +159,7 @@ async def _fetch_url(
     named: bool,
     validator: tuple[str, str],
     redirects: int,
+    settings: FetchSettings,
 ) -> FetchedDocument:
     try:
         url = ssrf_protection.read_url(location)
@@ -161,11 +175,12 @@ async def _fetch_url(
                 named=named,
                 validator=validator,
                 redirects=redirects,
+                settings=settings,
             )
     except TimeoutError as error:
         raise ImportRejected(
             f"Cannot fetch {_public_url(url)}: no answer within {timeout_s:g} s"
-            " (setting imports.fetch_timeout_s)."
+            f" (setting {settings.timeout_s})."
         ) from error
 
 
@@ -177,6 +192,7 @@ async def _follow(
     named: bool,
     validator: tuple[str, str],
     redirects: int,
+    settings: FetchSettings,
 ) -> FetchedDocument:
     """Follow redirects by hand: each address is checked before connecting."""
     trusted = private_networks
@@ -193,7 +209,7 @@ async def _follow(
                     return FetchedDocument(
                         b"", _public_url(url), trusted, validator, unchanged=True
                     )
-                data = await _read_response(response, url, limit_bytes)
+                data = await _read_response(response, url, limit_bytes, settings)
                 return FetchedDocument(
                     data,
                     _public_url(url),
@@ -287,7 +303,9 @@ def _is_fresh(headers: Mapping[str, str]) -> bool:
         return False
 
 
-async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> bytes:
+async def _read_response(
+    response: aiohttp.ClientResponse, url: URL, limit_bytes: int, settings: FetchSettings
+) -> bytes:
     if response.status != 200:
         hint = " (it needs credentials)" if response.status in (401, 403) else ""
         raise ImportRejected(
@@ -295,7 +313,7 @@ async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes
         )
     data = await read_at_most(response, limit_bytes)
     if data is None:
-        raise _too_large(_public_url(url), limit_bytes)
+        raise _too_large(_public_url(url), limit_bytes, settings)
     return data
 
 
@@ -346,7 +364,9 @@ def _public_url(url: URL) -> str:
     return str(url.with_user(None) if url.user or url.password else url)
 
 
-def _too_large(what: str, limit_bytes: int) -> ImportRejected:
+def _too_large(
+    what: str, limit_bytes: int, settings: FetchSettings = OF_DESCRIPTIONS
+) -> ImportRejected:
     return ImportRejected(
-        f"{what} is larger than {limit_bytes:,} bytes (setting imports.document_limit_bytes)."
+        f"{what} is larger than {limit_bytes:,} bytes (setting {settings.limit_bytes})."
     )

@@ -8,6 +8,7 @@ from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.source import (
     MANUAL,
+    A2aOptions,
     CredentialName,
     GraphQLOptions,
     HybridOptions,
@@ -84,6 +85,10 @@ def _mcp(settings: SourceSettings) -> Options:
     )
 
 
+def _a2a(settings: SourceSettings) -> Options:
+    return A2aOptions(settings.allowed_hosts, settings.signed)
+
+
 def _server(settings: SourceSettings) -> str | None:
     return settings.mcp or (stdio_location(settings.command) if settings.command else None)
 
@@ -102,6 +107,7 @@ _KIND_READERS: Mapping[str, _KindReader] = {
     "hybrid": _KindReader(lambda settings: settings.hybrid, _hybrid),
     "python": _KindReader(lambda settings: settings.python, _hybrid),
     "mcp": _KindReader(_server, _mcp),
+    "a2a": _KindReader(lambda settings: settings.a2a, _a2a),
 }
 
 

@@ -64,6 +64,11 @@ class PreviousImport:
     version: int | None  # the number of the one served
     rolled_back: int | None  # the number of the one that it replaces
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether its tools were pinned."""
+        return bool(self.options.get("pin", facts_of(self.kind).options().pin))
+
 
 class SourceSaving:
     """Writes the source of one import."""
@@ -387,7 +392,7 @@ class ImportWriter:
         if plan.rows:
             await AliasSaving(self._connection, self._host_id).run(plan.aliases)
         kinds = (self._source.kind, before.kind if before else "")
-        if not any(facts_of(kind).has_items for kind in kinds):
+        if not (self._source.options.pin or any(facts_of(kind).has_items for kind in kinds)):
             return plan.saved
         items = await self._save_items(api_id, naming)
         held = await self._pin(api_id, drafts, plan.saved, before)
@@ -438,7 +443,7 @@ class ImportWriter:
             return {}
         kept = [draft for draft in drafts if draft.key in saved.names]
         documents = await to_thread.run_sync(_documents, kept)
-        if before is None or not before.options.get("pin"):
+        if before is None or not before.is_pinned:
             await pinning.trust(documents)
         else:
             await pinning.extend(documents)
@@ -532,11 +537,7 @@ class ImportWriter:
 
 def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
     """The definitions to accept, by key."""
-    return {
-        draft.key: document(draft, draft.binding.peer_name)
-        for draft in drafts
-        if draft.binding.facts.relayed
-    }
+    return {draft.key: document(draft, draft.binding.peer_name or draft.name) for draft in drafts}
 
 
 # One statement for many rows: the statement triggers run once, and json keeps schemas verbatim.

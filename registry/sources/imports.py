@@ -58,7 +58,7 @@ def draft_source(
         location=found.location,
         base_url=stated or declared,
         base_url_trusted=not spec.options.guarded
-        and (stated is not None or same_origin(spec.location, declared)),
+        and (stated is not None or leads_home(spec, declared)),
         title=title,
         version=version,
         include=spec.include,
@@ -103,6 +103,14 @@ def same_origin(entered: str, declared: str | None) -> bool:
     return declared is not None and urlsplit(entered)[:2] == urlsplit(declared)[:2]
 
 
+def leads_home(spec: ImportSpec, declared: str | None) -> bool:
+    """Whether the declared server is where the operator has said that calls may go."""
+    if declared is None or same_origin(spec.location, declared):
+        return declared is not None
+    parts = urlsplit(declared)
+    return not {parts.hostname, parts.netloc}.isdisjoint(spec.options.allowed_hosts)
+
+
 def is_rolled_back(known: Source, spec: ImportSpec, found: FoundSource) -> bool:
     """Whether this document is the one that the source was rolled back from."""
     held = known.rolled_back
@@ -142,7 +150,7 @@ def _stored_spec_for(spec: ImportSpec, found: FoundSource) -> dict[str, Any]:
 def _same_target(known: Source, spec: ImportSpec) -> bool:
     base_url = stated_base_url(spec)
     if base_url is None:
-        return not known.base_url_trusted or same_origin(spec.location, known.base_url)
+        return not known.base_url_trusted or leads_home(spec, known.base_url)
     return known.base_url == base_url
 
 

@@ -64,6 +64,7 @@ def document(draft: ToolDraft, name: str) -> bytes:
         "outputSchema": draft.output_schema,
         "annotations": msgspec.to_builtins(draft.annotations),
         MORE: draft.definition or {},
+        **draft.binding.pinned_facts,
     }
     return msgspec.json.encode(visible_in(visible_members), order="deterministic")
 

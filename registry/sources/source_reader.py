@@ -10,15 +10,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import cast
 from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports
 from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, local_path
+from registry.importers.a2a import read_card
 from registry.importers.drafts import ImportedDescription
 from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
+from registry.sources.agent_cards import check_signature, fetch_card
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
 from registry.sources.import_plan import storable
 from registry.sources.openapi_documents import describe_openapi, read_openapi
@@ -26,6 +29,7 @@ from schemas.description_kinds import DESCRIPTIONS, looks_like
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
 from schemas.source import (
+    A2aOptions,
     GraphQLOptions,
     OpenAPIOptions,
     Origin,
@@ -149,6 +153,12 @@ async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> 
     return await asyncio.to_thread(_python_service, spec, origins.services)
 
 
+async def _find_a2a(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
+    _check_public(spec)
+    card = await fetch_card(spec.location, limits, guarded=spec.options.guarded)
+    return reread(spec, card)
+
+
 async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
     if origins.lister is None:
         raise ImportRejected(f"The source {spec.name} is an MCP server: {OWN_TENANT}")
@@ -220,6 +230,12 @@ def _read_mcp(
         # Empty lists are a server's valid answer, not a mistake in a description.
         imported = read_snapshot(snapshot, spec.include, spec.exclude)
         return _non_empty(imported) if imported.outcomes else imported
+
+
+def _read_a2a(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> ImportedDescription:
+    options = cast("A2aOptions", spec.options)  # the importer's own kind
+    imported = read_card(data, location, spec.name, options.allowed_hosts)
+    return replace(imported, notes=(*imported.notes, check_signature(data, location, options)))
 
 
 def _read_hybrid(
@@ -421,6 +437,7 @@ IMPORTERS: dict[str, Importer] = {
     "hybrid": Importer(read=_read_hybrid, find=_find_hybrid, input_name=DESCRIPTIONS["hybrid"]),
     "python": Importer(read=_no_document, find=_find_python),
     "mcp": Importer(read=_read_mcp, find=_find_mcp, needs_lister=lambda _spec: True),
+    "a2a": Importer(read=_read_a2a, find=_find_a2a, declared=_endpoint),
     "wing": Importer(read=_no_document, find=_find_offered),
 }
 """By kind of source; see `schemas.source.KINDS`."""

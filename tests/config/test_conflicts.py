@@ -94,7 +94,7 @@ def test_keys_that_mean_something_are_taken(entry: str) -> None:
 def test_a_source_is_of_one_kind() -> None:
     assert problem("sources: {one: {mcp: 'http://a', command: [a]}}") == (
         "toolgate.yaml:1: sources.one.command: expected one of openapi, graphql, hybrid, python, "
-        "mcp, command, found mcp and command"
+        "mcp, command, a2a, found mcp and command"
     )
 
 

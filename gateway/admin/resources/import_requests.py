@@ -7,13 +7,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.sources import SourceSettings
-from config.value_types import HttpUrl, Levels, McpUrl, SourceName
+from config.value_types import HostAndPort, HttpUrl, Levels, McpUrl, SourceName
 from gateway.operations.operation import Line
 from registry.documents.ssrf_protection import check_host
 from registry.sources.import_specs import credential_names
 from registry.sources.source_reader import ImportSpec
 from schemas.masking import QUERY
 from schemas.source import (
+    A2aOptions,
     GraphQLOptions,
     HybridOptions,
     McpOptions,
@@ -113,6 +114,17 @@ class McpImport(_Import, frozen=True, tag="mcp", kw_only=True):
         return McpOptions(era=self.era, prefix=self.prefix, pin=self.pin)
 
 
+class A2aImport(_Import, frozen=True, tag="a2a", kw_only=True):
+    """An agent that speaks Agent2Agent, or its card."""
+
+    url: Url
+    allowed_hosts: Annotated[tuple[HostAndPort, ...], Meta(max_length=10)] = ()
+
+    @property
+    def options(self) -> Options:
+        return A2aOptions(self.allowed_hosts)
+
+
 class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):
     """An import by a command: its location may be a file or a process of the machine. It replaces
     an earlier import of this name."""
@@ -134,5 +146,5 @@ class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):
         )
 
 
-Import = OpenAPIImport | GraphQLImport | HybridImport | McpImport
+Import = OpenAPIImport | GraphQLImport | HybridImport | McpImport | A2aImport
 AnyImport = Import | MachineImport

@@ -10,6 +10,7 @@ from config.settings import Settings
 from config.value_types import EntryName, HttpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.imports.a2a import a2a
 from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp
 from gateway.cli.imports.report import ReportingCommand, ReportOptions, telling_options
@@ -191,5 +192,6 @@ def refresh(_settings: Settings, connect: Connect, name: str, telling: ReportOpt
     refresh_and_report(connect, name, telling)
 
 
+import_.add_command(a2a)
 import_.add_command(graphql)
 import_.add_command(mcp)

@@ -21,7 +21,7 @@ from schemas.tool import TextContent
 
 FILTERS = ("source", "state", "tier", "protocol")
 STATES = ("served", "held", "disabled")
-PROTOCOLS = ("openapi", "graphql", "hybrid", "python", "mcp", "function", "script")
+PROTOCOLS = ("openapi", "graphql", "hybrid", "python", "mcp", "a2a", "function", "script")
 FOUND = 30
 SHOWN_TEXT = 200_000  # characters of an answer
 WORD = re.compile(r"\w{2,}")

@@ -68,11 +68,13 @@ class OwnAudiences:
     def among(self, audiences: Iterable[str]) -> bool:
         return self.always or any(self._has(audience) for audience in audiences)
 
-    def _has(self, audience: str) -> bool:
-        if audience in self.names:
-            return True
+    def has_url(self, address: str) -> bool:
+        """Whether an address is below the gateway's own."""
         url = self.url.lower()
-        return bool(url) and f"{audience.lower().rstrip('/')}/".startswith(f"{url}/")
+        return bool(url) and f"{address.lower().rstrip('/')}/".startswith(f"{url}/")
+
+    def _has(self, audience: str) -> bool:
+        return audience in self.names or self.has_url(audience)
 
 
 def logged_in_caller(context: Context, tokens: LoginTokens) -> Caller:

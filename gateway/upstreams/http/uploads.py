@@ -120,14 +120,18 @@ class Uploads:
 
     async def _resource(self, piece: RemoteFile, context: Context) -> "_Held":
         file = piece.file
+        data, said = await self.resource(file, context)
+        with_type = replace(file, media_type=file.media_type or known_type(said))
+        return _Held(*_head(piece, with_type), data)
+
+    async def resource(self, file: CallFile, context: Context) -> tuple[bytes, str | None]:
+        """Bytes and declared media type of a file that is a resource. Raises UpstreamFailed."""
         members = await self._read_resource(file.uri, context)
         try:
             # in a thread: there may be many megabytes
-            data, said = await to_thread.run_sync(_first, (members or {})["contents"])
+            return await to_thread.run_sync(_first, (members or {})["contents"])
         except (KeyError, ValueError, msgspec.DecodeError, binascii.Error) as error:
             raise UpstreamFailed(f"{file.argument}: there is no such resource") from error
-        with_type = replace(file, media_type=file.media_type or known_type(said))
-        return _Held(*_head(piece, with_type), data)
 
 
 class _Held(Struct, frozen=True):

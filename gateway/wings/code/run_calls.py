@@ -207,7 +207,7 @@ class RunCalls:
             context,
             request_id=f"{context.request_id}.{seq}",
             headers=CallHeaders(**{name: getattr(headers, name) for name in SHARED_HEADERS}),
-            run=RunMark(tainted, code=True, sources=sources, calls=seq - 1),
+            run=RunMark(tainted, code=True, sources=sources, calls=seq - 1, hops=context.hops),
             params={}, peer=None, note=None, borrows=None,
         )  # fmt: skip
 

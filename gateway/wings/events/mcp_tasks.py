@@ -1,8 +1,9 @@
 """Invocations as tasks of MCP: those of 2025-11-25, and of the extension of 2026-07-28.
 
 Any tool runs as a task: of 2025-11-25 where the client asks, of 2026-07-28 where the settings name
-the tool and the call takes its time. Task ids are sealed for their owner with a secret in the
-database, so that they outlive this process. Not offered: status notifications; clients poll.
+the tool, or its kind may take minutes, and the call takes its time. Task ids are sealed for their
+owner with a secret in the database, so that they outlive this process. Not offered: status
+notifications; clients poll.
 """
 
 import uuid
@@ -98,7 +99,8 @@ class Tasks:
             return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
         meta = params.get("_meta")
         asks = isinstance(meta, dict) and meta.get(ASKED) is True
-        return asks or (not facts.relayed and matches(tool.name, self.settings.tasks))
+        named = not facts.relayed and matches(tool.name, self.settings.tasks)
+        return asks or facts.lasts or named
 
     async def _begin(
         self,

@@ -1,0 +1,1 @@
+"""Agents behind the gateway (Agent2Agent): each is one tool."""

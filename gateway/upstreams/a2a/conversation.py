@@ -1,0 +1,326 @@
+"""One call of an agent: its message, the events and states that follow, and what they come to.
+
+state                   what follows
+working                 events of the stream, then polling with backoff, until the call's time is up
+INPUT_REQUIRED          a form, if the client can show it; else the result says what is asked
+AUTH_REQUIRED           an address to open, if the client can; else the result names it
+
+What an agent says is a stranger's text: it names no address that the gateway would open, and it is
+never asked of people in a form where it looks like a request for credentials.
+"""
+
+import re
+import uuid
+from asyncio import get_running_loop, sleep
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from config.networks import is_unencrypted
+from gateway.audit.records import is_secret_name
+from gateway.context import Context
+from gateway.http_client.http1 import ConnectFailed
+from gateway.operations.jobs import Job
+from gateway.protocol.client_features import ELICIT, RefusalReason, for_client, for_server
+from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentRefused
+from gateway.upstreams.http.connections import UpstreamFailed
+from schemas.a2a.model import (
+    INTERRUPTED,
+    TERMINAL,
+    Artifact,
+    Message,
+    Part,
+    Role,
+    SendConfiguration,
+    SendRequest,
+    StreamResponse,
+    Task,
+    TaskState,
+    TaskStatus,
+)
+from schemas.errors import ClientRequestFailed
+from schemas.jsonrpc import encode
+from schemas.mcp.revisions import V2025_11_25
+
+FORM_BYTES = 16_384  # of a schema that people are asked by
+FORM_FIELDS = 20
+SAID = 2_000  # characters of a question
+PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
+URL_LENGTH = 2_048
+IDENTIFIER = 256  # characters of an id that an agent gives
+FASTER = 1.5  # growth of the pauses between polls
+HOPS = "toolgate/hops"  # in a message's metadata: agents that have handed the request on
+_URL = re.compile(r"https?://[^\s<>\"'`]+")
+
+
+Json = dict[str, Any]
+StatusKey = tuple[TaskState, str, str]
+
+
+class Conversation:
+    """The state of one call. `context_id` and `task_id` are the agent's own; "": none yet."""
+
+    def __init__(
+        self, client: AgentClient, agent: Agent, context: Context, job: Job, *, patience_s: float
+    ) -> None:
+        """`patience_s`: how long the call may wait for the agent, people's answers not counted."""
+        self.context_id = ""
+        self.task_id = ""
+        self.status: TaskStatus | None = None
+        self.artifacts: dict[str, list[Part]] = {}  # their parts, by id
+        self.reply: Message | None = None  # instead of a task
+        self.agent = agent
+        self._client = client
+        self._context = context
+        self._job = job
+        self._limits = client.limits
+        self._until = get_running_loop().time() + patience_s
+        self._events = 0
+        self._answered: set[StatusKey] = set()  # questions that people have answered
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing comes by waiting."""
+        if self.reply is not None:
+            return True
+        status = self.status
+        if status is None or _key(status) in self._answered:
+            return False
+        return status.state in TERMINAL | INTERRUPTED
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the agent has a task that has not ended."""
+        return bool(self.task_id) and not (self.status and self.status.state in TERMINAL)
+
+    async def follow(self, message: Message | None) -> None:
+        """Send a message, or only look at the task, and wait for the agent. Raises UpstreamFailed
+        and AgentRefused."""
+        if message is not None:
+            await self._send(message)
+        elif self.task_id:
+            self._take_task(await self._client.task(self.agent, self.task_id))
+        for _ in range(self._limits.mcp_client_requests):
+            await self._wait()
+            answer = await self._ask_person()
+            if answer is None:
+                return
+            if isinstance(answer, Message):
+                await self._send(answer)
+
+    def message(self, parts: tuple[Part, ...], message_id: str = "") -> Message:
+        """A message to the agent, in the call's task and context."""
+        return Message(
+            message_id or uuid.uuid4().hex,
+            Role.USER,
+            parts,
+            context_id=self.context_id,
+            task_id=self.task_id,
+            metadata={HOPS: self._context.hops + 1},
+        )
+
+    async def take(self, event: StreamResponse) -> bool:
+        """Take an event; returns whether more are wanted."""
+        self._events += 1
+        if event.message is not None:
+            self.reply = event.message
+            self.context_id = _identifier(event.message.context_id) or self.context_id
+        if event.task is not None:
+            self._take_task(event.task)
+        if (update := event.status_update) is not None:
+            self._check_ids(update.task_id, update.context_id)
+            self._take_status(update.status)
+        if (chunk := event.artifact_update) is not None:
+            self._check_ids(chunk.task_id, chunk.context_id)
+            self._take_artifact(chunk.artifact, append=chunk.append)
+        return not self.is_settled
+
+    def _take_task(self, task: Task) -> None:
+        self._check_ids(task.id, task.context_id)
+        self.artifacts |= {each.artifact_id: list(each.parts) for each in task.artifacts}
+        self._take_status(task.status)
+
+    def _take_status(self, status: TaskStatus) -> None:
+        self.status = status
+        text = text_of(status.message.parts) if status.message else ""
+        self._job.progress(self._events, note=text or status.state.name.lower().replace("_", " "))
+
+    def _take_artifact(self, artifact: Artifact, *, append: bool) -> None:
+        if append:
+            self.artifacts.setdefault(artifact.artifact_id, []).extend(artifact.parts)
+        else:
+            self.artifacts[artifact.artifact_id] = list(artifact.parts)
+        self._job.progress(self._events, note=text_of(artifact.parts))
+
+    def _check_ids(self, task_id: str, context_id: str) -> None:
+        """Raises UpstreamFailed for what is about another task than the call's."""
+        task_id, context_id = _identifier(task_id), _identifier(context_id)
+        if not task_id or self.task_id not in ("", task_id):
+            raise UpstreamFailed(f"{self.agent.source.name} answered about another task")
+        self.task_id, self.context_id = task_id, context_id or self.context_id
+
+    async def _send(self, message: Message) -> None:
+        try:
+            await self._try(message)
+        except UpstreamFailed as error:
+            if isinstance(error.__cause__, ConnectFailed):  # nothing was sent
+                raise
+            known = await self._look_up(message, error)
+            if known is not None:
+                self._take_task(known)
+            elif error.late:
+                raise
+            else:
+                await self._try(message)  # of the same id, by which the agent knows it
+
+    async def _try(self, message: Message) -> None:
+        """Raises UpstreamFailed only where the task is not known from what came before."""
+        before = self._events
+        immediate = not self.agent.binding.streams
+        request = SendRequest(message, SendConfiguration(return_immediately=immediate))
+        try:
+            if immediate:
+                await self.take(await self._client.send(self.agent, request))
+            else:
+                await self._client.stream(self.agent, request, self.take)
+        except UpstreamFailed:
+            if self._events == before or not self.task_id:
+                raise
+
+    async def _look_up(self, message: Message, error: UpstreamFailed) -> Task | None:
+        """The task of a message whose answer was lost. Raises `error` where the agent cannot say:
+        then the message is not repeated."""
+        try:
+            return await self._client.find(self.agent, message.message_id, message.context_id)
+        except (UpstreamFailed, AgentRefused):
+            text = f"{error}; whether the agent has begun is unknown"
+            raise UpstreamFailed(text, error.late, error.down) from error
+
+    async def _wait(self) -> None:
+        """Poll the task until the agent has settled it, or the call's time is up."""
+        loop, pause_s = get_running_loop(), self._limits.a2a_poll_s
+        while self.task_id and not self.is_settled:
+            left_s = self._until - loop.time()
+            if left_s <= 0:
+                return
+            await sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * FASTER, self._limits.a2a_poll_max_s)
+            self._events += 1
+            self._take_task(await self._client.task(self.agent, self.task_id))
+
+    async def _ask_person(self) -> Message | bool | None:
+        """The answer of a person to the agent's question; True: they have opened its address. None:
+        there is no question, or nobody to ask."""
+        status = self.status
+        if self.reply or status is None or status.message is None or not self.is_settled:
+            return None
+        began = get_running_loop().time()
+        if status.state is TaskState.INPUT_REQUIRED and (form := form_of(status.message)):
+            answer = await self._elicit(
+                {"message": _question_text(status.message), "requestedSchema": form}
+            )
+            content = None if answer is None else answer.get("content")
+            if not isinstance(content, dict):
+                return None
+            part: Any = Part(data=content)
+        elif status.state is TaskState.AUTH_REQUIRED and (url := address_of(status.message)):
+            text = f"Log in at {urlsplit(url).netloc}: {_question_text(status.message)}"
+            if await self._elicit({"mode": "url", "url": url, "message": text}) is None:
+                return None
+            part = None
+        else:
+            return None
+        self._until += get_running_loop().time() - began
+        self._answered.add(_key(status))
+        return True if part is None else self.message((part,))
+
+    async def _elicit(self, asked: dict[str, Any]) -> Mapping[str, Any] | None:
+        """The accepted answer of the client; None: there is none."""
+        context, peer = self._context, self._context.peer
+        if context.session is None or peer is None:
+            return None
+        asker = self.agent.source.name
+        capabilities = dict(context.capabilities)
+        params = for_client(ELICIT, asked, context.revision, capabilities, asker=asker)
+        if isinstance(params, RefusalReason):
+            return None
+        try:
+            said = for_server(ELICIT, asked, await peer.ask(ELICIT, params), V2025_11_25)
+        except ClientRequestFailed:
+            return None
+        return said if isinstance(said, dict) and said.get("action") == "accept" else None
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """The texts of parts; chunks of one text follow each other without a separator."""
+    return "".join(part.text for part in parts if isinstance(part.text, str))
+
+
+def form_of(message: Message) -> Json | None:
+    """The form in a question: the `schema` of its data part, where a client can show it and it asks
+    for nothing that looks like a credential."""
+    schemas = (schema_of(part) for part in message.parts)
+    schema = next((schema for schema in schemas if schema is not None), {})
+    fields = schema.get("properties")
+    if not isinstance(fields, dict) or not 0 < len(fields) <= FORM_FIELDS:
+        return None
+    if len(encode(schema)) > FORM_BYTES or asks_for_secrets(schema):
+        return None
+    is_flat = all(
+        isinstance(field, dict) and field.get("type") in PLAIN_TYPES for field in fields.values()
+    )
+    return schema if is_flat and schema.get("type") == "object" else None
+
+
+def schema_of(part: Part) -> Json | None:
+    """The schema that a data part asks for an answer by."""
+    schema = part.data.get("schema") if isinstance(part.data, dict) else None
+    return schema if isinstance(schema, dict) else None
+
+
+def asks_for_secrets(schema: Json) -> bool:
+    """Whether a form has a field that looks like a credential."""
+    fields = schema.get("properties")
+    return isinstance(fields, dict) and any(
+        is_secret_name(name)
+        or (isinstance(field, dict) and field.get("format") == "password")
+        or (
+            isinstance(field, dict) and is_secret_name(str(field.get("title", "")).replace(" ", ""))
+        )
+        for name, field in fields.items()
+    )
+
+
+def address_of(message: Message) -> str | None:
+    """The first address in a message at which a person may be sent to log in."""
+    urls = [part.url for part in message.parts if isinstance(part.url, str)]
+    urls += _URL.findall(text_of(message.parts)[:100_000])
+    return next((url for url in urls if is_openable(url) and not is_unencrypted(url)), None)
+
+
+def is_openable(url: str) -> bool:
+    """Whether a person or client may be shown the URL as a link: of the web, without credentials
+    that would hide its host."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    named = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    return bool(named) and len(url) <= URL_LENGTH and url.isprintable() and " " not in url
+
+
+def _question_text(message: Message) -> str:
+    return text_of(message.parts)[:SAID] or "The agent asks for input"
+
+
+def _identifier(text: str) -> str:
+    """Raises UpstreamFailed."""
+    if len(text) > IDENTIFIER:
+        raise UpstreamFailed("The agent gave an id that is too long")
+    return text
+
+
+def _key(status: TaskStatus) -> StatusKey:
+    """Key of one state of a task, by which an answered question is known."""
+    message_id = status.message.message_id if status.message else ""
+    return status.state, message_id, status.timestamp

@@ -1,0 +1,191 @@
+"""Executes `A2aBinding`: a call is a message to an agent, its result what the agent makes of it.
+
+Ids of contexts and tasks are the agent's, and callers of a gateway may share its credentials there:
+so callers get sealed handles, which are good for their principal and source alone.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.context import Context
+from gateway.operations.progress import report_progress
+from gateway.protocol.sealed_state import Sealer
+from gateway.state.background_tasks import BackgroundTasks
+from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentRefused
+from gateway.upstreams.a2a.conversation import Conversation
+from gateway.upstreams.a2a.results import Handles, result_of
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.file_arguments import file_of, media_type_of, name_of
+from gateway.upstreams.http.responses_as_results import failed_call, failure_result
+from gateway.upstreams.http.uploads import Uploads
+from schemas.a2a.model import Message, Part
+from schemas.binding import A2aBinding
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import encode
+from schemas.source import Source
+from schemas.tool import TextContent, Tool, ToolResult
+
+HOPS_LIMIT = 3  # agents that hand one request on
+HANDLE = "agent handle"
+HANDLE_TTL_S = 30 * 86_400.0  # the agent forgets its task earlier
+
+
+class AgentHandle(Struct, frozen=True, array_like=True):
+    """The content of a handle: a context, or a task in it, at the agent of a source."""
+
+    source: str  # its id
+    context: str
+    task: str = ""
+
+
+class A2aUpstream:
+    def __init__(
+        self,
+        client: Client,
+        uploads: Uploads,
+        sealer: Callable[[], Awaitable[Sealer]],
+        background: BackgroundTasks,
+    ) -> None:
+        """`background` runs what cancels tasks of agents, after their calls."""
+        self._client = client
+        self._agents = AgentClient(client)
+        self._uploads = uploads
+        self._sealer = sealer
+        self._background = background
+
+    async def call(
+        self, tool: Tool, source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult:
+        if source is None:
+            return failure_result(f"The agent of {tool.name} is not known here any more")
+        if context.hops >= HOPS_LIMIT:
+            text = f"{tool.name} was not called: {HOPS_LIMIT} agents have handed this request on"
+            return failure_result(text)
+        binding = cast("A2aBinding", tool.binding)  # app: each upstream has its own kind
+        try:
+            pool = self._client.connections.of(source)
+            if pool.own.has_url(binding.url):
+                return failure_result(f"{tool.name} was not called: it is an agent of this gateway")
+            agent = Agent(source, binding, await self._client.caller(source, context))
+            async with report_progress(context) as job:
+                patience_s = self._agents.limits.a2a_task_s if context.absent else pool.timeout_s
+                talk = Conversation(self._agents, agent, context, job, patience_s=patience_s)
+                message = await self._message(talk, tool, arguments, context)
+                return await self._follow(talk, message, context)
+        except UpstreamFailed as error:
+            return failed_call(error)
+        except AgentRefused as error:
+            return failure_result(f"{source.name} refused: {error}")
+
+    async def _follow(
+        self, talk: Conversation, message: Message | None, context: Context
+    ) -> ToolResult:
+        name, trouble = talk.agent.source.name, ""
+        try:
+            await talk.follow(message)
+        except asyncio.CancelledError:
+            if talk.is_running:
+                self._background.start(self._cancel(talk.agent, talk.task_id))
+            raise
+        except UpstreamFailed as error:
+            if not talk.is_running:
+                raise
+            trouble = str(error)  # the task goes on, and can be asked for
+        result = result_of(talk, await self._handles(talk, context), name)
+        if not trouble:
+            return result
+        return replace(result, content=(TextContent(trouble), *result.content))
+
+    async def _cancel(self, agent: Agent, task_id: str) -> None:
+        with suppress(UpstreamFailed, AgentRefused):  # it has ended meanwhile, or cannot be reached
+            await self._agents.cancel(agent, task_id)
+
+    async def _message(
+        self, talk: Conversation, tool: Tool, arguments: dict[str, Any], context: Context
+    ) -> Message | None:
+        """The message that the arguments ask for, and into `talk` what they continue; None: only
+        its task is looked at. Raises InvalidParams and UpstreamFailed."""
+        source = talk.agent.source
+        for name in ("context", "task"):
+            if text := arguments.get(name):
+                handle = await self._open(name, text, source, context)
+                if talk.context_id not in ("", handle.context):
+                    raise InvalidParams("context: expected that of the task, or none")
+                talk.context_id, talk.task_id = handle.context, handle.task
+        parts = await self._parts(arguments, context)
+        if parts:
+            return talk.message(parts, _message_id(tool, context))
+        if not talk.task_id:
+            raise InvalidParams("message: expected a text, or data, files or a task")
+        return None
+
+    async def _parts(self, arguments: dict[str, Any], context: Context) -> tuple[Part, ...]:
+        parts = []
+        if text := arguments.get("message"):
+            parts.append(Part(text=text))
+        if "data" in arguments:
+            parts.append(Part(data=arguments["data"]))
+        left = self._agents.limits.upload_limit_bytes
+        for index, value in enumerate(arguments.get("files", ())):
+            part = await self._file(f"files[{index}]", value, context)
+            left -= len(part.raw) if isinstance(part.raw, bytes) else 0
+            if left < 0:
+                raise InvalidParams(f"files[{index}]: too large (upstream.upload_limit_bytes)")
+            parts.append(part)
+        return tuple(parts)
+
+    async def _file(self, argument: str, value: Any, context: Context) -> Part:
+        """A file; one at a web address is the agent's to fetch."""
+        file = file_of(argument, value)
+        kind = media_type_of(file) or ""
+        if file.uri.lower().startswith(("http://", "https://")):
+            return Part(url=file.uri, filename=name_of(file, kind), media_type=kind)
+        data = file.data
+        if data is None:
+            data, said = await self._uploads.resource(file, context)
+            kind = kind or said or ""
+        return Part(raw=data, filename=name_of(file, kind), media_type=kind)
+
+    async def _handles(self, talk: Conversation, context: Context) -> Handles:
+        sealer, source = await self._sealer(), talk.agent.source.id
+
+        def seal(handle: AgentHandle) -> str:
+            return sealer.seal(HANDLE, handle, _owner(context), HANDLE_TTL_S)
+
+        shared = seal(AgentHandle(source, talk.context_id)) if talk.context_id else ""
+        task = AgentHandle(source, talk.context_id, talk.task_id)
+        return Handles(shared, seal(task) if talk.is_running else "")
+
+    async def _open(
+        self, argument: str, text: str, source: Source, context: Context
+    ) -> AgentHandle:
+        """Raises InvalidParams."""
+        sealer = await self._sealer()
+        expected = f"{argument}: expected that of an earlier answer of {source.name} to you"
+        try:
+            handle = sealer.unseal(HANDLE, text, AgentHandle, _owner(context))
+        except InvalidParams as error:
+            raise InvalidParams(expected) from error
+        if handle.source != source.id or bool(handle.task) != (argument == "task"):
+            raise InvalidParams(expected)
+        return handle
+
+
+def _message_id(tool: Tool, context: Context) -> str:
+    """The same for each attempt at one call, by which the agent knows a repeated message."""
+    key = context.headers.idempotency_key
+    if key is None:
+        return uuid.uuid4().hex
+    name = encode([tool.id, *context.principal.key, key]).decode()
+    return uuid.uuid5(uuid.NAMESPACE_OID, name).hex
+
+
+def _owner(context: Context) -> bytes:
+    return encode([*context.principal.key])

@@ -1,0 +1,114 @@
+"""Cards of agents (Agent2Agent): where they are, and who signed them (JWS over RFC 8785, section
+8.4 of the specification of 1.0)."""
+
+import base64
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import jwt
+import msgspec
+
+from config.settings import Imports
+from registry.documents.fetch import FetchSettings, fetch
+from registry.importers.a2a import parse_card
+from schemas.canonical_json import canonical_json
+from schemas.errors import ImportRejected
+from schemas.source import A2aOptions
+
+WELL_KNOWN = "/.well-known/agent-card.json"
+ALGORITHMS = ("ES256", "ES384", "ES512", "EdDSA", "RS256", "PS256")  # of public keys alone
+SIGNATURES = 10  # of a card, of which one has to be good
+KEYS_BYTES = 2**20
+_SETTINGS = FetchSettings("imports.card_limit_bytes", "imports.card_timeout_s")
+_EMPTY: tuple[Any, ...] = ("", None, [], {})
+
+
+async def fetch_card(location: str, limits: Imports, *, guarded: bool) -> bytes:
+    """The card of the agent at a URL, or at the URL of the card itself. Raises ImportRejected."""
+    fetched = await fetch(
+        card_url(location),
+        limit_bytes=limits.card_limit_bytes,
+        timeout_s=limits.card_timeout_s,
+        private_networks=limits.private_networks,
+        named=not guarded,
+        settings=_SETTINGS,
+    )
+    return fetched.data
+
+
+def card_url(location: str) -> str:
+    parts = urlsplit(location)
+    if parts.path.endswith(".json"):
+        return location
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + WELL_KNOWN))
+
+
+def check_signature(document: bytes, location: str, options: A2aOptions) -> str:
+    """The signer of a card, in words. Raises ImportRejected where a key of the operator has to have
+    signed it, and none has."""
+    card = parse_card(document, location)
+    listed = card.get("signatures")
+    signatures = listed[:SIGNATURES] if isinstance(listed, list) else []
+    if options.signed is None:
+        names = ", ".join(str(_header(each).get("kid"))[:80] for each in signatures)
+        return f"its card is signed by {names!r}, not verified" if names else "its card is unsigned"
+    keys = _read_keys(options.signed)
+    for signature in signatures:
+        key = keys.get(_header(signature).get("kid"))
+        if key is not None and _is_good(card, signature, key):
+            return f"its card is signed by {key.key_id}, of {options.signed}"
+    raise ImportRejected(f"{location}: its card is signed by no key of {options.signed}")
+
+
+def _read_keys(path: str) -> dict[Any, jwt.PyJWK]:
+    """Keys by id. Raises ImportRejected."""
+    try:
+        with Path(path).open("rb") as file:
+            keys = jwt.PyJWKSet.from_json(file.read(KEYS_BYTES).decode()).keys
+    except (OSError, ValueError, jwt.PyJWTError) as error:
+        raise ImportRejected(f"{path}: expected a JWK set: {error}") from error
+    return {key.key_id: key for key in keys if key.key_id}
+
+
+def _header(signature: Any) -> dict[str, Any]:
+    """The protected header; empty if it cannot be read."""
+    try:
+        text = signature["protected"]
+        header = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _is_good(card: dict[str, Any], signature: dict[str, Any], key: jwt.PyJWK) -> bool:
+    """Whether `key` signed the card as it was sent, or without members at their defaults, as the
+    SDKs of the protocol sign it."""
+    unsigned = {name: member for name, member in card.items() if name != "signatures"}
+    try:
+        return any(
+            _verifies(canonical_json(form), signature, key)
+            for form in (unsigned, _without_defaults(unsigned))
+        )
+    except (ValueError, RecursionError):
+        return False
+
+
+def _verifies(payload: bytes, signature: dict[str, Any], key: jwt.PyJWK) -> bool:
+    encoded = base64.urlsafe_b64encode(payload).decode().rstrip("=")
+    token = f"{signature['protected']}.{encoded}.{signature.get('signature')}"
+    try:
+        jwt.api_jws.PyJWS().decode(token, key, algorithms=list(ALGORITHMS))
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return False
+    return True
+
+
+def _without_defaults(value: Any) -> Any:
+    """The value without empty members and items."""
+    if isinstance(value, dict):
+        members = ((name, _without_defaults(member)) for name, member in value.items())
+        return {name: member for name, member in members if member not in _EMPTY}
+    if isinstance(value, list):
+        return [item for item in map(_without_defaults, value) if item not in _EMPTY]
+    return value
