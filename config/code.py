@@ -1,16 +1,30 @@
 """Settings of the code wing. Their defaults, units and reasons are in `defaults.yaml`."""
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from msgspec import Struct
 
-from config.value_types import Amount, Bytes, CodeDisclosure, Count, Seconds
+from config.value_types import (
+    Amount,
+    Bytes,
+    CallWay,
+    CallWays,
+    CodeDisclosure,
+    Count,
+    Seconds,
+    Text,
+)
+from schemas.globs import ToolGlobs
+
+CALL_WAYS: tuple[CallWay, ...] = get_args(CallWay)
 
 
 class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     disclosure: CodeDisclosure
     languages: tuple[Literal["python", "javascript"], ...]
+    callers: Mapping[Text, CallWays]
     writes: Literal["never", "allow"]
     wall_s: Seconds
     cpu_s: Seconds
@@ -27,3 +41,14 @@ class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     paused_runs: Count
     output_characters: Count
     ready: Amount
+
+    def callers_of(
+        self, names: Sequence[str], tags: Sequence[str], domain: str | None
+    ) -> list[CallWay]:
+        """The ways in which a tool of these names, tags and domain may be called: those that each
+        matching pattern has."""
+        ways: list[CallWay] = [*CALL_WAYS] if self.enabled else ["direct"]
+        for pattern, permitted in self.callers.items():
+            if ToolGlobs([pattern]).match(names, tags, domain):
+                ways = [way for way in ways if way in permitted]
+        return ways

@@ -23,7 +23,7 @@ from config.access import (
     SecretsSettings,
 )
 from config.agent import AgentSettings
-from config.code import CodeSettings
+from config.code import CALL_WAYS, CodeSettings
 from config.connections import ConnectionsSettings
 from config.cores import usable_cores
 from config.events import EventsSettings
@@ -36,6 +36,7 @@ from config.sources import SourceSettings
 from config.value_types import (
     Amount,
     Bytes,
+    CallWays,
     CodeDisclosure,
     Connections,
     Count,
@@ -452,6 +453,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     instructions: str = ""
     mode: DisclosureMode | None = None
     code: CodeDisclosure | None = None
+    callers: CallWays = CALL_WAYS
     tool_tokens: ToolTokens | None = None
 
 

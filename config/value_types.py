@@ -336,6 +336,10 @@ CronSchedule = Annotated[
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 DisclosureMode = Literal["direct", "search", "auto"]
 CodeDisclosure = Literal["off", "offered", "only"]
+CallWay = Literal["direct", "code"]  # by clients and agents; by programs
+CallWays = Annotated[
+    tuple[CallWay, ...], Meta(min_length=1, description='"direct", "code", or both, in a list')
+]
 FunctionName = SourceName
 EntryPoint = Annotated[
     str,

@@ -40,6 +40,7 @@ from gateway.middleware.policy import ForwarderGuard, PolicyGuard, arguments_for
 from gateway.middleware.rate_limits import RateLimits, RefusalCounts
 from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
+from gateway.policy.engine import callers_rules
 from gateway.policy.visibility import Denials, PolicyView
 from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.access_feed import AccessFeed, Load
@@ -285,7 +286,8 @@ class Access:
         """Replace rules, limits, guardrails and endpoints; `guards` and `middleware` use them from
         now on. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
-        self.policy_view.reconfigure(settings.policy, settings.limits.json_depth)
+        callers = callers_rules(settings.code, settings.toolsets)
+        self.policy_view.reconfigure(settings.policy, settings.limits.json_depth, callers)
         self._guardrails, self._policy_guards = guardrails, self._guards_of(settings)
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))

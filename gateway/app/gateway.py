@@ -32,6 +32,7 @@ from gateway.interfaces import Events, Guard, Middleware, Relay, Upstream
 from gateway.methods.result_processing import AnswerProcessing, Mismatches
 from gateway.middleware.message_metrics import CallMetrics, LegacyUse, Metrics
 from gateway.operations.operation_server import OperationServer
+from gateway.policy.engine import callers_rules
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.traces import no_trace
@@ -86,7 +87,12 @@ class Gateway:
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
         self.catalogs = _catalogs(settings, events)
-        policy_view = PolicyView(settings.policy, settings.limits.json_depth, events)
+        policy_view = PolicyView(
+            settings.policy,
+            settings.limits.json_depth,
+            events,
+            callers_rules(settings.code, settings.toolsets),
+        )
         self.shared = SharedState(
             settings, self.catalogs, handle.database, rules=policy_view.version, events=events
         )

@@ -64,6 +64,7 @@ class _Caller:
     toolset: str | None
     catalogs: int  # versions
     rules: int
+    in_program: bool
     catalog: Catalog = field(kw_only=True)
     plans: Plans = field(kw_only=True)
 
@@ -92,6 +93,7 @@ class CallPlans:
         each other by one caller, in a batch above all, so that of the last one is remembered."""
         identity, toolset, version = context.identity, context.toolset, lists.catalogs.version
         rules = 0 if self._policy_view is None else self._policy_view.generation
+        in_program = context.run is not None and context.run.code
         last = self._caller
         if (
             last is not None
@@ -99,11 +101,14 @@ class CallPlans:
             and last.toolset == toolset
             and last.catalogs == version
             and last.rules == rules
+            and last.in_program == in_program
         ):
             return last.catalog, last.plans
         catalog = lists.catalog(context)
         plans = self.of(catalog)
-        self._caller = _Caller(identity, toolset, version, rules, catalog=catalog, plans=plans)
+        self._caller = _Caller(
+            identity, toolset, version, rules, in_program, catalog=catalog, plans=plans
+        )
         return catalog, plans
 
     def of(self, catalog: Catalog) -> Plans:

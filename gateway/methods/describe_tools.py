@@ -60,9 +60,9 @@ class DescribeSeveral:
         self, tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
         """Raises InvalidParams where none of the tools exists."""
-        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        catalog, language = self._lists.search_basis(arguments, context)
+        chosen = self._lists.profile(context)
         ceiling = ListingBudget(self._tokens, self._lists.shaper, chosen, tool.name)
-        language = self._lists.stub_language(arguments, context, catalog)
         value = await to_thread.run_sync(_several, catalog, ceiling, arguments, language)
         return answer(value, language)
 

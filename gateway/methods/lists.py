@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 
 from anyio import to_thread
 from msgspec import Raw
+from msgspec.structs import replace
 
 from config.value_types import CodeDisclosure, DisclosureMode
-from gateway.context import Context
+from gateway.context import Context, RunMark
 from gateway.methods.results_by_revision import STAMP
 from gateway.methods.skills.agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
@@ -82,6 +83,7 @@ class Modes:
 
 
 ALL_DIRECT = Modes("direct", {}, 0)
+IN_PROGRAM = RunMark(code=True)
 NOBODY = Agents("")
 
 
@@ -161,14 +163,18 @@ class Lists:
         is_only = usual != "off" and (context.options.code or usual) == "only"
         return is_only and bool(_code_tools(catalog))
 
-    def stub_language(
-        self, arguments: Mapping[str, Any], context: Context, catalog: Catalog
-    ) -> StubLanguage | None:
-        """The language of the signatures with which a search or a description answers; None: it
-        answers with schemas."""
+    def search_basis(
+        self, arguments: Mapping[str, Any], context: Context
+    ) -> tuple[Catalog, StubLanguage | None]:
+        """The catalog from which a search or a description answers, and the language of its
+        signatures; None: it answers with schemas. Signatures are of what programs may call."""
+        catalog = self.visible(context)
         language: StubLanguage | None = arguments.get("as")
-        is_wanted = language is None and self.lists_programs_alone(context, catalog)
-        return "python" if is_wanted else language
+        if language is None and self._has_code and self.lists_programs_alone(context, catalog):
+            language = "python"
+        if language is not None and _code_tools(catalog):
+            catalog = self.visible(replace(context, run=IN_PROGRAM))
+        return catalog, language
 
     def scopes(self, context: Context) -> frozenset[str] | None:
         """Scopes that limit the caller's hybrid actions; None: no limit."""

@@ -176,7 +176,7 @@ class SearchTools:
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
         lists = self._lists
-        catalog, scopes = lists.visible(context), lists.scopes(context)
+        (catalog, language), scopes = lists.search_basis(arguments, context), lists.scopes(context)
         shaper, chosen = lists.shaper, lists.profile(context)
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, scopes=scopes, context=context)
@@ -191,7 +191,6 @@ class SearchTools:
             for tool, score in scored
         ]
         schemas = arguments.get("detail") != "names"
-        language = lists.stub_language(arguments, context, catalog)
         fit: Fit
         if language is None:
             ceiling = ListingBudget(self._limits.tokens, shaper, chosen, DESCRIBES)

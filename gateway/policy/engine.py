@@ -12,7 +12,11 @@ from typing import Any, Literal
 from msgspec import json
 
 from config.access import RULE_VARIABLES, Policy, Rule
+from config.code import CALL_WAYS, CodeSettings
+from config.settings import Toolset
+from config.value_types import CallWay
 from gateway.context import Principal, RunMark
+from registry.names.tool_names import CODE_TOOLS
 from schemas.cel_expressions import (
     Expression,
     ExpressionFailed,
@@ -129,9 +133,19 @@ class CompiledRule:
     """A compiled rule; fails closed: if its expression fails, deny and approve rules match, allow
     rules do not. If it cannot be compiled, approve becomes deny."""
 
-    def __init__(self, name: str, rule: Rule, steps: int, *, stored: bool = False) -> None:
-        """Compile `rule`. `steps`: evaluation limit of `when`. Raises InvalidExpression; but a
+    def __init__(
+        self,
+        name: str,
+        rule: Rule,
+        steps: int,
+        *,
+        stored: bool = False,
+        way: CallWay | None = None,
+    ) -> None:
+        """Compile `rule`. `steps`: evaluation limit of `when`. `way`: the rule is about tools that
+        are called so, but those that run programs; None: about all. Raises InvalidExpression; but a
         stored rule, which another release may have written, always fails instead."""
+        self.way = way
         self.name = name
         self.rule = rule
         self.effect: Effect = rule.effect
@@ -163,10 +177,14 @@ class CompiledRule:
     def _compile(self, when: str, steps: int) -> Expression | None:
         return compile_expression(when, RULE_VARIABLES, steps) if when else None
 
-    def caller_mismatch(self, principal: Principal, toolset: str | None) -> str | None:
-        """The first of `toolsets`, `principals`, `roles`, `scopes` that does not match; None:
-        match."""
+    def caller_mismatch(
+        self, principal: Principal, toolset: str | None, way: CallWay = "direct"
+    ) -> str | None:
+        """The first of `callers`, `toolsets`, `principals`, `roles`, `scopes` that does not match;
+        None: match."""
         rule = self.rule
+        if self.way not in {None, way}:
+            return "callers"
         if rule.toolsets and toolset not in rule.toolsets:
             return "toolsets"
         if rule.principals and principal.id not in rule.principals:
@@ -195,6 +213,8 @@ class CompiledRule:
     def names(self, subject: Subject) -> bool:
         """Whether one of the subject's names, its tags or its domain matches `tools`."""
         patterns = self._patterns
+        if self.way and (subject.kind != "tool" or subject.names[0] in CODE_TOOLS):
+            return False
         return not patterns or patterns.match(subject.names, subject.tags, subject.domain)
 
     def judges_forwarder(self, subject: Subject) -> bool:
@@ -274,10 +294,46 @@ class ToolVerdict:
         return decision
 
 
+CallersRule = tuple[CallWay, Rule]
+NO_CALLERS: Mapping[str, CallersRule] = {}
+_WHY: Mapping[CallWay, str] = {
+    "direct": "programs alone may call it",
+    "code": "programs may not call it",
+}
+
+
+def callers_rules(code: CodeSettings, toolsets: Mapping[str, Toolset]) -> dict[str, CallersRule]:
+    """Rules that deny what `callers` in the settings do not have, by name, each with the way of the
+    calls that it denies. They hold while programs are switched off, too."""
+    permitted = [
+        *((f"code.callers.{tools}", (tools,), (), ways) for tools, ways in code.callers.items()),
+        *(
+            (f"toolsets.{name}.callers", ("*",), (name,), toolset.callers)
+            for name, toolset in toolsets.items()
+        ),
+    ]
+    return {
+        name: (way, Rule("deny", tools=tools, toolsets=endpoint, reason=_WHY[way]))
+        for name, tools, endpoint, ways in permitted
+        for way in CALL_WAYS
+        if way not in ways
+    }
+
+
+def _compile_callers(callers: Mapping[str, CallersRule]) -> list[CompiledRule]:
+    return [CompiledRule(name, rule, 0, way=way) for name, (way, rule) in callers.items()]
+
+
 class Engine:
-    def __init__(self, policy: Policy, stored: Mapping[str, Rule]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        stored: Mapping[str, Rule],
+        callers: Mapping[str, CallersRule] = NO_CALLERS,
+    ) -> None:
         """An engine for `policy` and stored rules: rules of the settings override stored ones of
-        the same name. Raises InvalidExpression for a rule of the settings."""
+        the same name. `callers`: further rules, see `callers_rules`. Raises InvalidExpression for a
+        rule of the settings."""
         steps = policy.expression_steps
         own = {name: CompiledRule(name, rule, steps) for name, rule in policy.rules.items()}
         kept = {
@@ -286,7 +342,7 @@ class Engine:
             if name not in own
         }
         self.rules: tuple[CompiledRule, ...] = tuple(
-            sorted([*own.values(), *kept.values()], key=_in_order)
+            sorted([*own.values(), *kept.values(), *_compile_callers(callers)], key=_in_order)
         )
         self.policy = policy
         self.digest = _digest(policy, self.rules)
@@ -301,13 +357,15 @@ class Engine:
             and self._clearance(frozenset()) == self._highest
         )
 
-    def standing(self, principal: Principal, toolset: str | None) -> CallerStanding:
+    def standing(
+        self, principal: Principal, toolset: str | None, way: CallWay = "direct"
+    ) -> CallerStanding:
         facts = facts_of(principal)
         values = {} if facts is None else {"principal": facts}
         applicable = tuple(
             rule
             for rule in self.rules
-            if rule.caller_mismatch(principal, toolset) is None
+            if rule.caller_mismatch(principal, toolset, way) is None
             and (rule.by_subject or rule.by_arguments or rule.holds(values))
         )
         clearance = self._clearance(principal.roles)

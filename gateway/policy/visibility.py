@@ -15,12 +15,15 @@ from weakref import WeakKeyDictionary, ref
 from anyio import to_thread
 
 from config.access import Policy, Rule
-from gateway.context import Context, Principal
+from config.value_types import CallWay
+from gateway.context import Context
 from gateway.interfaces import Events
 from gateway.policy.engine import (
     BUILT_IN,
     DEFAULT,
+    NO_CALLERS,
     NO_RUN,
+    CallersRule,
     CallerStanding,
     CompiledRule,
     Decision,
@@ -45,7 +48,7 @@ log = logging.getLogger("toolgate.policy")
 
 STANDINGS = 4096  # cached hidden parts of a catalog, by standing
 VERDICTS = 20_000  # cached, by standing and tool
-PREPARED = "policy"
+PREPARED: Mapping[CallWay, str] = {"direct": "policy", "code": "policy of programs"}
 TOOLSETS = 64  # of one caller
 
 ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
@@ -197,23 +200,31 @@ class _Rules:
 
 
 class PolicyView:
-    def __init__(self, policy: Policy, levels: int, events: Events | None = None) -> None:
-        """The rules of all tenants. `levels`: nesting limit of arguments. Raises
-        InvalidExpression."""
-        self._policy = policy
+    def __init__(
+        self,
+        policy: Policy,
+        levels: int,
+        events: Events | None = None,
+        callers: Mapping[str, CallersRule] = NO_CALLERS,
+    ) -> None:
+        """The rules of all tenants. `levels`: nesting limit of arguments; `callers`: rules of all,
+        see `callers_rules`. Raises InvalidExpression."""
+        self._policy, self._callers = policy, callers
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
-        self._usual = Engine(policy, NO_RULES)
+        self._usual = Engine(policy, NO_RULES, callers)
         self._of: dict[str, _Rules] = {}
         self._stored: dict[str, Mapping[str, Rule]] = {}
         self.allows_all = self._usual.allows_all  # whether no tenant has a rule that could deny
         self.generation = 0  # grows when the rules of a tenant change
         self._rules_changed = (events or Events()).rules_changed
 
-    def reconfigure(self, policy: Policy, levels: int) -> None:
+    def reconfigure(
+        self, policy: Policy, levels: int, callers: Mapping[str, CallersRule] = NO_CALLERS
+    ) -> None:
         """Replace the policy, keeping stored rules. Raises InvalidExpression and then changes
         no state."""
-        usual = Engine(policy, NO_RULES)
-        self._policy, self._usual = policy, usual
+        usual = Engine(policy, NO_RULES, callers)
+        self._policy, self._callers, self._usual = policy, callers, usual
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
         for tenant in list(self._of):
             self.apply(tenant, self._stored.get(tenant, NO_RULES))
@@ -238,7 +249,7 @@ class PolicyView:
         self._take(tenant, stored, self._engine(stored))
 
     def _engine(self, stored: Mapping[str, Rule]) -> Engine:
-        return Engine(self._policy, stored) if stored else self._usual
+        return Engine(self._policy, stored, self._callers) if stored else self._usual
 
     def _take(self, tenant: str, stored: Mapping[str, Rule], engine: Engine) -> None:
         self._stored[tenant] = stored
@@ -275,7 +286,7 @@ class PolicyView:
         rules = self._of.get(principal.tenant) or self._rules(principal.tenant)
         if rules.engine.allows_all:
             return catalog
-        caller = _caller(rules, principal, context.toolset)
+        caller = _caller(rules, context)
         if caller.catalog() is catalog and caller.whole() is full_catalog:
             known = caller.view()
             if known is not None:
@@ -302,7 +313,7 @@ class PolicyView:
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return True
-        standing = _caller(rules, context.principal, context.toolset).standing
+        standing = _caller(rules, context).standing
         item, verdict = located.item, rules.engine.verdict
         if item is not None and verdict(standing, Subject.of_item(item)).is_hidden:
             return False
@@ -324,7 +335,7 @@ class PolicyView:
         rules = self._of.get(principal.tenant) or self._rules(principal.tenant)
         if rules.engine.allows_all:
             return ALLOWED
-        standing = _caller(rules, principal, context.toolset).standing
+        standing = _caller(rules, context).standing
         if forwarded:
             verdict = rules.engine.verdict(standing, Subject.of(tool), forwarded=True)
         else:
@@ -348,7 +359,7 @@ class PolicyView:
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return None
-        standing = _caller(rules, context.principal, context.toolset).standing
+        standing = _caller(rules, context).standing
         verdict = rules.engine.verdict(standing, subject, forwarded=subject.forwards)
         return verdict.decision if verdict.is_hidden else None
 
@@ -388,16 +399,19 @@ def _nothing() -> None:
     return None
 
 
-def _caller(rules: _Rules, principal: Principal, toolset: str | None) -> _Caller:
+def _caller(rules: _Rules, context: Context) -> _Caller:
     """The caller under these rules; what other rules made of the principal is forgotten."""
+    principal, toolset, run = context.identity.principal, context.toolset, context.run
+    way: CallWay = "direct" if run is None or not run.code else "code"
+    prepared = PREPARED[way]
     callers: dict[str | None, _Caller]
-    generation, callers = principal.prepared.get(PREPARED, (None, {}))
+    generation, callers = principal.prepared.get(prepared, (None, {}))
     if generation is not rules.generation or (len(callers) > TOOLSETS and toolset not in callers):
         callers = {}
-        principal.prepared[PREPARED] = (rules.generation, callers)
+        principal.prepared[prepared] = (rules.generation, callers)
     caller = callers.get(toolset)
     if caller is None:
-        caller = callers[toolset] = _Caller(rules.engine.standing(principal, toolset))
+        caller = callers[toolset] = _Caller(rules.engine.standing(principal, toolset, way))
     return caller
 
 

@@ -9,8 +9,9 @@ import msgspec
 from anyio import to_thread
 from msgspec import Meta, Struct
 
+from config.code import CodeSettings
 from config.sources import SourceSettings
-from config.value_types import END
+from config.value_types import END, CallWay
 from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
     Line,
@@ -71,12 +72,13 @@ class ToolRow(Struct, frozen=True):
 
 
 class ToolView(TaggedView, frozen=True):
-    """Details of a tool. `target`: of its calls, in words; `binding`: how it is called, for
-    operators, because some have keys or code; `waiting`: its own description that
-    waits to be accepted; `accepted`: the last accepted one."""
+    """Details of a tool. `callers`: who may call it, clients and agents ("direct") or programs
+    ("code"), as code.callers says; `target`: of its calls, in words; `binding`: how it is called,
+    for operators, because some have keys or code; `waiting`: its own description that waits to be
+    accepted; `accepted`: the last accepted one."""
 
     # workers, settings and the caller change them
-    untagged = frozenset({"embedding", "target", "binding"})
+    untagged = frozenset({"callers", "embedding", "target", "binding"})
     name: str
     source: str
     state: State
@@ -106,6 +108,7 @@ class ToolView(TaggedView, frozen=True):
     waiting: Any
     updated: datetime
     version: int
+    callers: tuple[CallWay, ...]
     target: str | None
     digest: str
     definition: Any  # members that another server told beside those above
@@ -205,8 +208,11 @@ class ToolOperations:
         tiers: Sequence[str],
         catalogs: Catalogs,
         wanted: Callable[[], Mapping[str, SourceSettings]],
+        *,
+        code: CodeSettings,
     ) -> None:
         """`tiers`: the permitted ones; `wanted`: sources of the settings."""
+        self._code = code
         self._ground = ground
         self._tiers = tiers
         self._catalogs = catalogs
@@ -217,7 +223,7 @@ class ToolOperations:
     @classmethod
     def of(cls, parts: RegistryParts) -> "ToolOperations":
         tiers = parts.settings.policy.tiers
-        return cls(parts.ground, tiers, parts.catalogs, parts.sources)
+        return cls(parts.ground, tiers, parts.catalogs, parts.sources, code=parts.settings.code)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -294,7 +300,9 @@ class ToolOperations:
         embedding = await embedding_of(self._ground.pool, asked.tenant, state.id)
         binding = state.binding if self._ground.is_operator(asked) else None
         target = await self._target(asked, state)
-        return _view(state, target=target, binding=binding, embedding=embedding)
+        names = (state.tool.name, *state.aliases)
+        callers = self._code.callers_of(names, state.tool.tags, state.tool.domain)
+        return _view(state, target=target, binding=binding, embedding=embedding, callers=callers)
 
     async def _target(self, asked: OperationInput, found: ToolDetail) -> str | None:
         """The target of calls, without the queries of URLs, as some are keys."""

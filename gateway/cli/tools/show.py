@@ -19,6 +19,8 @@ MINUTES = 16  # characters of a time
 
 Json = Mapping[str, Any]
 
+CALLERS = {"direct": "clients", "code": "programs"}
+
 
 @click.command()
 @click.argument("name")
@@ -66,7 +68,10 @@ def _cost(entry: Json) -> str:
 
 
 def _details(tool: Json) -> Iterator[str]:
-    """The origin of its description, and its manual metadata."""
+    """The origin of its description, its manual metadata, and who may call it."""
+    if tool["callers"] != ["direct"]:
+        ways = " and ".join(CALLERS[way] for way in tool["callers"])
+        yield f"called by {ways or 'nobody'}"
     if tool["overridden"]:
         since = f" since {_minutes(tool['override_time'])}" if tool["override_time"] else ""
         yield f"description edited{since} by {tool['override_user']}; imports keep it"

@@ -85,6 +85,7 @@ class RunCalls:
         self._parts = parts
         self._settings: CodeSettings = parts.settings
         self._context = context
+        self._viewing = replace(context, run=RunMark(code=True))
         self._job = job
         self._writes = writes
         self._most = most
@@ -99,7 +100,7 @@ class RunCalls:
     @property
     def _catalog(self) -> Catalog:
         """The tools of the caller at present: they may change while the program runs."""
-        return self._parts.view(self._context)
+        return self._parts.view(self._viewing)
 
     @property
     def sources(self) -> Sequence[str]:

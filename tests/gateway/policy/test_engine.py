@@ -380,7 +380,7 @@ def test_toolsets_that_a_caller_names_do_not_pile_up() -> None:
     policy_view, principal = PolicyView(policy_of(no=Rule("deny")), 50), Principal("ada", TENANT)
     for number in range(10 * TOOLSETS):
         policy_view.decide(context(principal, str(number)), tool("a"), {})
-    assert len(principal.prepared[PREPARED][1]) <= TOOLSETS + 1
+    assert len(principal.prepared[PREPARED["direct"]][1]) <= TOOLSETS + 1
 
 
 def test_the_argument_limit_applies_to_encoded_arguments() -> None:
