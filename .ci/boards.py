@@ -184,6 +184,14 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Circuit breakers (1: open)", {"{{source}}": "max by (source) (toolgate_breaker{HERE})"}
         ),
+        Panel(
+            "Answers of hooks, by outcome",
+            {
+                "{{hook}} {{outcome}}": "sum by (hook, outcome) "
+                "(rate(toolgate_hook_calls_total{HERE}[WINDOW]))"
+            },
+            "reqps",
+        ),
         Panel("MCP servers up", {"{{source}}": "min by (source) (toolgate_mcp_server_up{HERE})"}),
         Panel(
             "Sessions at MCP servers",

@@ -16,6 +16,7 @@ from config.access import (
     Policy,
     Rule,
 )
+from config.hooks import HOOK_VARIABLES, HookSettings
 from config.login import (
     LONGEST_TOKEN_S,
     TOO_LONG,
@@ -199,6 +200,25 @@ def _guardrail_problems(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]
     for path in rule.fields:
         if not all(path.split(".")):
             yield "fields", f"expected dotted paths such as customer.email, found {path!r}"
+
+
+def hook_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, hook in settings.hooks.items():
+        for key, text in _hook_problems(hook, settings.guardrails.expression_steps):
+            path: KeyPath = ("hooks", name, key)
+            yield Problem(where(path), dotted_path(path), text)
+
+
+def _hook_problems(hook: HookSettings, steps: int) -> Iterator[tuple[str, str]]:
+    if bool(hook.use) == bool(hook.url):
+        yield "at", "expected one of use (a function of Python) and url (an endpoint)"
+    if hook.url and not hook.secret:
+        yield "url", "expected a secret beside it, by which the endpoint knows the gateway"
+    if hook.when:
+        try:
+            compile_expression(hook.when, HOOK_VARIABLES, steps)
+        except InvalidExpression as error:
+            yield "when", f"expected a CEL expression: {error}"
 
 
 def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -274,6 +274,8 @@ def mask_secrets(settings: Settings) -> dict[str, Any]:
         entry.update({key: MASK for key in ("secret", "client_secret") if entry.get(key)})
     for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):
         entry.update({key: MASK for key in ("secret", "old_secret") if entry[key]})
+    for hook in plain["hooks"].values():
+        hook["secret"] = hook["secret"] and MASK
     for source in plain["sources"].values():
         # All of them: any header may carry the service's key.
         source["headers"] = dict.fromkeys(source["headers"], MASK)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from config.hooks import HookSettings
 from config.load import DEFAULTS
 from config.settings import Profile, Settings, Toolset
 from config.sources import SchemeSettings, SourceSettings
@@ -41,7 +42,11 @@ def json_schema() -> dict[str, Any]:
         else:
             section["default"] = defaults[name]
         section["description"] = described[name,]
-    for name, entry in (("sources", SourceSettings), ("toolsets", Toolset)):
+    for name, entry in (
+        ("sources", SourceSettings),
+        ("toolsets", Toolset),
+        ("hooks", HookSettings),
+    ):
         _complete(definitions[entry.__name__], (name,), described, {})
     _complete(definitions[Profile.__name__], ("profiles", "custom"), described, {})
     scheme = definitions[SchemeSettings.__name__]

@@ -18,6 +18,7 @@ RELOADED: Mapping[str, frozenset[str]] = {
     "scripts": frozenset(),
     "policy": frozenset(),
     "guardrails": frozenset(),
+    "hooks": frozenset(),
     "profiles": frozenset(),
     "toolsets": frozenset(),
     "limits": frozenset(
@@ -34,6 +35,7 @@ RELOADED: Mapping[str, frozenset[str]] = {
 REQUEST_PATH = (
     "policy",
     "guardrails",
+    "hooks",
     "profiles",
     "toolsets",
     "limits",

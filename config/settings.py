@@ -27,6 +27,7 @@ from config.code import CALL_WAYS, CodeSettings
 from config.connections import ConnectionsSettings
 from config.cores import usable_cores
 from config.events import EventsSettings
+from config.hooks import HookSettings
 from config.knowledge import KnowledgeSettings
 from config.librarian import LibrarianSettings
 from config.login import LoginSettings
@@ -502,3 +503,4 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     functions: Mapping[FunctionName, EntryPoint]
     sources: Mapping[SourceName, SourceSettings]
     toolsets: Mapping[ToolsetName, Toolset]
+    hooks: Mapping[SourceName, HookSettings]

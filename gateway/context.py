@@ -331,6 +331,7 @@ class AuditDraft(Struct):
     result_bytes: int = 0
     connection: str = ""  # ids of the connections that the call was made with
     owner: str = ""  # of a shared account among them
+    hooks: str = ""  # JSON of the hooks that ran
 
 
 class RunMark(Struct, frozen=True, omit_defaults=True):

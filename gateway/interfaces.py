@@ -34,6 +34,12 @@ Middleware = Callable[[Handler, Route], Handler]
 wrapped runs once per message, so many times in a batch."""
 
 
+class HookEffects(Struct, frozen=True):
+    """Decisions of hooks about a call, besides its arguments."""
+
+    answer: ToolResult | None = None  # instead of the service's
+
+
 class ToolCall(Struct, frozen=True):
     """A call of a tool, passed through the guards to its execution."""
 
@@ -41,6 +47,7 @@ class ToolCall(Struct, frozen=True):
     source: Source | None  # None for the gateway's own tools
     arguments: Any  # validated by the tool's input schema; any JSON for an unchecked hybrid action
     context: Context
+    hooked: HookEffects | None = None  # None: no hook acted
 
 
 Execute = Callable[[ToolCall], Coroutine[Any, Any, ToolResult | RelayedResult]]

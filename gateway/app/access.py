@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -42,12 +43,16 @@ from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import callers_rules
 from gateway.policy.visibility import Denials, PolicyView
+from gateway.protocol.sealed_state import Sealer
 from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.access_feed import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
 from registry.database.embedded import directory_of
 from registry.database.postgres import AWAY, DatabaseHandle, Pool
+
+if TYPE_CHECKING:  # a gateway without hooks does not import them
+    from gateway.middleware.hooks.hook import Hooks
 
 log = logging.getLogger("toolgate.access")
 
@@ -252,11 +257,13 @@ class Access:
         innermost: Sequence[Guard] = (),
         login: LoginAccess | None = None,
         connections: Load | None = None,
+        sealer: Callable[[], Awaitable[Sealer]],
     ) -> None:
         """Access control of a gateway. `sweep` closes the streams of callers that are no longer
         authenticated. `counter` is shared by all gateways. `secrets` reads the credentials of
         sources, `connections` people's accounts there. `before_rules`: guards whose findings rules
-        read; `innermost`: guards behind all others."""
+        read; `innermost`: guards behind all others. `sealer`: of what hooks decided for a call that
+        its client goes on with. Raises ToolgateError for hooks that cannot be loaded."""
         self._handle = handle
         self._before_rules = before_rules
         self._innermost = innermost
@@ -267,6 +274,11 @@ class Access:
         self.policy_view = policy_view
         self.auditing = AuditCollector(settings, handle.pool, Denials(self.policy_view, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
+        self._sealer = sealer
+        self._rounds_s = settings.mcp.parked_s
+        self._hooks: Hooks | None = None
+        self._hooks = self.load_hooks(settings)
+        self.hook_calls = HookCalls(lambda: self._hooks)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
@@ -282,13 +294,22 @@ class Access:
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
         events.database_connected.subscribe(self._load)
 
-    def reconfigure(self, settings: Settings) -> None:
-        """Replace rules, limits, guardrails and endpoints; `guards` and `middleware` use them from
-        now on. Raises InvalidExpression, before anything has changed."""
+    def load_hooks(self, settings: Settings) -> "Hooks | None":
+        """The hooks of settings; None: there are none. Raises ToolgateError."""
+        if not settings.hooks and self._hooks is None:
+            return None
+        from gateway.middleware.hooks.hook import Hooks
+
+        return Hooks(settings, self._hooks)
+
+    def reconfigure(self, settings: Settings, hooks: "Hooks | None") -> None:
+        """Replace rules, limits, guardrails, hooks and endpoints; `guards` and `middleware` use
+        them from now on. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
         callers = callers_rules(settings.code, settings.toolsets)
         self.policy_view.reconfigure(settings.policy, settings.limits.json_depth, callers)
         self._guardrails, self._policy_guards = guardrails, self._guards_of(settings)
+        self._hooks = hooks
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
 
@@ -323,12 +344,24 @@ class Access:
 
     @property
     def guards(self) -> Sequence[Guard]:
-        """Guards of every tool call, outermost first: audit, policy, limits, guardrails on
-        arguments and results, circuit breaker."""
+        """Guards of every tool call, outermost first: audit, hooks before calls, policy, limits,
+        guardrails on arguments and results, hooks after calls, circuit breaker."""
         bounds = self.bounds
-        noting = [*self.auditing.guards, *self._before_rules]
+        hooks_before, hooks_after = self._hook_guards()
+        noting = [*self.auditing.guards, *hooks_before, *self._before_rules]
         before = [*noting, *self._policy_guards, bounds.rate_limits]
-        return [*before, self._guardrails, bounds.breaker, *self._innermost]
+        after = [self._guardrails, *hooks_after, bounds.breaker]
+        return [*before, *after, *self._innermost]
+
+    def _hook_guards(self) -> tuple[Sequence[Guard], Sequence[Guard]]:
+        """The guards of hooks: in front of the rules, and next to the services."""
+        if self._hooks is None:
+            return (), ()
+        from gateway.middleware.hooks.guards import AfterHooks, BeforeHooks
+
+        before, after = self._hooks.at("before"), self._hooks.at("after")
+        outer = BeforeHooks(before, self._sealer, self._rounds_s)
+        return [outer], [AfterHooks(after, before)]
 
     async def reload(self, name: str) -> None:
         """Act by a change that this process has made, before it is answered."""
@@ -377,6 +410,27 @@ class Access:
     async def close(self) -> None:
         """Release resources after the last call."""
         await self.auditing.close()
+        if self._hooks is not None:
+            await self._hooks.close()
+
+
+class HookCalls(Collector):
+    def __init__(self, hooks: "Callable[[], Hooks | None]") -> None:
+        """Counts of the hooks of now."""
+        self._hooks = hooks
+
+    def collect(self) -> Iterator[Metric]:
+        if (hooks := self._hooks()) is None:
+            return
+        calls = CounterMetricFamily(
+            "toolgate_hook_calls",
+            "Answers of hooks of the operator, by outcome; passed: a failure that passes.",
+            labels=("hook", "outcome"),
+        )
+        for hook in hooks.all:
+            for outcome, count in hook.outcomes.items():
+                calls.add_metric([hook.name, outcome], count)
+        yield calls
 
 
 def job_entry(act: JobAct, now: datetime) -> AuditEntry:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
     from gateway.console.asgi_app import Console
+    from gateway.middleware.hooks.hook import Hooks
     from registry.search.replica import Replica
 
 
@@ -187,10 +188,12 @@ class Gateway:
         with the old ones.
 
         Raises ToolgateError, before anything has changed, for unusable certificates, and for a
-        Python service or function that cannot be loaded; one that is already loaded stays as it is.
+        Python service, function or hook that cannot be loaded; one that is already loaded stays as
+        it is.
         """
         settings = reload_settings(self.settings, settings)
         loaded = self.upstreams.load(settings)
+        hooks = self.access.load_hooks(settings)
         apply_to_wings = None if self.wings is None else self.wings.prepare(settings)
         self.access.authenticator.reload()
         before, self.settings = self.settings, settings
@@ -201,7 +204,7 @@ class Gateway:
         if has_changed or any(
             getattr(before, name) != getattr(settings, name) for name in REQUEST_PATH
         ):
-            await self._serve_anew(before)
+            await self._serve_anew(before, hooks)
         if await self.upstreams.reconfigure(self.settings, loaded):
             self.federation.servers.restart()
         await self.feed.reconfigure(settings.sources, self.upstreams.actions, settings.imports)
@@ -246,7 +249,7 @@ class Gateway:
         )
         return [*login.routes, *pages.routes]
 
-    async def _serve_anew(self, before: Settings) -> None:
+    async def _serve_anew(self, before: Settings, hooks: "Hooks | None") -> None:
         """Rebuild what serves new requests from the current settings. The catalogs take a moment;
         all else changes at once."""
         settings = self.settings
@@ -254,7 +257,7 @@ class Gateway:
         shown = (settings.toolsets, settings.profiles, personal)
         if (before.toolsets, before.profiles, _personal(before)) != shown:
             await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings), personal)
-        self.access.reconfigure(settings)
+        self.access.reconfigure(settings, hooks)
         self.shared.reconfigure(settings.limits)
         self.federation.reconfigure(settings)
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
@@ -404,6 +407,7 @@ class Gateway:
             innermost=self._innermost(),
             login=None if self.login is None else self.login.access,
             connections=None if people is None else people.connector.load,
+            sealer=self.federation.sealer,
         )
 
     def _connections(self) -> "PersonalConnections | None":
@@ -497,6 +501,7 @@ class Gateway:
     def _show(self) -> None:
         """Register the metrics collectors."""
         counted = (self.legacy_use, self.mismatches, self.embeddings, self.access.auditing)
+        self.metrics.registry.register(self.access.hook_calls)
         for collector in counted:
             self.metrics.registry.register(collector)
         if self.calls is not None:

@@ -96,6 +96,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     client: str = ""  # address
     connection: str = ""  # ids of the connections of people that the call was made with
     owner: str = ""  # whose shared account the call was made with
+    hooks: str = ""  # that ran: JSON of {name, version, changed (JSON Pointers), us}, by order
 
 
 class Header(Struct, frozen=True):

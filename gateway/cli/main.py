@@ -45,6 +45,7 @@ COMMANDS = {
         "gateway.cli.operations:approvals",
         "Approve or deny calls that wait for approval.",
     ),
+    "hooks": ("gateway.cli.hooks:hooks", "List and try the hooks around calls."),
     "secrets": ("gateway.cli.operations:secrets", "Store encrypted credentials of sources."),
     "token": ("gateway.cli.access.token:token", "Create, inspect and revoke tokens."),
     "keys": ("gateway.cli.operations:keys", "Create, list and revoke API keys."),

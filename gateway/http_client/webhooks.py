@@ -94,6 +94,10 @@ def check_receiver(url: str) -> None:
         raise ToolgateError(str(error)) from error
 
 
+class WebhookFailed(ToolgateError):
+    """A request without a usable answer; the text has no address."""
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookSent:
     """The outcome of a request."""
@@ -114,10 +118,7 @@ class WebhookSender:
             ),
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         )
-        self._private = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_S),
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
-        )
+        self._private = operator_session(100)
 
     async def __aenter__(self) -> "WebhookSender":
         return self
@@ -142,11 +143,7 @@ class WebhookSender:
         private: bool,
     ) -> WebhookSent:
         """Send a request. `private`: the address may be one of the own network."""
-        headers = {
-            "Content-Type": content_type,
-            "User-Agent": "toolgate",
-            **sign(id_, int(time.time()), body, secrets),
-        }
+        headers = _signed_headers(id_, body, content_type, secrets)
         client = self._private if private else self._public
         try:
             async with client.post(
@@ -162,3 +159,50 @@ class WebhookSender:
         return WebhookSent(
             done=False, gone=status == 410, error=f"status {status}", retry_s=retry_s
         )
+
+
+def operator_session(connections: int) -> aiohttp.ClientSession:
+    """Connections to addresses that the operator wrote, which may be of the own network."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=IDLE_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+    )
+
+
+async def request_answer(
+    http: aiohttp.ClientSession, url: str, id_: str, body: bytes, *, secret: str, limit_bytes: int
+) -> bytes:
+    """The body of the answer to a signed request of JSON. An answer over plain HTTP is signed like
+    the request, under the same id: nothing else proves who gave it, and to which request. Raises
+    WebhookFailed."""
+    headers = _signed_headers(id_, body, "application/json", [secret])
+    try:
+        async with http.post(url, data=body, headers=headers, allow_redirects=False) as response:
+            if not 200 <= response.status < 300:
+                raise WebhookFailed(f"answered with status {response.status}")
+            answer = await response.content.read(limit_bytes + 1)
+            while len(answer) <= limit_bytes and (more := await response.content.readany()):
+                answer += more
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise WebhookFailed("gave no answer") from error
+    if len(answer) > limit_bytes:
+        raise WebhookFailed(f"answered with more than {limit_bytes} bytes")
+    if url.startswith("http://"):
+        given = {name.lower(): value for name, value in response.headers.items()}
+        try:
+            if verify(given, answer, [secret], time.time()) != id_:
+                raise SignatureRefused("expected the webhook-id of the request")
+        except SignatureRefused as error:
+            raise WebhookFailed(f"did not sign its answer: {error}") from error
+    return answer
+
+
+def _signed_headers(
+    id_: str, body: bytes, content_type: str, secrets: Sequence[str]
+) -> dict[str, str]:
+    return {
+        "Content-Type": content_type,
+        "User-Agent": "toolgate",
+        **sign(id_, int(time.time()), body, secrets),
+    }

@@ -206,6 +206,7 @@ class AuditTrail:
                 client=context.headers.client,
                 connection=note.connection,
                 owner=note.owner,
+                hooks=note.hooks,
             )
         )
 

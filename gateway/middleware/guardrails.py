@@ -586,12 +586,17 @@ def _facts(call: ToolCall) -> dict[str, Any]:
 
 def _refusal(call: ToolCall, denied: _Denied) -> ToolResult:
     """Error result that names the rule and its reason, without any of the content."""
-    note = call.context.note
-    if note is not None:
-        note.decision, note.rule = "deny", f"guardrails.{denied.rule}"
     log.info("guardrail_denied", extra={"rule": denied.rule, "tool": call.tool.name})
     text = f"Refused by the guardrail {denied.rule!r}"
     text += f": {denied.reason}" if denied.reason else ""
+    return refused_result(call, f"guardrails.{denied.rule}", text)
+
+
+def refused_result(call: ToolCall, rule: str, text: str) -> ToolResult:
+    """The error result of a call that `rule` refuses, which is noted for the audit log."""
+    note = call.context.note
+    if note is not None:
+        note.decision, note.rule = "deny", rule
     told: Raw | Any = UNSET
     if call.tool.binding.action is not None:  # hybrid clients expect a status
         told = Raw(encode({"status": 403, "body": text}))

@@ -77,7 +77,7 @@ def test_every_key_has_a_description_and_its_default() -> None:
     defaults = yaml.safe_load(DEFAULTS.read_bytes())
     for name, section in published["properties"].items():
         assert section["description"]
-        if name in ("sources", "toolsets", "functions"):
+        if name in ("sources", "toolsets", "functions", "hooks"):
             continue
         keys = published["$defs"][section["$ref"].rpartition("/")[2]]["properties"]
         assert keys.keys() == effective[name].keys()

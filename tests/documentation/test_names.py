@@ -27,6 +27,7 @@ NO_SETTINGS = {
     "citus.enable_unsafe_triggers": "a parameter of Citus",
     "hnsw.ef_search": "a parameter of pgvector",
     "rpc.discover": "a method of OpenRPC",
+    "toolgate.hooks": "a group of entry points",
 }
 NO_SETTING_VARIABLES = {
     "TOOLGATE_CONFIG": "names the settings file",

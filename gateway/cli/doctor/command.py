@@ -28,6 +28,7 @@ from gateway.cli.doctor.environment import database, import_checks, wings, world
 from gateway.cli.doctor.local_checks import (
     files,
     functions,
+    hooks,
     identity,
     port,
     python,
@@ -140,6 +141,7 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield from python_services(settings.sources)
     yield from run(collect(world(settings)))
     yield from functions(settings.functions)
+    yield from hooks(settings)
     yield from run(scripts(settings.scripts))
     configure(LoggingSettings(level="error", format=settings.logging.format, access=False))
     yield from run(_registry(settings))

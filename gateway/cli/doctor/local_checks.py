@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 import gateway
 from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
@@ -219,6 +221,23 @@ def functions(targets: Mapping[str, str]) -> Iterator[Check]:
             continue
         takes = "" if function.schema else "; it has no annotations for an input schema"
         yield Check("function", "ok", f"{name}: {target}{takes}")
+
+
+def hooks(settings: Settings) -> Iterator[Check]:
+    """Whether each hook of the settings can be loaded."""
+    if not settings.hooks:
+        return
+    from gateway.middleware.hooks.hook import Hooks
+
+    for name, own in settings.hooks.items():
+        try:
+            [hook] = Hooks(replace(settings, hooks={name: own})).all
+        except ToolgateError as error:
+            yield Check("hook", "failed", f"{name}: {error}")
+            continue
+        version = hook.code.version and f" {hook.code.version}"
+        passes = "; its failures pass" if own.failure == "pass" else ""
+        yield Check("hook", "ok", f"{name}: {own.use or own.url}{version}{passes}")
 
 
 def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:

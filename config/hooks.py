@@ -1,0 +1,45 @@
+"""Settings of hooks: code of the operator at points of a call. Their reasons are in
+`defaults.yaml`."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from config.value_types import (
+    END,
+    Bytes,
+    CelText,
+    ClaimName,
+    Count,
+    OptionalUrl,
+    Seconds,
+    WebhookSecret,
+)
+
+HookPoint = Literal["before", "after"]
+HOOK_VARIABLES = frozenset({"principal", "tool", "arguments"})
+HookTarget = Annotated[
+    str,
+    Meta(
+        pattern=r"^([\w./-]+:[A-Za-z_]\w*|[A-Za-z_][\w.-]*)?" + END,
+        description="module:function, or the name of an entry point in the group toolgate.hooks",
+    ),
+]
+
+
+class HookSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `hooks`, with one of `use` and `url`."""
+
+    at: HookPoint
+    use: HookTarget = ""
+    url: OptionalUrl = ""
+    secret: WebhookSecret | None = None  # of `url`
+    when: CelText = ""
+    tools: tuple[str, ...] = ()  # patterns; none: all
+    claims: tuple[ClaimName, ...] = ()  # of the caller that it is told
+    order: int = 0
+    timeout_s: Seconds = 1.0
+    failure: Literal["refuse", "pass"] = "refuse"
+    changes: bool = False  # whether it may do more than refuse
+    concurrency: Count = 20
+    result_bytes: Bytes = 262_144  # a longer result is told by size and hash

@@ -1,0 +1,292 @@
+"""One configured hook: how it is loaded, asked and judged. Knows no calls and no guards.
+
+A hook is a function of Python, or an HTTP endpoint, that gets an event (`v: 1`) and answers with an
+object: `{"refuse": "reason"}`, or what it changes, or nothing. An answer that it may not give, an
+error, a timeout and an open circuit are failures, which refuse unless `failure: pass`.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import metadata
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from config.access import BreakerSettings
+from config.hooks import HOOK_VARIABLES, HookPoint, HookSettings
+from config.settings import Settings
+from config.user_modules import load_function
+from gateway.http_client.webhooks import operator_session, request_answer
+from gateway.middleware.circuit_breaker import Circuit
+from gateway.state.fair_limiter import FairLimiter
+from schemas.cel_expressions import Expression, compile_expression
+from schemas.errors import ToolgateError
+from schemas.globs import ToolGlobs
+from schemas.jsonrpc import encode
+from schemas.tool import Tool
+
+log = logging.getLogger("toolgate.hooks")
+
+GROUP = "toolgate.hooks"  # of entry points
+VERSION_CHARACTERS = 40
+ANSWERS: Mapping[HookPoint, frozenset[str]] = {  # members that change something, by point
+    "before": frozenset({"arguments", "answer"}),
+    "after": frozenset({"result"}),
+}
+Event = Mapping[str, Any]
+
+
+class HookResult(
+    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
+):
+    """The result of a tool, as a hook gets and gives it."""
+
+    content: list[dict[str, Any]] = []
+    structured_content: Any = UNSET
+    is_error: bool = False
+    meta: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class HookAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer of a hook; which members it may have depends on its point."""
+
+    refuse: str | None = None
+    arguments: dict[str, Any] | UnsetType = UNSET
+    answer: HookResult | UnsetType = UNSET
+    result: HookResult | UnsetType = UNSET
+    version: str = ""
+
+    @property
+    def changes(self) -> frozenset[str]:
+        """Names of the members by which it changes something."""
+        return frozenset(
+            name
+            for name in self.__struct_fields__
+            if name not in ("refuse", "version") and getattr(self, name) is not UNSET
+        )
+
+
+PASS = HookAnswer()
+Check = Callable[[HookAnswer], None]
+
+
+class HookFailed(ToolgateError):
+    """A hook that gave no answer that counts."""
+
+
+class HookCode(Protocol):
+    """The code behind a hook."""
+
+    version: str
+
+    async def run(self, event: Event) -> Any:
+        """The answer, decoded; None: nothing to say. Raises anything."""
+
+    async def close(self) -> None: ...
+
+
+class PythonHook:
+    """A function: `module:function`, or an entry point that the settings name."""
+
+    def __init__(self, name: str, target: str, concurrency: int) -> None:
+        """Raises ToolgateError."""
+        self._function, self.version = _load(name, target)
+        self._threads: ThreadPoolExecutor | None = None
+        if not inspect.iscoroutinefunction(self._function):
+            self._threads = ThreadPoolExecutor(concurrency, f"hook-{name}")
+
+    async def run(self, event: Event) -> Any:
+        own = msgspec.json.decode(encode(event))  # what it does to its copy changes nothing
+        if self._threads is None:
+            return await self._function(own)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._function, own)
+
+    async def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class HttpHook:
+    """An endpoint that gets each event as a signed POST."""
+
+    def __init__(self, url: str, secret: str, concurrency: int, limit_bytes: int) -> None:
+        self.version = ""
+        self._url = url
+        self._secret = secret
+        self._concurrency = concurrency
+        self._limit_bytes = limit_bytes
+        self._http: aiohttp.ClientSession | None = None
+
+    async def run(self, event: Event) -> Any:
+        if self._http is None:
+            self._http = operator_session(self._concurrency)
+        answer = await request_answer(
+            self._http, self._url, str(event["id"]), encode(event),
+            secret=self._secret, limit_bytes=self._limit_bytes,
+        )  # fmt: skip
+        return msgspec.json.decode(answer) if answer else None
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+
+class Hook:
+    def __init__(
+        self, name: str, settings: HookSettings, breaker: BreakerSettings, steps: int
+    ) -> None:
+        """`steps`: most that `when` may take. Raises ToolgateError."""
+        self.name = name
+        self.settings = settings
+        self.outcomes: Counter[str] = Counter()
+        self.tools = ToolGlobs(settings.tools)
+        self.when: Expression | None = None
+        if settings.when:
+            self.when = compile_expression(settings.when, HOOK_VARIABLES, steps)
+        self.code: HookCode
+        if settings.use:
+            self.code = PythonHook(name, settings.use, settings.concurrency)
+        else:
+            self.code = HttpHook(
+                settings.url, settings.secret or "", settings.concurrency, ANSWER_BYTES
+            )
+        self._turns = FairLimiter(settings.concurrency)
+        self._circuit = Circuit(breaker, _no_jitter) if breaker.enabled else None
+
+    def concerns(self, tool: Tool) -> bool:
+        names = (tool.name, *tool.aliases)
+        return not self.tools or self.tools.match(names, tool.tags, tool.domain)
+
+    async def ask(self, event: Event, check: Check | None = None) -> HookAnswer:
+        """The answer to an event, which gets an id, the time, and the name and point of the hook.
+        `check` raises HookFailed for an answer that is of no use. Raises HookFailed, unless
+        failures pass."""
+        try:
+            answer = await self._ask(event)
+            if check is not None and answer.refuse is None:
+                check(answer)
+        except HookFailed as error:
+            passes = self.settings.failure == "pass"
+            self.outcomes["passed" if passes else "failed"] += 1
+            log.warning("hook_failed", extra={"hook": self.name, "reason": str(error)})
+            if passes:
+                return PASS
+            raise
+        outcome = "refused" if answer.refuse is not None else "ok"
+        self.outcomes["changed" if answer.changes else outcome] += 1
+        return answer
+
+    async def _ask(self, event: Event) -> HookAnswer:
+        circuit, now = self._circuit, time.monotonic()
+        began = 0 if circuit is None else circuit.admit(now)
+        if began is None:
+            raise HookFailed("it failed too often, and is not asked for a while")
+        failed: bool | None = None
+        try:
+            answer = await self._run(event)
+            failed = False
+        except HookFailed:
+            failed = True
+            raise
+        finally:
+            if circuit is not None:
+                circuit.record(began, failed, time.monotonic())
+        return answer
+
+    async def _run(self, event: Event) -> HookAnswer:
+        settings = self.settings
+        whole = {
+            "v": 1, "id": f"hook_{secrets.token_urlsafe(12)}", "time": round(time.time(), 3),
+            "at": settings.at, "hook": self.name, **event,
+        }  # fmt: skip
+        try:
+            async with asyncio.timeout(settings.timeout_s):
+                async with self._turns.turn(str(event["tenant"]), str(event["principal"])):
+                    said = await self.code.run(whole)
+            answer = PASS if said is None else msgspec.convert(said, HookAnswer)
+        except TimeoutError as error:
+            raise HookFailed(f"no answer within {settings.timeout_s:g} s") from error
+        except ToolgateError as error:
+            raise HookFailed(f"it {error}") from error
+        except Exception as error:  # code of the operator
+            raise HookFailed(f"{type(error).__name__} in it, or in its answer") from error
+        if wrong := sorted(answer.changes - ANSWERS[settings.at]):
+            raise HookFailed(f"its answer has {wrong[0]}, which a hook at {settings.at} cannot")
+        if answer.changes and not settings.changes:
+            raise HookFailed("it wants to change something, and has no changes: true")
+        return answer
+
+
+ANSWER_BYTES = 4 << 20  # of endpoints
+
+
+class Hooks:
+    """The hooks of the settings, loaded."""
+
+    def __init__(self, settings: Settings, before: "Hooks | None" = None) -> None:
+        """Unchanged ones of `before` stay, with what they have counted; calls that run may ask the
+        others still. Raises ToolgateError."""
+        breaker, steps = settings.breaker, settings.guardrails.expression_steps
+        earlier: Sequence[Hook] = () if before is None else before.loaded
+        same = {
+            hook.name: hook for hook in earlier if hook.settings == settings.hooks.get(hook.name)
+        }
+        self.all: Sequence[Hook] = [
+            same.get(name) or Hook(name, hook, breaker, steps)
+            for name, hook in settings.hooks.items()
+        ]
+        self.loaded: Sequence[Hook] = [
+            *(hook for hook in earlier if hook not in self.all),
+            *self.all,
+        ]
+
+    def at(self, point: HookPoint) -> Sequence[Hook]:
+        """The hooks of a point, in the order in which they are asked."""
+        hooks = (hook for hook in self.all if hook.settings.at == point)
+        return sorted(hooks, key=lambda hook: (hook.settings.order, hook.name))
+
+    async def close(self) -> None:
+        for hook in self.loaded:
+            await hook.code.close()
+
+
+def _load(name: str, target: str) -> tuple[Callable[[Any], Awaitable[Any] | Any], str]:
+    """The function of a hook, and its version: of its distribution or module, or a digest of its
+    source. Raises ToolgateError."""
+    setting = f"hooks.{name}.use"
+    if ":" in target:
+        function = load_function(target, setting)
+        return function, _version_of(inspect.getmodule(function))
+    entries = metadata.entry_points(group=GROUP, name=target)
+    if not entries:
+        known = ", ".join(sorted(metadata.entry_points(group=GROUP).names)) or "none"
+        raise ToolgateError(
+            f"{setting}: no installed package has the hook {target}; known: {known}"
+        )
+    entry = next(iter(entries))
+    function = load_function(entry.value, setting)
+    return function, entry.dist.version if entry.dist else ""
+
+
+def _version_of(module: Any) -> str:
+    version = getattr(module, "__version__", "")
+    if isinstance(version, str) and version:
+        return version[:VERSION_CHARACTERS]
+    with suppress(OSError, TypeError):
+        return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:12]
+    return ""
+
+
+def _no_jitter() -> float:
+    return 1.0
