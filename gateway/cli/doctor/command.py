@@ -15,7 +15,6 @@ from config.yaml_document import SettingsError
 from gateway.app.components import has_jobs
 from gateway.app.stored_access import stored_in
 from gateway.cli.common.checks import MARKS, STYLES, Check, collect
-from gateway.cli.common.credentials import credentials
 from gateway.cli.common.database import named_file, open_present_registry, run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
@@ -26,6 +25,7 @@ from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_n
 from gateway.cli.common.text import harmless
 from gateway.cli.doctor.environment import database, import_checks, wings, world
 from gateway.cli.doctor.local_checks import (
+    credentials,
     files,
     functions,
     hooks,

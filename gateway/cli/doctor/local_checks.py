@@ -1,4 +1,5 @@
-"""Checks of `toolgate doctor` without a database: settings, files, identity, functions, scripts."""
+"""Checks of `toolgate doctor` without a database: settings, files, identity, functions, scripts,
+credentials."""
 
 import http.client
 import importlib.machinery
@@ -17,13 +18,16 @@ from msgspec.structs import replace
 import gateway
 from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
+from gateway.app.stored_access import Stored
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.runner import Sandbox
-from schemas.binding import Language
+from gateway.upstreams.auth.requirements import hint, standing
+from gateway.upstreams.http.connections import NO_ENTRIES
+from schemas.binding import Binding, Language
 from schemas.errors import ToolgateError
 from schemas.tool import Tool
 
@@ -259,3 +263,19 @@ async def scripts(settings: Scripts) -> list[Check]:
         told = f"{language} {missing or 'runs in a sandbox'}"
         checks.append(Check("scripts", "warning" if missing else "ok", told))
     return checks
+
+
+def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
+    """A check of each source that requires credentials."""
+    sources: dict[str, list[Binding]] = {}
+    for tool in tools:
+        sources.setdefault(tool.source, []).append(tool.binding)
+    for name, bindings in sources.items():
+        credentials = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
+        if credentials.is_wrong:
+            yield Check("credentials", "warning", f"{name}: {hint(name, credentials)}")
+        elif credentials.guarded:
+            given = ", ".join(
+                scheme for scheme, (_, is_met) in credentials.schemes.items() if is_met
+            )
+            yield Check("credentials", "ok", f"{name}: {given or 'none, which is allowed'}")

@@ -8,12 +8,13 @@ from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import Wing, WingContributions, WingParts
 from gateway.wings.librarian.exposure import Exposure
 from gateway.wings.librarian.library_access import LibraryAccess
-from gateway.wings.librarian.operations import operations_of
+from gateway.wings.librarian.lookup_operations import lookup_operations
+from gateway.wings.librarian.question_operations import question_operations
 from gateway.wings.librarian.resources import LibraryResources
 from gateway.wings.librarian.runs import RunStore
 from gateway.wings.librarian.scip_upload import INDEXES, CodeIndexes
 from gateway.wings.librarian.source_webhooks import SourceHooks
-from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets
+from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets, source_operations
 from gateway.wings.librarian.tracked_sources import TrackedSources
 from registry.database.migrate import Component
 
@@ -24,14 +25,20 @@ MIGRATIONS = Component(
 
 @asynccontextmanager
 async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
-    sources = TrackedSources(parts.pool, LibraryAccess(parts.library), parts.settings)
+    access = LibraryAccess(parts.library)
+    sources = TrackedSources(parts.pool, access, parts.settings)
     hooks = SourceHooks(parts.call, sources, HookSecrets(parts.pool, parts.keys))
-    indexes = CodeIndexes(parts, LibraryAccess(parts.library))
+    indexes = CodeIndexes(parts, access)
     parts.events.person_erased.subscribe(RunStore(parts.pool, parts.settings.research).erase)
     audit_days = parts.settings.query.audit_days
     parts.events.person_erased.subscribe(Exposure(parts.pool, audit_days).erase)
     yield WingContributions(
-        operations=[*operations_of(parts), *indexes.operations],
+        operations=[
+            *lookup_operations(parts, access),
+            *source_operations(parts, access),
+            *question_operations(parts, access),
+            *indexes.operations,
+        ],
         resources=LibraryResources(parts.call).resources,
         apps={HOOKS: hooks, INDEXES: indexes.app},
         pages=PAGES if parts.settings.research.enabled else PAGES[:-1],
