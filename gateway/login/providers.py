@@ -9,7 +9,7 @@ import base64
 import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -28,7 +28,13 @@ from gateway.guards.claims import claim, strings
 from gateway.guards.issuers import Issuer, Tenants
 from gateway.guards.tokens import Tokens
 from gateway.guards.verification_keys import KeysMissing, RemoteKeys
-from gateway.http_client.token_endpoint import ClientCredentials, TokenEndpoint, TokenFailed
+from gateway.http_client.token_endpoint import (
+    INTERACTIONS,
+    INVALID_GRANT,
+    ClientCredentials,
+    TokenEndpoint,
+    TokenFailed,
+)
 from registry.login.people import Person
 from schemas.errors import Fault
 from schemas.pkce import challenge_of
@@ -38,7 +44,7 @@ log = logging.getLogger("toolgate.login")
 NAME_LIMIT = 200  # characters of a display name
 EMAIL = "email"
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
-GONE = ("invalid_grant", "interaction_required", "login_required", "consent_required")
+GONE = frozenset({INVALID_GRANT, *INTERACTIONS})
 
 
 class ProviderRefused(Exception):
@@ -298,7 +304,7 @@ class Provider:
         return self._tokens
 
     async def _exchange(
-        self, url: str, form: dict[str, str], gone: tuple[str, ...] = ()
+        self, url: str, form: dict[str, str], gone: Collection[str] = ()
     ) -> ProviderAnswer:
         """The answer of the token endpoint. Raises PersonLeft for an error of `gone`, and
         ProviderRefused and ProviderAway."""
