@@ -345,6 +345,22 @@ class RunMark(Struct, frozen=True, omit_defaults=True):
     hops: int = 0  # agents that have handed the request on (A2A)
 
 
+@dataclass(slots=True)
+class Hold:
+    """Where a call of a program is put that needs an approval, instead of being stored by itself:
+    the program may have others that wait for the same decision. It concerns the call with this
+    request id alone, not those that its tool makes."""
+
+    request_id: str
+    run: str
+    code_digest: bytes
+    number: int  # of the call in its run
+    request: Any = None  # ApprovalRequest of the held call
+    arguments: str = ""  # its arguments, for display
+    waits_s: float = 0.0  # how long it may wait
+    limit: int = 0  # of approvals that its caller may wait for
+
+
 @dataclass(frozen=True)
 class Upload:
     """Bytes of a request beside its arguments, which are approved and audited with these."""
@@ -373,6 +389,7 @@ class Context(Struct):
     failed: Fault | None = None  # the error of a failed message
     run: RunMark | None = None  # None: not made for a run of an agent or a program
     upload: Upload | None = None
+    hold: Hold | None = None
     absent: bool = False  # made later, perhaps without its person
     borrows: bool | None = None  # with a shared account, as rules have read; None: they have not
 

@@ -281,13 +281,19 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "show": CommandRow(
                 operation="getApproval",
-                help="Arguments that are secret, by their schema or their name, are masked.",
+                help="Arguments that are secret, by their schema or their name, are masked. Of a "
+                "program, its code and the calls that it has made are shown.",
             ),
             "approve": CommandRow(
                 operation="decide", summary="Approve a call.", given={"approve": True},
-                says="Approved: {principal} may call {tool} once.",
+                says="Approved: {principal} may make this call of {tool}.",
                 help="An approved call may be repeated once with these arguments, within "
-                "policy.approval_s seconds.",
+                "policy.approval_s seconds. Approved calls of a program are made by themselves; "
+                "--grant lets this run make more calls of one of their tools.",
+                examples=(
+                    "toolgate approvals approve ID",
+                    """toolgate approvals approve ID --grant '{"tool": "pay", "calls": 10}'""",
+                ),
             ),
             "deny": CommandRow(
                 operation="decide", summary="Deny a call.", given={"approve": False},

@@ -62,6 +62,8 @@ class PolicyGuard:
         approvals, used = await self._approving.consume(call, decision)
         if call.context.note is not None:
             call.context.note.decision = "allow"
+            if used.granted:  # or nothing would tell the uses of a grant apart
+                call.context.note.rule = f"{decision.rule} (granted by {used.approval})"
         try:
             result = await execute(call)
         except NOT_MADE:

@@ -9,9 +9,16 @@ from typing import NamedTuple
 import msgspec
 
 from config.access import Policy
+from gateway.context import Hold
 from gateway.interfaces import ToolCall
 from gateway.policy.engine import Decision
-from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
+from registry.access.approvals import (
+    ApprovalRequest,
+    Approvals,
+    RunCall,
+    TooManyWaiting,
+    Use,
+)
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 from schemas.tool import ToolResult
@@ -52,17 +59,20 @@ class ApprovalGate:
         self._pool = pool
         self._display = display
 
-    async def consume(self, call: ToolCall, decision: Decision) -> tuple[Approvals, str]:
-        """Consume the approval of this call; returns its store and id, for `give_back`. Raises
+    async def consume(self, call: ToolCall, decision: Decision) -> tuple[Approvals, Use]:
+        """Consume the approval of this call; returns its store and use, for `give_back`. Raises
         ApprovalRequired where there is none, TooManyRequests for a caller with too many pending
         requests, and Unavailable."""
-        principal = call.context.principal
+        principal, hold = call.context.principal, call.context.hold
+        if hold is not None and hold.request_id != call.context.request_id:
+            hold = None
         wanted = ApprovalRequest(
             principal=principal.id,
             tool_id=call.tool.id,
             tool=call.tool.name,
             source=call.tool.source,
             digest=_digest(call),
+            definition=call.tool.digest,
             rule=decision.rule,
             reason=decision.reason,
             makers=principal.makers,
@@ -73,6 +83,8 @@ class ApprovalGate:
                     "The database of approvals is not connected yet; try again in a moment"
                 )
             approvals = Approvals(pool, principal.tenant)
+            if hold is not None:
+                return approvals, await self._consume_in_run(approvals, wanted, call, hold)
             if (used := await approvals.use(wanted)) is not None:
                 return approvals, used
             waits_s, limit = self._policy.approval_s, self._policy.approvals
@@ -82,19 +94,35 @@ class ApprovalGate:
                 raise TooManyRequests(str(error), RETRY_S) from error
         raise _approval_fault(call, id_, until)
 
-    async def give_back(self, approvals: Approvals, used: str) -> None:
+    async def _consume_in_run(
+        self, approvals: Approvals, wanted: ApprovalRequest, call: ToolCall, hold: Hold
+    ) -> Use:
+        """Raises ApprovalRequired, after it has put the call into `hold`."""
+        place = RunCall(hold.run, hold.code_digest, hold.number)
+        if (used := await approvals.use_in_run(wanted, place)) is not None:
+            return used
+        hold.request, hold.arguments = wanted, self._display(call)
+        hold.waits_s, hold.limit = self._policy.approval_s, self._policy.approvals
+        raise ApprovalRequired(f"{wanted.tool} needs an approval for these arguments", "", "")
+
+    async def give_back(self, approvals: Approvals, used: Use) -> None:
         """Restore the approval of a call that did not complete. Raises Unavailable."""
         async with _translated_errors():
             await approvals.give_back(used)
 
 
 def _approval_fault(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:
-    expires = until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    expires = write_time(until)
     text = (
         f"{call.tool.name} needs an approval for these arguments. Someone has to approve "
         f"{id_} until {expires}; then make the same call again"
     )
     return ApprovalRequired(text, id_, expires)
+
+
+def write_time(time: datetime) -> str:
+    """The time as RFC 3339, in UTC and whole seconds."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _digest(call: ToolCall) -> str:

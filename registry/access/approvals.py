@@ -1,11 +1,18 @@
-"""Calls that wait for an approval, and the approvals, each valid for one call."""
+"""Calls that wait for an approval, and the approvals, each valid for one call.
 
-from collections.abc import Collection
-from dataclasses import dataclass
+Those that a program makes wait together, and their approval is of this run and this code. It may
+grant the run further calls of a tool.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow, is_uuid
@@ -18,7 +25,8 @@ KEPT_DAYS = 7  # after an approval has expired; the audit log keeps them longer
 
 _COLUMNS = sql.SQL(
     "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
-    " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
+    " created_ts AS created, expire_ts AS expires, decide_user AS decided_by,"
+    " run_id::text AS run"
 )
 _WAITING = sql.SQL(
     "(host_id, principal) = (%(host)s, %(principal)s) AND state = 'waiting'"
@@ -28,6 +36,10 @@ _WAITING = sql.SQL(
 
 class ApprovalRefused(ToolgateError):
     """This principal may not decide this approval."""
+
+
+class NotPending(ToolgateError):
+    """A grant is of a tool that no pending call is of."""
 
 
 class TooManyWaiting(ToolgateError):
@@ -46,6 +58,60 @@ class ApprovalRequest:
     rule: str
     reason: str
     makers: frozenset[str] = frozenset()  # makers of the API key that sent it
+    definition: str = ""  # digest of the current tool
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """The place of a call in a run of a program."""
+
+    run: str
+    code_digest: bytes  # SHA-256
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldProgram:
+    """A run whose calls wait, as approvers see it. `view` is JSON, of the program and the calls
+    that it has made."""
+
+    run: str
+    code_digest: bytes
+    tool: str  # that runs it
+    view: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Uses that an approver grants to a run: any calls of a tool, at most `calls`. `until` None: as
+    long as the approved calls."""
+
+    tool: str
+    calls: int
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An approval that a call has consumed. `place`: that of a call of a program, or of a grant."""
+
+    approval: str
+    place: int | None = None
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCallView:
+    """A call of a program that an approval is about. `number`: of the call in its run; None: a
+    grant of calls of the tool, of which `uses` were made."""
+
+    tool: str
+    source: str
+    arguments: str
+    number: int | None
+    most: int
+    uses: int
+    expires: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +128,7 @@ class Approval:
     created: datetime
     expires: datetime
     decided_by: str | None
+    run: str | None = None  # of the program whose calls these are
 
 
 class Approvals:
@@ -110,12 +177,42 @@ class Approvals:
             )
             return await cursor.fetchone()
 
+    async def program(self, approval_id: str) -> tuple[bytes, Any]:
+        """SHA-256 and view of the program that an approval is about; nothing, where it is about
+        none."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT code_digest, program FROM approval_t"
+                " WHERE host_id = %s AND approval_id = %s",
+                [self._host_id, approval_id],
+            )
+            digest, view = await rows.fetchone() or (None, None)
+        return digest or b"", view
+
+    async def calls(self, approval_id: str) -> list[HeldCallView]:
+        """The calls of a program that an approval is about, and its grants."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(HeldCallView))
+            await cursor.execute(
+                "SELECT tool, source, arguments, number, most, uses, expire_ts AS expires"
+                " FROM approval_call_t WHERE host_id = %s AND approval_id = %s ORDER BY place",
+                [self._host_id, approval_id],
+            )
+            return await cursor.fetchall()
+
     async def decide(
-        self, approval_id: str, approve: bool, by: str, makers: Collection[str] = ()
+        self,
+        approval_id: str,
+        approve: bool,
+        by: str,
+        makers: Collection[str] = (),
+        *,
+        grants: Sequence[Grant] = (),
     ) -> Approval | None:
         """Approve or reject a waiting call; an approved one may be made for as long as it could
         have waited. `makers`: of the key that `by` decides with. None: the call does not wait, or
-        no longer. Raises ApprovalRefused where the same people are behind call and approval."""
+        no longer. Raises ApprovalRefused where the same people are behind call and approval, and
+        NotPending."""
         if not is_uuid(approval_id):
             return None
         async with borrow(self._pool) as connection, connection.transaction():
@@ -139,11 +236,39 @@ class Approvals:
             decided = await cursor.fetchone()
             if decided is not None and approve:
                 _check_four_eyes(decided, by, makers)
+                for grant in grants:
+                    await self._store_grant(connection, decided, grant)
             return decided
 
-    async def use(self, wanted: ApprovalRequest) -> str | None:
-        """Consume an approval of this call; returns its id, if there was one. Two calls never share
-        one."""
+    async def _store_grant(
+        self, connection: AsyncConnection, decided: Approval, grant: Grant
+    ) -> None:
+        """Raises NotPending."""
+        stored = await connection.execute(
+            """
+            INSERT INTO approval_call_t (host_id, approval_id, place, tool_id, tool, source,
+                definition, most, expire_ts)
+            SELECT host_id, approval_id, (SELECT max(place) + 1 FROM approval_call_t
+                WHERE host_id = %(host)s AND approval_id = %(id)s), tool_id, tool, source,
+                definition, %(calls)s, %(until)s
+            FROM approval_call_t
+            WHERE host_id = %(host)s AND approval_id = %(id)s AND tool = %(tool)s
+                AND number IS NOT NULL
+            LIMIT 1
+            """,
+            {
+                "host": self._host_id,
+                "id": decided.id,
+                "tool": grant.tool,
+                "calls": grant.calls,
+                "until": grant.until or decided.expires,
+            },
+        )
+        if not stored.rowcount:
+            raise NotPending(f"no pending call of this run is one of {grant.tool}")
+
+    async def use(self, wanted: ApprovalRequest) -> Use | None:
+        """Consume an approval of this call, if there is one. Two calls never share one."""
         async with borrow(self._pool) as connection:
             used = await connection.execute(
                 """
@@ -158,15 +283,59 @@ class Approvals:
                 [self._host_id, wanted.principal, wanted.digest, sorted(wanted.makers)],
             )
             row = await used.fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None else Use(str(row[0]))
 
-    async def give_back(self, approval_id: str) -> None:
+    async def use_in_run(self, wanted: ApprovalRequest, call: RunCall) -> Use | None:
+        """Consume an approval of this call of a run, or else a grant. The call with this number may
+        do so again: its run repeats it only with the same Idempotency-Key."""
+        async with borrow(self._pool) as connection:
+            used = await connection.execute(
+                """
+                UPDATE approval_call_t SET uses = uses + 1
+                WHERE (host_id, approval_id, place) = (
+                    SELECT c.host_id, c.approval_id, c.place
+                    FROM approval_t AS a JOIN approval_call_t AS c USING (host_id, approval_id)
+                    WHERE (a.host_id, a.run_id, a.principal) = (%(host)s, %(run)s, %(principal)s)
+                        AND a.makers = %(makers)s AND a.code_digest = %(code)s
+                        AND a.state = 'approved'
+                        AND c.tool_id = %(tool)s AND c.definition = %(definition)s
+                        AND (c.number = %(number)s AND c.digest = %(digest)s
+                                AND a.expire_ts > clock_timestamp()
+                            OR c.number IS NULL AND c.uses < c.most
+                                AND c.expire_ts > clock_timestamp())
+                    ORDER BY c.number LIMIT 1 FOR UPDATE OF c)
+                RETURNING approval_id::text, place, number IS NULL
+                """,
+                {
+                    "host": self._host_id,
+                    "run": call.run,
+                    "principal": wanted.principal,
+                    "makers": sorted(wanted.makers),
+                    "code": call.code_digest,
+                    "tool": wanted.tool_id,
+                    "definition": wanted.definition,
+                    "number": call.number,
+                    "digest": wanted.digest,
+                },
+            )
+            row = await used.fetchone()
+        return None if row is None else Use(*row)
+
+    async def give_back(self, use: Use) -> None:
         """Make a consumed approval usable again, if it has not expired."""
+        if use.place is not None:
+            async with borrow(self._pool) as connection:
+                await connection.execute(
+                    "UPDATE approval_call_t SET uses = uses - 1"
+                    " WHERE host_id = %s AND approval_id = %s AND place = %s",
+                    [self._host_id, use.approval, use.place],
+                )
+            return
         async with borrow(self._pool) as connection:
             await connection.execute(
                 "UPDATE approval_t SET state = 'approved'"
                 " WHERE host_id = %s AND approval_id = %s AND state = 'used'",
-                [self._host_id, approval_id],
+                [self._host_id, use.approval],
             )
 
     async def request(
@@ -174,7 +343,76 @@ class Approvals:
     ) -> tuple[str, datetime]:
         """Request an approval of this call: its id and expiry; idempotent. Raises TooManyWaiting
         for a caller who has `limit` of them."""
-        values = {
+        values = self._values(wanted, arguments, waits_s, limit)
+        async with borrow(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            rows = await connection.execute(
+                sql.SQL(
+                    "SELECT approval_id::text, expire_ts FROM approval_t WHERE {waiting}"
+                    " AND (digest, makers) = (%(digest)s, %(makers)s)"
+                ).format(waiting=_WAITING),
+                values,
+            )
+            if (known := await rows.fetchone()) is not None:
+                return known[0], known[1]
+            return await _insert(connection, values)
+
+    async def request_together(
+        self,
+        program: HeldProgram,
+        wanted: Mapping[int, tuple[ApprovalRequest, str]],
+        waits_s: float,
+        limit: int,
+    ) -> tuple[str, datetime]:
+        """Request one approval of calls of a run, by their numbers, with their arguments for
+        display, instead of one that it still waits for: its id and expiry. Raises TooManyWaiting,
+        as `request`."""
+        counts = Counter(call.tool for call, _ in wanted.values())
+        digests = [[number, call.digest] for number, (call, _) in wanted.items()]
+        first, arguments = next(iter(wanted.values()))
+        if len(wanted) > 1:
+            arguments = json.dumps({"calls": counts}, ensure_ascii=False)
+        together = replace(
+            first,
+            tool=first.tool if len(counts) == 1 else program.tool,
+            digest=hashlib.sha256(f"{program.run} {digests}".encode()).hexdigest(),
+        )
+        values = self._values(together, arguments, waits_s, limit)
+        values |= {"run": program.run, "code": program.code_digest}
+        values |= {"program": program.view.decode()}
+        async with borrow(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            await connection.execute(
+                "DELETE FROM approval_t WHERE host_id = %(host)s AND run_id = %(run)s"
+                " AND state = 'waiting'",
+                values,
+            )
+            id_, expires = await _insert(connection, values)
+            async with connection.cursor() as cursor:
+                await cursor.executemany(
+                    "INSERT INTO approval_call_t (host_id, approval_id, place, tool_id, tool,"
+                    " source, definition, arguments, number, digest)"
+                    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                    [
+                        (self._host_id, id_, place, call.tool_id, call.tool, call.source,
+                         call.definition, shown, number, call.digest)
+                        for place, (number, (call, shown)) in enumerate(wanted.items())
+                    ],
+                )  # fmt: skip
+        return id_, expires
+
+    async def withdraw(self, run_id: str) -> None:
+        """Delete what a run waits for: it was cancelled."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM approval_t WHERE host_id = %s AND run_id = %s AND state = 'waiting'",
+                [self._host_id, run_id],
+            )
+
+    def _values(
+        self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
+    ) -> dict[str, Any]:
+        return {
             "host": self._host_id,
             "principal": wanted.principal,
             "makers": sorted(wanted.makers),
@@ -188,45 +426,10 @@ class Approvals:
             "waits": waits_s,
             "kept": KEPT_DAYS,
             "limit": limit,
+            "run": None,
+            "code": None,
+            "program": None,
         }
-        async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
-            rows = await connection.execute(
-                sql.SQL(
-                    "SELECT approval_id::text, expire_ts FROM approval_t WHERE {waiting}"
-                    " AND (digest, makers) = (%(digest)s, %(makers)s)"
-                ).format(waiting=_WAITING),
-                values,
-            )
-            if (known := await rows.fetchone()) is not None:
-                return known[0], known[1]
-            rows = await connection.execute(
-                sql.SQL(
-                    "SELECT FROM approval_t WHERE {waiting} LIMIT 1 OFFSET %(limit)s - 1"
-                ).format(waiting=_WAITING),
-                values,
-            )
-            if await rows.fetchone() is not None:
-                raise TooManyWaiting(f"{limit} of your calls wait for approval, as many as can")
-            await connection.execute(
-                "DELETE FROM approval_t WHERE host_id = %(host)s"
-                " AND expire_ts < statement_timestamp() - %(kept)s * interval '1 day'",
-                values,
-            )
-            rows = await connection.execute(
-                """
-                INSERT INTO approval_t (host_id, principal, makers, tool_id, tool, source, digest,
-                    arguments, rule, reason, expire_ts)
-                VALUES (%(host)s, %(principal)s, %(makers)s, %(tool_id)s, %(tool)s, %(source)s,
-                    %(digest)s,
-                    %(arguments)s, %(rule)s, %(reason)s,
-                    clock_timestamp() + %(waits)s * interval '1 second')
-                RETURNING approval_id::text, expire_ts
-                """,
-                values,
-            )
-            (made,) = await rows.fetchall()
-        return made[0], made[1]
 
     async def erase(self, principal: str) -> None:
         """Delete the undecided calls of a principal, and the arguments of its decided ones."""
@@ -237,9 +440,47 @@ class Approvals:
                 [self._host_id, principal],
             )
             await connection.execute(
-                "UPDATE approval_t SET arguments = '{}' WHERE host_id = %s AND principal = %s",
-                [self._host_id, principal],
+                "WITH calls AS (UPDATE approval_call_t SET arguments = '{}'"
+                " WHERE host_id = %(host)s AND approval_id IN"
+                " (SELECT approval_id FROM approval_t"
+                " WHERE host_id = %(host)s AND principal = %(principal)s))"
+                " UPDATE approval_t SET arguments = '{}', program = NULL"
+                " WHERE host_id = %(host)s AND principal = %(principal)s",
+                {"host": self._host_id, "principal": principal},
             )
+
+
+async def _insert(connection: AsyncConnection, values: dict[str, Any]) -> tuple[str, datetime]:
+    """Id and expiry of a new approval. Raises TooManyWaiting."""
+    rows = await connection.execute(
+        sql.SQL("SELECT FROM approval_t WHERE {waiting} LIMIT 1 OFFSET %(limit)s - 1").format(
+            waiting=_WAITING
+        ),
+        values,
+    )
+    if await rows.fetchone() is not None:
+        limit = values["limit"]
+        raise TooManyWaiting(f"{limit} of your calls wait for approval, as many as can")
+    await connection.execute(
+        "DELETE FROM approval_t WHERE host_id = %(host)s"
+        " AND expire_ts < statement_timestamp() - %(kept)s * interval '1 day'",
+        values,
+    )
+    rows = await connection.execute(
+        """
+        INSERT INTO approval_t (host_id, principal, makers, tool_id, tool, source, digest,
+            arguments, rule, reason, expire_ts, run_id, code_digest, program)
+        VALUES (%(host)s, %(principal)s, %(makers)s, %(tool_id)s, %(tool)s, %(source)s,
+            %(digest)s,
+            %(arguments)s, %(rule)s, %(reason)s,
+            clock_timestamp() + %(waits)s * interval '1 second',
+            %(run)s, %(code)s, %(program)s::jsonb)
+        RETURNING approval_id::text, expire_ts
+        """,
+        values,
+    )
+    (made,) = await rows.fetchall()
+    return made[0], made[1]
 
 
 def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ from gateway.operations.operation import (
     OperationDependencies,
     OperationInput,
     OperationOutput,
+    Time,
     ToolName,
 )
 from gateway.operations.pages import ListPage, Paging
@@ -36,7 +37,14 @@ from gateway.operations.problems import (
 )
 from gateway.policy.engine import CompiledRule, Engine, Subject
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
-from registry.access.approvals import Approval, ApprovalRefused, Approvals
+from registry.access.approvals import (
+    Approval,
+    ApprovalRefused,
+    Approvals,
+    Grant,
+    HeldCallView,
+    NotPending,
+)
 from registry.access.policies import Policies, PolicyChanged, StoredRule, TooManyRules
 from registry.catalog.catalogs import Catalogs
 from schemas.tool import Tool
@@ -46,6 +54,7 @@ AUDIT_READ = "admin:audit:read"
 OF_ADMINISTRATORS = frozenset({"admin", "cli", "job"})  # fronts of records that are no calls
 TRIED_MOST = 5000  # records that one trial reads
 TRIED_TOOLS = 50  # that it names
+GRANTED_MOST = 1000  # calls of a grant
 UNRECORDED = ("roles", "scopes", "toolsets", "when")  # members of rules
 
 
@@ -59,8 +68,32 @@ class RuleView(Struct, frozen=True):
     updated: datetime | None
 
 
+class GrantedCalls(Struct, frozen=True, forbid_unknown_fields=True):
+    """Further calls of a tool that a program may make in this run without another approval."""
+
+    tool: ToolName
+    calls: Annotated[int, Meta(ge=1, le=GRANTED_MOST)]
+    until: Annotated[Time | None, Meta(description="as long as the approved calls, if absent")] = (
+        None
+    )
+
+
 class Decide(Struct, frozen=True, forbid_unknown_fields=True):
     approve: bool
+    grants: Annotated[
+        tuple[GrantedCalls, ...],
+        Meta(max_length=20, description="of tools of the pending calls of a program"),
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDetails(Approval):
+    """An approval; of a program, with its code, the calls that it has made, and those that wait,
+    by their numbers. Those without a number are granted."""
+
+    code: str = ""
+    made: Sequence[Any] = ()
+    pending: Sequence[HeldCallView] = ()
 
 
 class Explain(Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,7 +210,7 @@ class PolicyOperations:
             ),
             Operation(
                 "getApproval", "GET", approval, "Show a call that waits or waited for approval.",
-                READ, self.approval, Approval,
+                READ, self.approval, ApprovalDetails,
             ),
             Operation(
                 "decide", "POST", f"{approval}/decision", "Approve or deny a call.", WRITE,
@@ -271,20 +304,34 @@ class PolicyOperations:
         approvals = await self._hide_operator_rules(asked, *await self._approvals(asked).waiting())
         return self._ground.pages.page(asked.query, approvals, _by_age)
 
-    async def approval(self, asked: OperationInput) -> Approval:
-        approval = await self._approvals(asked).get(asked.names["approval"])
+    async def approval(self, asked: OperationInput) -> ApprovalDetails:
+        name, approvals = asked.names["approval"], self._approvals(asked)
+        approval = await approvals.get(name)
         if approval is None:
-            raise not_found("approval", asked.names["approval"])
+            raise not_found("approval", name)
         (shown,) = await self._hide_operator_rules(asked, approval)
-        return shown
+        if shown.run is None:
+            return ApprovalDetails(**asdict(shown))
+        program = (await approvals.program(name))[1] or {}
+        return ApprovalDetails(
+            **asdict(shown),
+            code=program.get("code", ""),
+            made=program.get("calls", ()),
+            pending=await approvals.calls(name),
+        )
 
     async def decide(self, asked: OperationInput) -> Approval:
         name, own = asked.names["approval"], asked.principal
         approvals, approve = self._approvals(asked), asked.body.approve
+        if asked.body.grants and not approve:
+            raise invalid("Expected grants with an approval alone.")
+        grants = [Grant(grant.tool, grant.calls, grant.until) for grant in asked.body.grants]
         try:
-            decided = await approvals.decide(name, approve, own.id, own.makers)
+            decided = await approvals.decide(name, approve, own.id, own.makers, grants=grants)
         except ApprovalRefused as error:
             raise ProblemDetails(403, "own-call", sentence(error)) from error
+        except NotPending as error:
+            raise invalid(sentence(error)) from error
         if decided is None:
             present = await self.approval(asked)
             raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")

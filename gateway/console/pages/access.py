@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from gateway.console.routes import PageRoute
 from gateway.policy.engine import CompiledRule, Subject, is_judged
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
+MINUTES = 1440  # of a grant
 EXPORTED = 10_000  # records of one export
 COLUMNS = (
     *("recorded_ts", "principal", "front", "method", "subject", "source", "decision", "rule"),
@@ -109,9 +111,10 @@ async def approvals(visit: PageRequest) -> Response:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
+    rows = [await _with_program(visit, item) for item in answer.value["items"]]
     return visit.page(
         "approvals.html",
-        rows=[{**item, "pretty": indent_json(item["arguments"])} for item in answer.value["items"]],
+        rows=[{**row, "pretty": indent_json(row["arguments"])} for row in rows],
         next=answer.value.get("next", ""),
         may=visit.desk.may("decide"),
         problem="",
@@ -119,11 +122,25 @@ async def approvals(visit: PageRequest) -> Response:
     )
 
 
+async def _with_program(visit: PageRequest, approval: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An approval of calls of a program with these, and the program."""
+    if not approval["run"] or not visit.desk.may("getApproval"):
+        return approval
+    answer = await visit.desk.run("getApproval", {"approval": approval["id"]})
+    return answer.value if answer.ok else approval  # it was decided meanwhile
+
+
 async def decide_call(visit: PageRequest) -> Response:
-    """Approve or deny a call."""
+    """Approve or deny a call, or those of a program."""
     approve = visit.posted_value("decision") == "approve"
     names = {"approval": visit.path("approval")}
-    answer = await visit.desk.run("decide", names, body={"approve": approve})
+    body: dict[str, Any] = {"approve": approve}
+    if approve and (calls := visit.posted_value("calls")).isdecimal() and int(calls):
+        body["grants"] = [{"tool": visit.posted_value("tool"), "calls": int(calls)}]
+        if (minutes := visit.posted_value("minutes")).isdecimal():
+            until = datetime.now(UTC) + timedelta(minutes=min(int(minutes), MINUTES))
+            body["grants"][0]["until"] = until.isoformat()
+    answer = await visit.desk.run("decide", names, body=body)
     if not answer.ok:
         return visit.problem_page(answer)
     place = segments_of(visit.posted_value("next"))

@@ -21,7 +21,7 @@ from gateway.audit.database_writer import store as store_audit
 from gateway.audit.records import AuditEntry, Chain
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from registry.access.approvals import ApprovalRequest, Approvals
+from registry.access.approvals import ApprovalRequest, Approvals, HeldProgram
 from registry.database.postgres import Database
 from registry.skills.skill_md import compose
 from registry.sources.imports import Sources
@@ -391,13 +391,42 @@ async def rules_and_approvals(api: Admin, database: Database) -> None:
     waiting = (await api("GET", "/approvals")).json["items"]
     assert [one["principal"] for one in waiting] == ["ada", "bob", "root"]
     at = [f"/approvals/{one['id']}" for one in waiting]
-    assert (await api("GET", at[0])).json == waiting[0]
+    shown = (await api("GET", at[0])).json
+    assert shown == {**waiting[0], "code": "", "made": [], "pending": []}
     done = (await api("POST", f"{at[0]}/decision", {"approve": True})).json
     assert (done["state"], done["decided_by"]) == ("approved", "root")
     assert (await api("POST", f"{at[0]}/decision", {"approve": False})).status == 409
     assert (await api("POST", f"{at[1]}/decision", {"approve": False})).json["state"] == "denied"
     assert (await api("POST", f"{at[2]}/decision", {"approve": True})).status == 403  # one's own
     assert (await api("GET", f"/approvals/{OTHER}")).status == 404
+    await calls_of_a_program(api, database)
+
+
+async def calls_of_a_program(api: Admin, database: Database) -> None:
+    """Approvers see the program, and may grant further calls of the tools that it wants to call."""
+    made = [{"seq": 1, "tool": "listPets", "ok": True, "writes": False, "ms": 2}]
+    view = json.dumps({"code": "delete()", "calls": made}).encode()
+    program = HeldProgram(OTHER, b"c" * 32, "run_code_writing", view)
+    call = ApprovalRequest("ada", await _id(), "deletePet", "pets", "0" * 64, "rule", "")
+    calls = {2: (call, '{"id":1}'), 3: (call, '{"id":2}')}
+    id_, _ = await Approvals(database.pool, HOST).request_together(program, calls, 60, 5)
+    at = f"/approvals/{id_}"
+    shown = (await api("GET", at)).json
+    assert (shown["code"], shown["made"], shown["run"]) == ("delete()", made, OTHER)
+    waiting = [(one["number"], one["tool"], one["arguments"]) for one in shown["pending"]]
+    assert waiting == [(2, "deletePet", '{"id":1}'), (3, "deletePet", '{"id":2}')]
+    grant = {"tool": "deletePet", "calls": 5}
+    for wrong in (
+        {"approve": False, "grants": [grant]},
+        {"approve": True, "grants": [{**grant, "tool": "buyPet"}]},
+        {"approve": True, "grants": [{**grant, "calls": 0}]},
+    ):
+        assert (await api("POST", f"{at}/decision", wrong)).status == 422
+    done = (await api("POST", f"{at}/decision", {"approve": True, "grants": [grant]})).json
+    assert done["state"] == "approved"
+    granted = (await api("GET", at)).json["pending"][2]
+    assert (granted["number"], granted["most"], granted["uses"]) == (None, 5, 0)
+    assert granted["expires"] == done["expires"]
 
 
 async def _id() -> str:

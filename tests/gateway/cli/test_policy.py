@@ -186,7 +186,8 @@ def test_calls_that_wait_are_shown_and_decided(
     ]
     assert first in with_rules("approvals", "list").out
     assert 'arguments  {"age":30}' in with_rules("approvals", "show", first).out
-    assert with_rules("approvals", "approve", first).out == "Approved: ada may call pay once.\n"
+    approved = with_rules("approvals", "approve", first)
+    assert approved.out == "Approved: ada may make this call of pay.\n"
     assert with_rules("approvals", "deny", second).code == 0
     assert with_rules("approvals", "list", "--json").json == []
     assert with_rules("approvals", "show", first, "--json").json["state"] == "approved"

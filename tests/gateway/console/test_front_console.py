@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -24,6 +25,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import WingContributions
 from gateway.wings.table import WINGS
+from registry.access.approvals import ApprovalRequest, Approvals, HeldProgram
 from registry.access.keys import ApiKeys
 from schemas.tool import ToolResult
 from tests import polling
@@ -69,6 +71,7 @@ async def test_a_visitor_of_an_open_gateway_goes_from_an_import_to_the_audit_log
             assert "auth.mode" in text
         await a_source_is_looked_at_and_imported(browser)
         await a_rule_lets_a_call_wait_until_it_is_approved(browser, client)
+        await a_program_is_looked_at_and_granted_further_calls(browser, client)
         await what_removes_asks_for_the_name(browser)
         await no_operation_removes_unconfirmed(browser, client)
         await forms_from_elsewhere_are_refused(browser)
@@ -155,6 +158,24 @@ async def a_rule_lets_a_call_wait_until_it_is_approved(browser: Browser, client:
     await browser.post("policy", {"tool": "createPet"})
     status, text = await browser.post("do/verifyAudit", {"act": "do"})
     assert (status, "records" in text) == (200, True)
+
+
+async def a_program_is_looked_at_and_granted_further_calls(
+    browser: Browser, client: Client
+) -> None:
+    view = json.dumps({"code": f"send('{HOSTILE}')", "calls": []}).encode()
+    program = HeldProgram(str(uuid4()), b"c" * 32, "run_code_writing", view)
+    call = ApprovalRequest("ada", str(uuid4()), "createPet", "pets", "0" * 64, "rule", "")
+    gateway = client.gateway
+    approvals = Approvals(gateway.feed.pool, gateway.principal.tenant)
+    id_, _ = await approvals.request_together(program, {1: (call, '{"name": "Rex"}')}, 60, 5)
+    _, text = await browser.get("approvals")
+    assert "<img src=x" not in text
+    assert "send('<img src=x onerror=alert(1)>" in unescape(text)
+    form = {"decision": "approve", "tool": "createPet", "calls": "3", "minutes": "5"}
+    status, _ = await browser.post(f"approvals/{id_}", form)
+    assert status == 200
+    assert [call.most for call in await approvals.calls(id_)] == [1, 3]
 
 
 async def what_removes_asks_for_the_name(browser: Browser) -> None:

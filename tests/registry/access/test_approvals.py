@@ -5,7 +5,17 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from registry.access.approvals import ApprovalRefused, ApprovalRequest, Approvals, TooManyWaiting
+from registry.access.approvals import (
+    ApprovalRefused,
+    ApprovalRequest,
+    Approvals,
+    Grant,
+    HeldProgram,
+    NotPending,
+    RunCall,
+    TooManyWaiting,
+    Use,
+)
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 
@@ -48,10 +58,10 @@ async def test_an_approval_is_good_for_one_call_of_one_caller(approvals: Approva
     assert (decided.state, decided.decided_by) == ("approved", "bob")
     assert await approvals.use(replace(CALL, principal="eve")) is None
     assert await approvals.use(replace(CALL, digest="e" * 64)) is None
-    assert await approvals.use(CALL) == id_
+    assert await approvals.use(CALL) == Use(id_)
     assert await approvals.use(CALL) is None
-    await approvals.give_back(id_)
-    assert await approvals.use(CALL) == id_
+    await approvals.give_back(Use(id_))
+    assert await approvals.use(CALL) == Use(id_)
 
 
 MADE = replace(CALL, principal="key:robot", makers=frozenset({"ada", "key:first"}))
@@ -77,7 +87,7 @@ async def test_the_maker_of_a_key_agrees_to_none_of_its_calls(
         (id_, ["ada", "key:first"])
     ]
     assert (await approvals.decide(id_, True, "bob", ["eve"])).state == "approved"
-    assert await approvals.use(MADE) == id_
+    assert await approvals.use(MADE) == Use(id_)
 
 
 async def test_an_approval_does_not_cover_a_key_made_by_somebody_else(
@@ -88,7 +98,7 @@ async def test_an_approval_does_not_cover_a_key_made_by_somebody_else(
     assert await request_approval(approvals, theirs) != id_
     await approvals.decide(id_, True, "bob")
     assert await approvals.use(theirs) is None
-    assert await approvals.use(MADE) == id_
+    assert await approvals.use(MADE) == Use(id_)
 
 
 async def test_concurrent_calls_use_an_approval_once(approvals: Approvals) -> None:
@@ -137,3 +147,63 @@ async def test_a_caller_has_few_waiting(database: Database, approvals: Approvals
     await request_approval(approvals, replace(CALL, principal="bob"))
     await expire_approvals(database)
     assert await request_approval(approvals)
+
+
+RUN = "00000000-0000-0000-0000-0000000000bb"
+CODE = b"c" * 32
+PAY = replace(CALL, definition="v1")
+
+
+async def approve_run(approvals: Approvals, *grants: Grant) -> str:
+    """The approval of the calls 3 and 4 of a run."""
+    program = HeldProgram(RUN, CODE, "run_code_writing", b'{"code":"pay()","calls":[]}')
+    calls = {3: (PAY, '{"amount":5}'), 4: (replace(PAY, digest="e" * 64), '{"amount":6}')}
+    id_, _ = await approvals.request_together(program, calls, 900, 3)
+    assert await approvals.decide(id_, True, "bob", grants=grants)
+    return id_
+
+
+async def test_an_approval_of_a_program_is_good_for_its_calls_in_this_run(
+    approvals: Approvals,
+) -> None:
+    id_ = await approve_run(approvals)
+    call = RunCall(RUN, CODE, 3)
+    assert await approvals.use_in_run(PAY, call) == Use(id_, 0)
+    assert await approvals.use_in_run(PAY, call) == Use(id_, 0)  # as its repetition by its key
+    assert await approvals.use(PAY) is None
+    for other in (
+        replace(call, number=4),
+        replace(call, number=5),
+        replace(call, run=TOOL),
+        replace(call, code_digest=b"d" * 32),
+    ):
+        assert await approvals.use_in_run(PAY, other) is None
+    for changed in (replace(PAY, definition="v2"), replace(PAY, principal="eve")):
+        assert await approvals.use_in_run(changed, call) is None
+
+
+async def test_a_grant_is_good_for_so_many_calls_of_a_tool_in_this_run(
+    approvals: Approvals, database: Database
+) -> None:
+    id_ = await approve_run(approvals, Grant("pay", 2))
+    other = replace(PAY, digest="f" * 64)
+    calls = [RunCall(RUN, CODE, number) for number in (7, 8, 9)]
+    for changed in (replace(other, definition="v2"), replace(other, tool_id=RUN)):
+        assert await approvals.use_in_run(changed, calls[0]) is None
+    for changed_call in (replace(calls[0], code_digest=b"d" * 32), replace(calls[0], run=TOOL)):
+        assert await approvals.use_in_run(other, changed_call) is None
+    uses = [await approvals.use_in_run(other, call) for call in calls]
+    assert uses == [Use(id_, 2, granted=True)] * 2 + [None]
+    await approvals.give_back(Use(id_, 2, granted=True))
+    async with borrow(database.pool) as connection:
+        await connection.execute("UPDATE approval_call_t SET expire_ts = now() WHERE place = 2")
+    assert await approvals.use_in_run(other, calls[0]) is None
+
+
+async def test_nothing_is_granted_that_does_not_wait(approvals: Approvals) -> None:
+    with pytest.raises(NotPending, match="refund"):
+        await approve_run(approvals, Grant("refund", 2))
+    [waiting] = await approvals.waiting()
+    assert (waiting.state, waiting.run, waiting.arguments) == (
+        "waiting", RUN, '{"calls": {"pay": 2}}',
+    )  # fmt: skip
