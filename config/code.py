@@ -27,6 +27,7 @@ class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     callers: Mapping[Text, CallWays]
     writes: Literal["never", "allow"]
     wall_s: Seconds
+    job_s: Seconds
     cpu_s: Seconds
     memory_bytes: Bytes
     calls: Count
@@ -39,6 +40,8 @@ class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     journal_bytes: Bytes
     paused_s: Seconds
     paused_runs: Count
+    lease_s: Seconds
+    poll_s: Seconds
     output_characters: Count
     ready: Amount
 

@@ -22,8 +22,10 @@ from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.operation_server import OperationResponse, OperationServer, problem_response
 from gateway.operations.problems import ProblemDetails, lacks_scope, unavailable
 from gateway.operations.request_parsing import Headers
+from gateway.operations.rest_api import again_later
 from registry.database.postgres import AWAY
 from registry.jobs.store import Claim, JobEnd, JobProgress, JobStore
+from schemas.errors import TooManyRequests
 
 log = logging.getLogger("toolgate.jobs")
 
@@ -185,6 +187,8 @@ class _Run:
             return _Pause(self._settings.retry_s, failed=False)
         except ProblemDetails as problem:
             response = problem_response(problem, self._claim.job_id)
+        except TooManyRequests as fault:
+            response = problem_response(again_later(fault), self._claim.job_id)
         except AWAY:
             away = unavailable("The database does not answer.")
             response = problem_response(away, self._claim.job_id)

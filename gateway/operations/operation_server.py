@@ -44,7 +44,7 @@ from gateway.state.idempotency import (
 from registry.database.postgres import AWAY
 from registry.skills.rows import NoSuchEntry
 from registry.tools.manual_edits import NoSuchTool, ToolChanged
-from schemas.errors import Fault, ToolgateError
+from schemas.errors import Fault, ToolgateError, TooManyRequests
 
 log = logging.getLogger("toolgate.admin")
 
@@ -327,6 +327,8 @@ async def answering(operation: Operation, asked: OperationInput) -> Any:
         if error.name in asked.names.values():
             raise not_found(error.kind, error.name) from error
         raise invalid(sentence(error)) from error
+    except TooManyRequests:
+        raise  # with its delay
     except Fault as fault:
         if fault.status == 503:
             raise unavailable(fault.message) from fault

@@ -81,6 +81,10 @@ class ConnectionNeeded(ToolError):
         self.url = facts.get("url")
 
 
+class OutcomeUnknown(ToolError):
+    """The run was interrupted during the call: it may have been carried out, or not."""
+
+
 class LimitReached(ToolError):
     """A limit of this run is used up, such as that of its calls."""
 
@@ -88,7 +92,7 @@ class LimitReached(ToolError):
 ERRORS = {
     kind.__name__: kind
     for kind in (ToolError, Denied, Invalid, NotFound, RateLimited, ApprovalNeeded,
-                 ConnectionNeeded, LimitReached)
+                 ConnectionNeeded, OutcomeUnknown, LimitReached)
 }  # fmt: skip
 
 

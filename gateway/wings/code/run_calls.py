@@ -4,7 +4,7 @@ Whatever goes wrong becomes an error that the program can catch.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -13,14 +13,14 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from config.code import CodeSettings
-from gateway.context import CallHeaders, Context, RunMark
+from gateway.context import CallHeaders, Context, Hold, RunMark
 from gateway.operations.jobs import Job
-from gateway.policy.approvals import awaited_approval
-from gateway.sandbox.program import AskRefused, ProgramLanguage
-from gateway.wings.code.journal import HeldCall, PendingCall
+from gateway.sandbox.program import AskRefused
+from gateway.wings.code.journal import CallView, HeldCall, Journal
+from gateway.wings.code.stored_runs import StoredProgram
 from gateway.wings.interface import WingParts
-from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
+from registry.database.postgres import AWAY
 from registry.display.stubs import StubLanguage, write_stub
 from registry.names.tool_names import CODE_TOOLS
 from schemas.errors import (
@@ -39,7 +39,7 @@ from schemas.tool import META_NEXT, TextContent, Tool, ToolResult
 
 Json = Mapping[str, Any]
 
-WRITING = "run_code_writing"
+READING, WRITING = "run_code", "run_code_writing"
 SHARED_HEADERS = (
     *("authorization", "scope_token", "correlation_id", "traceability_id", "traceparent", "client"),
 )
@@ -48,17 +48,6 @@ QUERY = 500  # characters of a search
 NAMES = 50  # of tools that are described at once
 STUB = 2000  # characters
 NAME = 300  # characters of the name of a tool, with its source
-
-
-class CallView(Struct, frozen=True):
-    """A call that a program made. `ok`: it did not fail; `held`: it needs an approval."""
-
-    seq: int
-    tool: str
-    ok: bool
-    writes: bool
-    ms: int
-    held: bool = False
 
 
 class _Hit(Struct):
@@ -78,56 +67,40 @@ class RunCalls:
         context: Context,
         job: Job,
         *,
-        writes: bool,
-        most: int,
-        language: ProgramLanguage = "python",
+        run_id: str,
+        program: StoredProgram,
+        journal: Journal,
+        denied: Mapping[int, str],
     ) -> None:
+        """`denied`: why calls are, by their numbers, as people have decided."""
         self._parts = parts
         self._settings: CodeSettings = parts.settings
         self._context = context
         self._viewing = replace(context, run=RunMark(code=True))
         self._job = job
-        self._writes = writes
-        self._most = most
-        self._language = language
+        self._run_id = run_id
+        self._program = program
+        self._journal = journal
+        self._denied = denied
         self._bytes = 0
-        self._count = 0
-        self._sources: set[str] = set()
-        self._denied: list[tuple[str, Json]] = []
         self._slots = anyio.Semaphore(self._settings.parallel)
-        self.calls: list[CallView] = []
 
     @property
     def _catalog(self) -> Catalog:
         """The tools of the caller at present: they may change while the program runs."""
         return self._parts.view(self._viewing)
 
-    @property
-    def sources(self) -> Sequence[str]:
-        return sorted(self._sources)
-
-    def go_on(
-        self, calls: Sequence[CallView], sources: Sequence[str], denied: Sequence[PendingCall]
-    ) -> None:
-        """Count what the run did before a pause. `denied`: calls that people have rejected."""
-        self._denied = [(call.tool, call.arguments) for call in denied]
-        self.calls += calls
-        self._count = max((call.seq for call in calls), default=0)
-        self._sources.update(sources)
-
     async def answer(self, do: str, members: Json) -> Any:
-        """Answer an ask of the program. Raises AskRefused, and HeldCall."""
+        """Answer an ask of the program. Raises AskRefused, HeldCall and what stores its steps."""
         asks: Mapping[str, Callable[[int, Json], Any]] = {
             "call": self._call, "page": self._page, "search": self._search,
             "describe": self._describe,
         }  # fmt: skip
-        ask = asks.get(do)
+        ask, seq, most = asks.get(do), members["ask"], self._program.calls_limit
         if ask is None:
             raise AskRefused("ToolError", f"Unknown request {do[:60]!r}.")
-        if self._count >= self._most:  # searches and refusals cost the gateway something, too
-            raise AskRefused("LimitReached", f"The run may make {self._most} calls.")
-        self._count += 1
-        seq = self._count
+        if seq > most:  # searches and refusals cost the gateway something, too
+            raise AskRefused("LimitReached", f"The run may make {most} calls.")
         async with self._slots:
             return await ask(seq, members)
 
@@ -147,40 +120,50 @@ class RunCalls:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise AskRefused("Invalid", "Expected the name of a tool, and an object of arguments.")
         tool = self._tool(self._catalog, name, exact=members.get("exact") is True)
-        if (tool.name, arguments) in self._denied:
-            self._denied.remove((tool.name, arguments))
-            raise AskRefused("Denied", "A person has rejected this call.")
+        if (reason := self._denied.get(seq)) is not None:
+            raise AskRefused("Denied", reason)
+        if not is_reading(tool):
+            try:
+                await self._journal.begin(seq, tool.name, repeatable=is_repeatable(tool))
+            except AWAY as error:
+                text = "The database does not answer; the call was not made."
+                raise AskRefused("ToolError", text, retryable=True) from error
+        calling = self._calling(seq, tool)
         begun = time.monotonic()
-        is_ok = is_held = False
         try:
-            calling = self._calling(seq)
-            result = await self._parts.call(calling, tool.name, arguments)
-            if (pending := await self._pending(tool, arguments, result)) is not None:
-                is_held = True
-                raise HeldCall(text_of(result), pending)
-            self._sources.add(tool.source)
-            self._check_result(calling, tool, arguments, result)
-            is_ok = True
-            return result
-        except Fault as fault:
-            if not isinstance(fault, Denied | InvalidParams):  # else no service was asked
-                self._sources.add(tool.source)
-            raise refusal_of(fault) from fault
-        finally:
-            ms = int(1000 * (time.monotonic() - begun))
-            self.calls.append(CallView(seq, tool.name, is_ok, not is_reading(tool), ms, is_held))
-            self._job.progress(len(self.calls), None, tool.name)
+            result = await self._make(calling, tool, arguments)
+        except HeldCall:  # no call
+            raise
+        except BaseException as error:
+            self._add_call(seq, tool, begun, is_ok=False)
+            if isinstance(error, Fault):
+                raise refusal_of(error) from error
+            raise
+        self._add_call(seq, tool, begun, is_ok=True)
+        return result
 
-    async def _pending(self, tool: Tool, arguments: Json, result: ToolResult) -> PendingCall | None:
-        """The call, if its result is that a person has to approve it."""
-        if not result.is_error:
-            return None
-        principal = self._context.principal
-        approvals = Approvals(self._parts.pool, principal.tenant)
-        awaited = await awaited_approval(result, approvals, principal.id, tool.name)
-        if awaited is None:
-            return None
-        return PendingCall(tool.name, arguments, awaited.id, awaited.expires)
+    async def _make(self, calling: Context, tool: Tool, arguments: Json) -> ToolResult:
+        """Raises AskRefused and Fault, and HeldCall where a person has to approve the call."""
+        hold = calling.hold
+        try:
+            result = await self._parts.call(calling, tool.name, arguments)
+        except Fault as fault:
+            if hold is not None and hold.request is not None:
+                raise HeldCall(hold, arguments) from fault
+            if not isinstance(fault, Denied | InvalidParams):  # else no service was asked
+                self._journal.add_source(tool.source)
+            raise
+        if hold is not None and hold.request is not None:
+            raise HeldCall(hold, arguments)
+        self._journal.add_source(tool.source)
+        self._check_result(calling, tool, arguments, result)
+        return result
+
+    def _add_call(self, seq: int, tool: Tool, begun: float, *, is_ok: bool) -> None:
+        ms = int(1000 * (time.monotonic() - begun))
+        call = CallView(seq, tool.name, is_ok, writes=not is_reading(tool), ms=ms)
+        self._journal.unsaved.calls.append(call)
+        self._job.progress(len(self._journal.calls), None, tool.name)
 
     def _tool(self, catalog: Catalog, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
@@ -192,22 +175,27 @@ class RunCalls:
             raise AskRefused("NotFound", f"There is no tool {name!r}. {hint}".strip())
         if tool.name in CODE_TOOLS and tool.binding.wing:
             raise AskRefused("Denied", "A program cannot run a program.")
-        if not self._writes and not is_reading(tool):
+        if not self._program.writes and not is_reading(tool):
             advice = "" if self._settings.writes == "never" else f"; {WRITING} may call it"
             text = f"{tool.name} may change something, and run_code only reads{advice}."
             raise AskRefused("Denied", text)
         return tool
 
-    def _calling(self, seq: int) -> Context:
+    def _calling(self, seq: int, tool: Tool | None = None) -> Context:
         """The context of a call. A key for idempotency is of one call, not of the run."""
-        context, headers = self._context, self._context.headers
-        sources = tuple(sorted(self._sources))
+        context, headers, run = self._context, self._context.headers, self._run_id
+        sources = tuple(self._journal.sources)
+        request_id = f"{context.request_id}.{seq}"
+        key = None if tool is None or is_reading(tool) else f"{run}.{seq}"
         # what a program reads within a run of an agent reaches its further calls like the model's
         tainted = context.run is not None and (context.run.tainted or bool(sources))
         return replace(
             context,
-            request_id=f"{context.request_id}.{seq}",
-            headers=CallHeaders(**{name: getattr(headers, name) for name in SHARED_HEADERS}),
+            request_id=request_id,
+            headers=CallHeaders(
+                idempotency_key=key, **{name: getattr(headers, name) for name in SHARED_HEADERS}
+            ),
+            hold=Hold(request_id, run, self._program.digest, seq),
             run=RunMark(tainted, code=True, sources=sources, calls=seq - 1, hops=context.hops),
             params={}, peer=None, note=None, borrows=None,
         )  # fmt: skip
@@ -260,7 +248,7 @@ class RunCalls:
 
     def _stub(self, catalog: Catalog, tool: Tool) -> Mapping[str, str]:
         """The name of a tool, and its signature in programs."""
-        kind: StubLanguage = "typescript" if self._language == "javascript" else "python"
+        kind: StubLanguage = "typescript" if self._program.language == "javascript" else "python"
         name = catalog.identifier(tool) or tool.name
         return {"name": tool.name, "stub": write_stub(tool, name, kind, STUB)}
 
@@ -268,6 +256,10 @@ class RunCalls:
 def is_reading(tool: Tool) -> bool:
     """Whether rules take the tool for one that only reads."""
     return tool.annotations.read_only_hint is True
+
+
+def is_repeatable(tool: Tool) -> bool:
+    return is_reading(tool) or tool.annotations.idempotent_hint is True
 
 
 def value_of(result: ToolResult) -> Any:

@@ -15,11 +15,12 @@ from registry.database.migrate import Component
 async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     pool = ProgramPool(parts.settings)
     programs = CodeOperations(parts, pool)
-    parts.events.person_erased.subscribe(programs.paused.erase)
+    runner = programs.runner
+    parts.events.person_erased.subscribe(runner.stored.erase)
     try:
         yield WingContributions(
             operations=programs.operations,
-            tasks=[pool.run, programs.paused.sweep],
+            tasks=[pool.run, runner.run, runner.stored.sweep],
             listed=await pool.begin(),
         )
     finally:

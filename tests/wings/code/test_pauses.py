@@ -1,5 +1,6 @@
 """Programs that wait for approvals, and go on with the answers that they have had."""
 
+import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,8 +13,11 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.wings.code.paused_runs import PausedRuns
-from registry.access.approvals import Approvals
+from gateway.audit.queries import AuditQuery, search
+from gateway.wings.code.stored_runs import StoredRuns
+from registry.access.approvals import Approvals, Grant
+from registry.database.postgres import Database
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import running
 from tests.properties import examples
 from tests.wings.code.shop import CodeShop, code_shop
@@ -24,11 +28,13 @@ WRITING = "run_code_writing"
 RULES = {"mails": Rule("approve", tools=("send_mail",))}
 
 
-async def decide(shop: CodeShop, end: dict[str, Any], *, approve: bool = True) -> None:
+async def decide(
+    shop: CodeShop, end: dict[str, Any], *, approve: bool = True, grants: Sequence[Grant] = ()
+) -> None:
     gateway = shop.client.gateway
     approvals = Approvals(gateway.feed.pool, gateway.principal.tenant)
-    for call in end["pending"]:
-        assert await approvals.decide(call["approval"], approve, "carol")
+    [approval] = {call["approval"] for call in end["pending"]}
+    assert await approvals.decide(approval, approve, "carol", grants=grants)
 
 
 async def go_on(shop: CodeShop, end: dict[str, Any]) -> dict[str, Any]:
@@ -68,8 +74,7 @@ tools.send_mail(text=f"{first} left")
             *("get-item", "change_item", "send_mail", "get-item"),
         ]
         assert (shop.shop.mails, shop.shop.reads) == (["10 left"], 2)
-        gone = await shop.ask("", WRITING, run=paused["run"])
-        assert "paused run" in gone["error"]["message"]
+        assert await go_on(shop, paused) == end  # its result is kept
 
 
 async def test_a_rejected_call_is_denied(settings: Settings, tmp_path: Path) -> None:
@@ -82,20 +87,109 @@ async def test_a_rejected_call_is_denied(settings: Settings, tmp_path: Path) -> 
         assert not shop.shop.mails
 
 
-async def test_calls_made_together_wait_for_approvals_together(
+async def test_calls_made_together_wait_for_one_approval(
     settings: Settings, tmp_path: Path
 ) -> None:
-    code = "len(tools.all([tools.send_mail(text=str(i)) for i in range(12)]))"
-    policy = replace(with_rules(settings), approvals=100)
-    async with code_shop(settings, tmp_path, policy=policy) as shop:
+    code = "len(tools.all([tools.send_mail(text=str(i)) for i in range(50)]))"
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
         paused = await shop.run(code, WRITING)
-        assert len(paused["pending"]) == 12
+        assert len(paused["pending"]) == 50
         await decide(shop, paused)
         end = await go_on(shop, paused)
         assert (end["result"], sorted(shop.shop.mails, key=int)) == (
-            12,
-            [str(number) for number in range(12)],
+            50,
+            [str(number) for number in range(50)],
         )
+
+
+async def wait_for_end(shop: CodeShop, run: str) -> dict[str, Any]:
+    """The result that was stored for a run, without asking for it."""
+    async with shop.client.gateway.feed.pool.connection() as connection:
+        with anyio.fail_after(20):
+            while True:
+                rows = await connection.execute(
+                    "SELECT state, result FROM code_run_t WHERE run_id = %s", [run]
+                )
+                [(state, result)] = await rows.fetchall()
+                if state == "ended":
+                    end: dict[str, Any] = json.loads(result)
+                    return end
+                await connection.rollback()
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_run_goes_on_by_itself_after_the_decision(
+    settings: Settings, tmp_path: Path, approve: bool
+) -> None:
+    code = "try:\n    tools.send_mail(text='a')\nexcept Denied:\n    result('denied')"
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run(code, WRITING)
+        await decide(shop, paused, approve=approve)
+        end = await wait_for_end(shop, paused["run"])
+        assert (end["state"], shop.shop.mails) == ("completed", ["a"] if approve else [])
+        assert await go_on(shop, paused) == end
+
+
+async def test_a_call_that_nobody_decides_on_is_denied(settings: Settings, tmp_path: Path) -> None:
+    policy = replace(with_rules(settings), approval_s=0.2)
+    async with code_shop(settings, tmp_path, policy=policy) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        end = await wait_for_end(shop, paused["run"])
+        assert "Nobody has decided" in end["error"]
+        assert not shop.shop.mails
+
+
+async def test_a_program_that_was_changed_before_the_decision_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        async with shop.client.gateway.feed.pool.connection() as connection:
+            rows = await connection.execute("SELECT record FROM code_run_t")
+            [(record,)] = await rows.fetchall()
+            changed = bytes(record).replace(b"text='a'", b"text='b'")
+            assert changed != record
+            await connection.execute("UPDATE code_run_t SET record = %s", [changed])
+        await decide(shop, paused)
+        end = await go_on(shop, paused)
+        assert (end["state"], shop.shop.mails) == ("failed", [])
+        assert "not the one that people have decided on" in end["error"]
+
+
+async def test_a_tool_that_was_changed_before_the_decision_is_asked_for_again(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        async with shop.client.gateway.feed.pool.connection() as connection:
+            await connection.execute("UPDATE approval_call_t SET definition = 'older'")
+        await decide(shop, paused)
+        again = await go_on(shop, paused)
+        assert (again["state"], again["run"], shop.shop.mails) == ("paused", paused["run"], [])
+        await decide(shop, again)
+        assert (await go_on(shop, again))["state"] == "completed"
+        assert shop.shop.mails == ["a"]
+
+
+async def test_granted_calls_of_a_run_need_no_further_approval(
+    settings: Settings, tmp_path: Path, database: Database
+) -> None:
+    """As many as were granted, each with a record that names the approval."""
+    code = "for i in range(4):\n    tools.send_mail(text=str(i))"
+    audit = replace(settings.audit, mode="always")
+    policy = with_rules(settings)
+    async with code_shop(settings, tmp_path, policy=policy, audit=audit) as shop:
+        paused = await shop.run(code, WRITING)
+        await decide(shop, paused, grants=[Grant("send_mail", 2)])
+        again = await go_on(shop, paused)
+        assert [call["arguments"] for call in again["pending"]] == [{"text": "3"}]
+        assert shop.shop.mails == ["0", "1", "2"]
+        other = await shop.run(code, WRITING)
+        assert other["state"] == "paused"
+    page = await search(database.pool, HOST, AuditQuery())
+    rules = [r.entry.rule for r in page.records if r.entry.subject == "send_mail"]
+    approval = paused["pending"][0]["approval"]
+    assert rules.count(f"mails (granted by {approval})") == 2
 
 
 async def test_a_paused_run_is_of_its_caller_and_its_tool(
@@ -104,21 +198,22 @@ async def test_a_paused_run_is_of_its_caller_and_its_tool(
     async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
         paused = await shop.run("tools.send_mail(text='a')", WRITING)
         for run in ("x", "00000000-0000-4000-8000-000000000000"):
-            assert "paused run" in str(await shop.ask("", WRITING, run=run))
-        assert "paused run" in str(await shop.ask("", "run_code", run=paused["run"]))
+            assert "no run" in str(await shop.ask("", WRITING, run=run))
+        assert "no run" in str(await shop.ask("", "run_code", run=paused["run"]))
         runs = shop.client.gateway.feed.pool
         async with runs.connection() as connection:
             await connection.execute("UPDATE code_run_t SET principal = 'somebody'")
-        assert "paused run" in str(await shop.ask("", WRITING, run=paused["run"]))
+        assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
 
 
-async def test_a_run_that_is_taken_is_not_taken_twice(settings: Settings, tmp_path: Path) -> None:
-    """Also where the process that took it was killed: nobody knows what it still did."""
+async def test_a_run_that_waits_is_cancelled(settings: Settings, tmp_path: Path) -> None:
     async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
         paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        async with shop.client.gateway.feed.pool.connection() as connection:
-            await connection.execute("UPDATE code_run_t SET state = 'running'")
-        assert "interrupted" in str(await shop.ask("", WRITING, run=paused["run"]))
+        ended = await shop.ask("", WRITING, run=paused["run"], cancel=True)
+        assert ended["result"]["error"] == "the run was cancelled"
+        gateway = shop.client.gateway
+        assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
+        assert (await go_on(shop, paused))["state"] == "failed"
 
 
 async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path) -> None:
@@ -127,9 +222,9 @@ async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path)
         pool = shop.client.gateway.feed.pool
         async with pool.connection() as connection:
             await connection.execute("UPDATE code_run_t SET expires_ts = now() - interval '1 s'")
-        assert "paused run" in str(await shop.ask("", WRITING, run=paused["run"]))
+        assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
         async with anyio.create_task_group() as group:
-            group.start_soon(PausedRuns(pool, keep_s=1, most=1).sweep)
+            group.start_soon(StoredRuns(pool, keep_s=1, lease_s=1, most=1).sweep)
             with anyio.fail_after(10):
                 while await _count(pool):
                     await anyio.lowlevel.checkpoint()
@@ -197,12 +292,10 @@ async def test_each_approved_write_is_made_once_at_any_gateway(
         gateways = [shop, CodeShop(shop.shop, client)]
         end = await shop.run(draw_program(random, texts), WRITING)
         while end["state"] == "paused":
-            for call in end["pending"]:
-                if random.random() < 0.7:
-                    approved.add(call["arguments"]["text"])
-                    await decide(shop, {"pending": [call]})
-                else:
-                    await decide(shop, {"pending": [call]}, approve=False)
+            approve = random.random() < 0.7
+            if approve:
+                approved |= {call["arguments"]["text"] for call in end["pending"]}
+            await decide(shop, end, approve=approve)
             end = await go_on(random.choice(gateways), end)
         assert end["state"] == "completed", end
         assert sorted(shop.shop.mails) == sorted(approved)

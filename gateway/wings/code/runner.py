@@ -1,0 +1,484 @@
+"""Runs of programs: from their beginning, over pauses and the deaths of their processes, to an end.
+
+A run that may change something is stored before it does; any process takes it over when its lease
+is over. One that waits goes on after the decision, at any process. See `journal` for what is
+repeated.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypeVar
+from uuid import uuid4
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from config.code import CodeSettings
+from gateway.context import NO_CALL_HEADERS, Context, new_request_id
+from gateway.http_client.deadline import Deadline
+from gateway.operations.jobs import NO_JOB, Job
+from gateway.operations.operation import OperationInput
+from gateway.operations.problems import ProblemDetails, not_found, unavailable
+from gateway.operations.stored_callers import (
+    caller_of,
+    current_caller,
+    later_context,
+    read_caller,
+)
+from gateway.policy.approvals import write_time
+from gateway.sandbox.jailed_process import SessionEnded
+from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd
+from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, Steps
+from gateway.wings.code.run_calls import READING, WRITING, RunCalls
+from gateway.wings.code.stored_runs import (
+    Claim,
+    LeaseLost,
+    PendingCall,
+    StoredProgram,
+    StoredRuns,
+    TakenRun,
+)
+from gateway.wings.interface import WingParts
+from registry.access.approvals import Approvals, HeldProgram, TooManyWaiting
+from registry.database.postgres import AWAY, is_uuid
+from schemas.errors import TooManyRequests, Unavailable
+
+log = logging.getLogger("toolgate.code")
+
+T = TypeVar("T")
+
+CLOCK = 946_684_800.0  # the time inside, 2000-01-01: the same in each run
+CALLS_SHOWN = 100
+STARTS = 2  # of a program whose process was killed, while the gateway lives
+DEATHS = 3  # of gateways, behind which a run is given up
+WAITED_S = 5.0  # between two looks of a job at its run that waits for people
+CANCELLED = "the run was cancelled"
+REJECTED = "A person has rejected this call."
+EMPTY: Mapping[int, str] = {}
+UNDECIDED = "Nobody has decided on this call in time."
+
+OpenProgram = Callable[[], AbstractAsyncContextManager[Program]]
+"""A process that is ready for a program. Raises SessionEnded."""
+
+
+class ProgramView(Struct, frozen=True):
+    """The end of a program, or its pause. `calls`: those that it made, in their order; `left_out`
+    are more, which only read where there is a choice. `error`: what nothing caught, below the lines
+    that led to it. Where calls are `pending`, people decide on them first; then the run goes on by
+    itself, and this tool with `run` waits for its end."""
+
+    state: Literal["completed", "failed", "paused", "running"]
+    result: Raw | UnsetType = UNSET
+    output: str = ""
+    error: str = ""
+    calls: tuple[CallView, ...] = ()
+    left_out: int = 0
+    run: str = ""
+    pending: tuple[PendingCall, ...] = ()
+
+
+@dataclass(eq=False)
+class HeldRun:
+    """A run in this process. `claim` is None until it is stored; `is_kept`: so is its result."""
+
+    tenant: str
+    principal: str
+    id: str
+    program: StoredProgram
+    caller: bytes | None
+    claim: Claim | None = None
+    is_kept: bool = False
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    cancelled: bool = False
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    @classmethod
+    def of(cls, taken: TakenRun) -> "HeldRun":
+        claim = taken.claim
+        run = cls(claim.host_id, claim.principal, claim.run_id, taken.program, taken.caller)
+        run.claim, run.is_kept = claim, True
+        return run
+
+
+class Runner:
+    def __init__(self, parts: WingParts, open_program: OpenProgram) -> None:
+        self._parts = parts
+        self._settings: CodeSettings = parts.settings
+        self._open = open_program
+        settings = self._settings
+        self.stored = StoredRuns(
+            parts.pool,
+            keep_s=settings.paused_s,
+            lease_s=settings.lease_s,
+            most=settings.paused_runs,
+        )
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._held: dict[str, HeldRun] = {}
+
+    async def begin(
+        self, asked: OperationInput, context: Context, program: StoredProgram
+    ) -> ProgramView:
+        """Run a program. Raises ProblemDetails, and TooManyRequests for a job that waits."""
+        driven, tenant, principal = is_driven(context), *asked.principal.key
+        run_id = context.request_id if driven else str(uuid4())
+        if driven and await self.stored.get(tenant, principal, run_id) is not None:
+            # another start of the same job, or of an invocation
+            return await self.follow(asked, context, run_id, writes=program.writes)
+        caller = None if driven else caller_of(context)
+        run = HeldRun(tenant, principal, run_id, program, caller, is_kept=driven)
+        with self._turn(asked.principal.key):
+            return await self._advance_for(asked, context, run)
+
+    async def follow(
+        self, asked: OperationInput, context: Context, run_id: str, *, writes: bool
+    ) -> ProgramView:
+        """How a run ended, or waits; this process goes on with it, if it can. Raises
+        ProblemDetails, and TooManyRequests for a job that waits."""
+        tenant, principal = key = asked.principal.key
+        until = anyio.current_time() + self._longest_s(context)
+        while anyio.current_time() < until:
+            row = await self.stored.get(tenant, principal, run_id)
+            if row is None or row.writes != writes:
+                raise not_found("run", run_id)
+            if row.state == "ended":
+                return decode_view(row.result)
+            if row.state == "waiting" and not row.is_due:
+                return check_wait(decode_view(row.result), context)
+            if row.is_due and self._find_room(key) is None:
+                with self._turn(key):
+                    if (taken := await self._claim(tenant, run_id)) is not None:
+                        return await self._advance_for(asked, context, HeldRun.of(taken), taken)
+            held = self._held.get(run_id)
+            with anyio.move_on_after(self._settings.poll_s):
+                await (held.ended.wait() if held is not None else anyio.sleep_forever())
+        return ProgramView("running", run=run_id)
+
+    async def _advance_for(
+        self,
+        asked: OperationInput,
+        context: Context,
+        run: HeldRun,
+        taken: TakenRun | None = None,
+    ) -> ProgramView:
+        """Go on with a run whose caller waits. Raises ProblemDetails."""
+        try:
+            return check_wait(await self._go_on(run, taken, context, asked.job), context)
+        except LeaseLost:
+            return await self.follow(asked, context, run.id, writes=run.program.writes)
+        except BaseException:  # its caller has gone, or no program can be run here
+            with anyio.CancelScope(shield=True), suppress(LeaseLost, *AWAY):
+                await self._leave(run)
+            raise
+
+    async def _leave(self, run: HeldRun) -> None:
+        """Give up a run. A job, or an invocation, may go on with it. Raises LeaseLost."""
+        if run.claim is None:
+            return
+        if run.caller is None:
+            await self.stored.release(run.claim)
+        elif run.is_kept:
+            await self.stored.end(run.claim, encode_view(failure_view(CANCELLED)))
+        else:
+            await self.stored.remove(run.claim)
+
+    async def cancel(
+        self, asked: OperationInput, context: Context, run_id: str, *, writes: bool
+    ) -> ProgramView:
+        """End a run, and its open calls. Raises ProblemDetails."""
+        tenant, principal = asked.principal.key
+        row = await self.stored.get(tenant, principal, run_id)
+        if row is None or row.writes != writes:
+            raise not_found("run", run_id)
+        await self.stored.cancel(tenant, run_id)
+        if (held := self._held.get(run_id)) is not None:
+            held.cancelled = True
+            held.scope.cancel()
+        await Approvals(self._parts.pool, tenant).withdraw(run_id)
+        return await self.follow(asked, context, run_id, writes=writes)
+
+    async def run(self) -> None:
+        """Take up runs that no process goes on with, and renew the leases of ours, until
+        cancelled."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                with suppress(Unavailable, *AWAY):
+                    await self._renew()
+                    await self._take_up(tasks)
+                await anyio.sleep(self._settings.poll_s)
+
+    async def _take_up(self, tasks: TaskGroup) -> None:
+        settings = self._settings
+        if (room := settings.runs - self._running.total()) <= 0:
+            return
+        for tenant, run_id, principal in await self.stored.due(room, settings.runs_per_principal):
+            if self._find_room((tenant, principal)) is not None:
+                continue
+            if (taken := await self._claim(tenant, run_id)) is not None:
+                tasks.start_soon(self._work, taken)
+
+    async def _claim(self, tenant: str, run_id: str) -> TakenRun | None:
+        return None if run_id in self._held else await self.stored.claim(tenant, run_id)
+
+    async def _work(self, taken: TakenRun) -> None:
+        """Go on with a run whose caller does not wait."""
+        claim, run = taken.claim, HeldRun.of(taken)
+        try:
+            caller = read_caller(taken.caller or b"")
+            principal = await current_caller(self._parts.pool, caller.principal)
+            with self._turn(principal.key):
+                context = later_context(
+                    caller, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
+                )
+                await self._go_on(run, taken, context, NO_JOB)
+        except ProblemDetails as problem:
+            with suppress(LeaseLost, *AWAY):
+                if problem.status in (429, 503):
+                    await self.stored.release(claim)
+                else:
+                    await self.stored.end(claim, encode_view(failure_view(problem.detail)))
+        except LeaseLost:
+            log.warning("code_lease_lost", extra={"run": claim.run_id})
+        except AWAY as error:  # a process takes it up when the database is back
+            log.warning("code_run_left", extra={"run": claim.run_id, "reason": str(error)})
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True), suppress(LeaseLost, *AWAY):
+                await self.stored.release(claim)
+            raise
+        except Exception:  # or the run would stop this process, and then each that takes it up
+            log.exception("code_run_failed", extra={"run": claim.run_id})
+            with suppress(LeaseLost, *AWAY):
+                await self.stored.end(claim, encode_view(failure_view("internal error")))
+
+    async def _go_on(
+        self, run: HeldRun, taken: TakenRun | None, context: Context, job: Job
+    ) -> ProgramView:
+        """Run a program to its end or its next pause, and store how. Raises ProblemDetails and
+        LeaseLost."""
+        steps, refusal, denied = Steps(), "", EMPTY
+        if taken is not None:
+            steps = taken.steps
+            denied, refusal = await self._read_decision(taken)
+        program, settings = run.program, self._settings
+        save = partial(self._save, run) if program.writes else None
+        journal = Journal(steps, settings.journal_bytes, save)
+        calls = RunCalls(
+            self._parts, context, job, run_id=run.id, program=program, journal=journal,
+            denied=denied,
+        )  # fmt: skip
+        view: ProgramView | None = failure_view(refusal, journal.calls) if refusal else None
+        self._held[run.id] = run
+        try:
+            with run.scope:
+                view = view or await self._execute(
+                    run, calls.answer, journal, self._longest_s(context)
+                )
+        finally:
+            del self._held[run.id]
+            run.ended.set()
+        if view is None:
+            if not run.cancelled:
+                raise LeaseLost("another process has taken the run over")
+            view = failure_view(CANCELLED, journal.calls)
+        if view.state != "paused" and run.claim is not None:
+            if run.is_kept:
+                view = replace(view, run=run.id)
+                await self.stored.end(run.claim, encode_view(view))
+            else:
+                await self.stored.remove(run.claim)
+        return view
+
+    async def _read_decision(self, taken: TakenRun) -> tuple[Mapping[int, str], str]:
+        """Why calls are denied, by their numbers, and why the run cannot go on; "": it can."""
+        approvals, id_ = Approvals(self._parts.pool, taken.claim.host_id), taken.approval
+        if taken.cancel:
+            return {}, CANCELLED
+        if taken.failures >= DEATHS:
+            return {}, f"the process that ran it ended {taken.failures} times"
+        if taken.steps.is_cut:
+            text = "its process ended, and its answers are too large to go on (code.journal_bytes)"
+            return {}, text
+        approval = None if id_ is None else await approvals.get(id_)
+        if approval is not None:
+            decided_on, _ = await approvals.program(approval.id)
+            if decided_on != taken.program.digest:
+                return {}, "the program is not the one that people have decided on"
+            if approval.state == "approved":
+                return {}, ""
+        is_rejected = approval is not None and approval.state == "denied"
+        reason = REJECTED if is_rejected else UNDECIDED
+        return {call.seq: reason for call in taken.pending}, ""
+
+    async def _execute(
+        self, run: HeldRun, ask: Ask, journal: Journal, wall_s: float
+    ) -> ProgramView:
+        """Raises ProblemDetails where no program can be run, and LeaseLost."""
+        wall_s, program = min(run.program.time_s, wall_s), run.program
+        try:
+            with Deadline(wall_s):
+                end = await self._run_process(program, journal.over(ask), journal)
+        except TimeoutError:
+            return failure_view(f"the program took more than {wall_s:g} s", journal.calls)
+        except NotRepeatable as error:
+            return failure_view(f"the program cannot go on: {error}", journal.calls)
+        except SessionEnded as ended:
+            if ended.reason == "refused":
+                raise unavailable(f"Programs cannot be run here: {ended}.") from ended
+            return failure_view(f"the program was ended: {ended}", journal.calls)
+        if end is None:
+            return await self._pause(run, journal)
+        shown, more = shorten_calls(journal.calls)
+        return ProgramView(end.end, end.encoded_result, end.output, end.error, shown, more)
+
+    async def _run_process(
+        self, stored: StoredProgram, answer: AnswerAsk, journal: Journal
+    ) -> ProgramEnd | None:
+        """None: it waits for approvals. A process that was killed is started again, with the
+        answers so far. Raises SessionEnded."""
+        for start in range(1, STARTS + 1):
+            try:
+                async with self._open() as program:
+                    running = program.run(
+                        stored.code, answer, seed=0, clock=CLOCK, language=stored.language
+                    )
+                    return await first_of(running, journal.pause())
+            except SessionEnded as ended:
+                if ended.reason != "crashed" or start == STARTS:
+                    raise
+                journal.open()
+        raise AssertionError  # the last start returns or raises
+
+    async def _pause(self, run: HeldRun, journal: Journal) -> ProgramView:
+        """Ask for an approval of the held calls, and let the run wait. Raises LeaseLost."""
+        tenant, program, held = run.tenant, run.program, journal.held
+        waiting = await self.stored.count_waiting(tenant, run.principal)
+        if waiting >= self._settings.paused_runs:
+            text = f"{waiting} runs wait for approvals (code.paused_runs)"
+            return failure_view(f"the run cannot wait for an approval: {text}", journal.calls)
+        await journal.save(partial(self._save, run))
+        shown, more = shorten_calls(journal.calls)
+        view = {"code": program.code, "language": program.language, "calls": shown}
+        tool = WRITING if program.writes else READING
+        asks = HeldProgram(run.id, program.digest, tool, msgspec.json.encode(view))
+        calls = {
+            number: (call.request, call.hold.arguments) for number, call in sorted(held.items())
+        }
+        first = next(iter(held.values())).hold
+        try:
+            id_, until = await Approvals(self._parts.pool, tenant).request_together(
+                asks, calls, first.waits_s, first.limit
+            )
+        except TooManyWaiting as error:
+            return failure_view(f"the run cannot wait for an approval: {error}", journal.calls)
+        pending = [
+            PendingCall(number, call.tool, held[number].arguments, id_, write_time(until))
+            for number, (call, _) in calls.items()
+        ]
+        paused = ProgramView(
+            "paused", calls=shown, left_out=more, run=run.id, pending=tuple(pending)
+        )
+        if run.claim is not None:
+            await self.stored.wait(run.claim, id_, pending, encode_view(paused))
+        return paused
+
+    async def _save(self, run: HeldRun, steps: Steps) -> None:
+        """Raises LeaseLost."""
+        if run.claim is None:
+            claim = Claim(run.tenant, run.id, run.principal, 1)
+            await self.stored.begin(claim, run.program, run.caller)
+            run.claim = claim
+        await self.stored.add(run.claim, steps)
+
+    async def _renew(self) -> None:
+        claims = {run.id: run.claim for run in self._held.values() if run.claim is not None}
+        if not claims:
+            return
+        ours = await self.stored.renew(claims.values())
+        for run_id, claim in claims.items():
+            run = self._held.get(run_id)
+            if run is None or run.claim != claim:
+                continue
+            run.cancelled = run.cancelled or ours.get(run_id, False)
+            if run.cancelled or run_id not in ours:
+                run.scope.cancel()
+
+    def _longest_s(self, context: Context) -> float:
+        return self._settings.job_s if context.absent else self._settings.wall_s
+
+    @contextmanager
+    def _turn(self, key: tuple[str, str]) -> Iterator[None]:
+        """A place among the runs of this process. Raises ProblemDetails."""
+        if (full := self._find_room(key)) is not None:
+            most, setting = full
+            text = f"{most} programs run already (code.{setting}); try again later."
+            raise ProblemDetails(429, "too-many-requests", text)
+        self._running[key] += 1
+        try:
+            yield
+        finally:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+
+    def _find_room(self, key: tuple[str, str]) -> tuple[int, str] | None:
+        """The limit that leaves no place for a run, and its setting; None: there is one."""
+        settings = self._settings
+        for running, most, setting in (
+            (self._running[key], settings.runs_per_principal, "runs_per_principal"),
+            (self._running.total(), settings.runs, "runs"),
+        ):
+            if running >= most:
+                return most, setting
+        return None
+
+
+def is_driven(context: Context) -> bool:
+    """Whether a job, or an invocation, makes the call, which makes it again where it was cut off:
+    their ids are those of its requests."""
+    return context.absent and is_uuid(context.request_id)
+
+
+def check_wait(view: ProgramView, context: Context) -> ProgramView:
+    """Raises TooManyRequests for a job or an invocation whose run waits for people."""
+    if view.state == "paused" and is_driven(context):
+        raise TooManyRequests(f"The run {view.run} waits for approvals.", WAITED_S)
+    return view
+
+
+def failure_view(error: str, calls: Sequence[CallView] = ()) -> ProgramView:
+    return ProgramView("failed", UNSET, "", error, *shorten_calls(calls))
+
+
+def encode_view(view: ProgramView) -> bytes:
+    return msgspec.json.encode(view)
+
+
+def decode_view(encoded: bytes) -> ProgramView:
+    return msgspec.json.decode(encoded, type=ProgramView)
+
+
+def shorten_calls(calls: Sequence[CallView]) -> tuple[tuple[CallView, ...], int]:
+    """The calls that are shown, and how many more there are. One that was cut off, and made again,
+    counts once."""
+    made = list({call.seq: call for call in calls}.values())
+    shown = sorted(made, key=lambda call: not call.writes)[:CALLS_SHOWN]
+    return tuple(sorted(shown, key=lambda call: call.seq)), len(made) - len(shown)
+
+
+async def first_of(running: Awaitable[T], pausing: Awaitable[None]) -> T | None:
+    """The result of `running`, if it ends first; else None. The other task is cancelled."""
+    tasks = asyncio.ensure_future(running), asyncio.ensure_future(pausing)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
