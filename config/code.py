@@ -33,7 +33,9 @@ class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     calls: Count
     parallel: Count
     runs: Count
+    runs_per_tenant: Count
     runs_per_principal: Count
+    turn_s: Seconds
     source_bytes: Bytes
     call_bytes: Bytes
     total_bytes: Bytes

@@ -6,18 +6,29 @@ slices, so that a tenant with forty requests gets as much as one with a single r
 has no slices keeps a place in reserve for tenants, and one for owners, that have none.
 """
 
+import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import anyio
 
 
 class FairLimiter:
-    def __init__(self, places: int, *, reserve: bool = False) -> None:
+    def __init__(
+        self,
+        places: int,
+        *,
+        reserve: bool = False,
+        of_tenant: int = sys.maxsize,
+        of_owner: int = sys.maxsize,
+    ) -> None:
         """`reserve`: one more place each for a tenant and for an owner that hold none, so that
-        neither waits for the end of what others began."""
+        neither waits for the end of what others began. `of_tenant`, `of_owner`: places that one
+        may hold."""
         self._places = places
+        self._of_tenant, self._of_owner = of_tenant, of_owner
         self._reserve = reserve
         self._held: Counter[tuple[str, ...]] = Counter()  # of all, by tenant, and by owner
         # tenants and owners in the order of their next turns
@@ -33,7 +44,7 @@ class FairLimiter:
             self._release(tenant, owner)
 
     async def _acquire(self, tenant: str, owner: str) -> None:
-        if self._has_place(tenant, owner):
+        if self.has_place(tenant, owner):
             self._hold(tenant, owner)
             return
         turn = anyio.Event()
@@ -48,11 +59,26 @@ class FairLimiter:
                 self._leave(tenant, owner, turn)
             raise
 
-    def _has_place(self, tenant: str, owner: str) -> bool:
+    def shortage(self, tenant: str, owner: str) -> Literal["owner", "tenant", "all"]:
+        """The limit that `owner` waits for: of its places, of its tenant's, or of all."""
+        if self._held[tenant, owner] >= self._of_owner:
+            return "owner"
+        return "tenant" if self._held[tenant,] >= self._of_tenant else "all"
+
+    @property
+    def free(self) -> int:
+        """Places that nobody holds."""
+        return self._places - self._held[()]
+
+    def has_place(self, tenant: str, owner: str) -> bool:
+        """Whether `owner` need not wait."""
+        held = self._held
+        if held[tenant,] >= self._of_tenant or held[tenant, owner] >= self._of_owner:
+            return False
         places = self._places
         if self._reserve:
-            places += (not self._held[tenant,]) + (not self._held[tenant, owner])
-        return self._held[()] < places
+            places += (not held[tenant,]) + (not held[tenant, owner])
+        return held[()] < places
 
     def _hold(self, tenant: str, owner: str) -> None:
         self._held.update([(), (tenant,), (tenant, owner)])
@@ -66,7 +92,7 @@ class FairLimiter:
         """Whether the next one that waits and may have a place was given one."""
         for next_tenant, owners in self._waiting.items():
             for next_owner, turns in owners.items():
-                if self._has_place(next_tenant, next_owner):
+                if self.has_place(next_tenant, next_owner):
                     self._hold(next_tenant, next_owner)
                     turns.popleft().set()
                     self._rotate(next_tenant, next_owner)

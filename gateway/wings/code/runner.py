@@ -7,9 +7,13 @@ repeated.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeVar
@@ -36,6 +40,7 @@ from gateway.operations.stored_callers import (
 from gateway.policy.approvals import write_time
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd
+from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, Steps
 from gateway.wings.code.run_calls import READING, WRITING, RunCalls
 from gateway.wings.code.stored_runs import (
@@ -57,6 +62,11 @@ T = TypeVar("T")
 
 CLOCK = 946_684_800.0  # the time inside, 2000-01-01: the same in each run
 CALLS_SHOWN = 100
+SHORTAGES = {
+    "owner": ("runs_per_principal", "yours"),
+    "tenant": ("runs_per_tenant", "your tenant"),
+    "all": ("runs", "this gateway"),
+}
 STARTS = 2  # of a program whose process was killed, while the gateway lives
 DEATHS = 3  # of gateways, behind which a run is given up
 WAITED_S = 5.0  # between two looks of a job at its run that waits for people
@@ -120,7 +130,9 @@ class Runner:
             lease_s=settings.lease_s,
             most=settings.paused_runs,
         )
-        self._running: Counter[tuple[str, str]] = Counter()
+        self._turns = FairLimiter(
+            settings.runs, of_tenant=settings.runs_per_tenant, of_owner=settings.runs_per_principal
+        )
         self._held: dict[str, HeldRun] = {}
 
     async def begin(
@@ -134,7 +146,7 @@ class Runner:
             return await self.follow(asked, context, run_id, writes=program.writes)
         caller = None if driven else caller_of(context)
         run = HeldRun(tenant, principal, run_id, program, caller, is_kept=driven)
-        with self._turn(asked.principal.key):
+        async with self._turn(asked.principal.key, self._settings.turn_s):
             return await self._advance_for(asked, context, run)
 
     async def follow(
@@ -152,8 +164,8 @@ class Runner:
                 return decode_view(row.result)
             if row.state == "waiting" and not row.is_due:
                 return check_wait(decode_view(row.result), context)
-            if row.is_due and self._find_room(key) is None:
-                with self._turn(key):
+            if row.is_due and self._turns.has_place(*key):
+                async with self._turn(key):
                     if (taken := await self._claim(tenant, run_id)) is not None:
                         return await self._advance_for(asked, context, HeldRun.of(taken), taken)
             held = self._held.get(run_id)
@@ -216,10 +228,10 @@ class Runner:
 
     async def _take_up(self, tasks: TaskGroup) -> None:
         settings = self._settings
-        if (room := settings.runs - self._running.total()) <= 0:
+        if (free := self._turns.free) <= 0:
             return
-        for tenant, run_id, principal in await self.stored.due(room, settings.runs_per_principal):
-            if self._find_room((tenant, principal)) is not None:
+        for tenant, run_id, principal in await self.stored.due(free, settings.runs_per_principal):
+            if not self._turns.has_place(tenant, principal):
                 continue
             if (taken := await self._claim(tenant, run_id)) is not None:
                 tasks.start_soon(self._work, taken)
@@ -233,7 +245,7 @@ class Runner:
         try:
             caller = read_caller(taken.caller or b"")
             principal = await current_caller(self._parts.pool, caller.principal)
-            with self._turn(principal.key):
+            async with self._turn(principal.key):
                 context = later_context(
                     caller, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
                 )
@@ -412,31 +424,23 @@ class Runner:
     def _longest_s(self, context: Context) -> float:
         return self._settings.job_s if context.absent else self._settings.wall_s
 
-    @contextmanager
-    def _turn(self, key: tuple[str, str]) -> Iterator[None]:
-        """A place among the runs of this process. Raises ProblemDetails."""
-        if (full := self._find_room(key)) is not None:
-            most, setting = full
-            text = f"{most} programs run already (code.{setting}); try again later."
-            raise ProblemDetails(429, "too-many-requests", text)
-        self._running[key] += 1
-        try:
+    @asynccontextmanager
+    async def _turn(self, key: tuple[str, str], wait_s: float = 0.0) -> AsyncIterator[None]:
+        """A place among the runs of this process. Raises ProblemDetails if there is none within
+        `wait_s`."""
+        async with AsyncExitStack() as stack:
+            try:
+                with anyio.fail_after(wait_s):
+                    await stack.enter_async_context(self._turns.turn(*key))
+            except TimeoutError:
+                setting, whose = SHORTAGES[self._turns.shortage(*key)]
+                most = getattr(self._settings, setting)
+                text = (
+                    f"Waited {wait_s:g} s for a turn (code.turn_s) behind other programs of "
+                    f"{whose}, of which {most} run at a time (code.{setting})."
+                )
+                raise ProblemDetails(429, "too-many-requests", text) from None
             yield
-        finally:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
-
-    def _find_room(self, key: tuple[str, str]) -> tuple[int, str] | None:
-        """The limit that leaves no place for a run, and its setting; None: there is one."""
-        settings = self._settings
-        for running, most, setting in (
-            (self._running[key], settings.runs_per_principal, "runs_per_principal"),
-            (self._running.total(), settings.runs, "runs"),
-        ):
-            if running >= most:
-                return most, setting
-        return None
 
 
 def is_driven(context: Context) -> bool:

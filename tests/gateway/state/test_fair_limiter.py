@@ -49,6 +49,29 @@ async def test_as_many_run_as_there_are_places() -> None:
     assert (most, running) == (2, 0)
 
 
+async def test_tenants_and_owners_hold_no_more_than_their_places() -> None:
+    """The places that are left go to others, who need not wait."""
+    limiter = FairLimiter(4, of_tenant=3, of_owner=2)
+    done = anyio.Event()
+    begun: list[str] = []
+
+    async def take(tenant: str, owner: str) -> None:
+        async with limiter.turn(tenant, owner):
+            begun.append(f"{tenant}{owner}")
+            await done.wait()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for caller in [("a", "1")] * 5 + [("a", "2")] * 5 + [("b", "3")] * 2:
+                tasks.start_soon(take, *caller)
+            await anyio.wait_all_tasks_blocked()
+            assert begun == ["a1", "a1", "a2", "b3"]
+            shortages = [limiter.shortage("a", "1"), limiter.shortage("a", "2")]
+            assert [*shortages, limiter.shortage("b", "3")] == ["owner", "tenant", "all"]
+            done.set()
+    assert len(begun) == 12
+
+
 @pytest.mark.parametrize("leave", ["while waiting", "when called"])
 async def test_callers_that_leave_give_up_their_place(leave: str) -> None:
     limiter = FairLimiter(1)

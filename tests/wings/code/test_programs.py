@@ -193,16 +193,35 @@ async def test_a_process_that_does_not_start_leaves_the_wing_open(
             assert wings.states == {"wing code": "ok"}
 
 
-async def test_runs_of_a_principal_are_limited(settings: Settings, tmp_path: Path) -> None:
-    async with code_shop(settings, tmp_path, code={"runs_per_principal": 1}) as shop:
+@pytest.mark.parametrize("setting", ["runs_per_principal", "runs_per_tenant", "runs"])
+async def test_a_run_waits_for_its_turn_up_to_a_limit(
+    settings: Settings, tmp_path: Path, setting: str
+) -> None:
+    async with code_shop(settings, tmp_path, code={setting: 1, "turn_s": 0.2}) as shop:
         shop.shop.hangs = True
         async with anyio.create_task_group() as group:
             group.start_soon(shop.ask, "tools.get_item(id=1)")
             with anyio.fail_after(10):
                 await shop.shop.arrived.wait()
-            refused = await shop.ask("1")
-            assert "code.runs_per_principal" in str(refused)
+            refused = str(await shop.ask("1"))
+            assert "code.turn_s" in refused
+            assert f"of which 1 run at a time (code.{setting})" in refused
             group.cancel_scope.cancel()
+
+
+async def test_runs_of_a_principal_take_turns(settings: Settings, tmp_path: Path) -> None:
+    results = []
+
+    async def run(shop: CodeShop, number: int) -> None:
+        results.append((await shop.run(f"tools.get_item(id={number})['id']"))["result"])
+
+    async with code_shop(settings, tmp_path, code={"runs_per_principal": 1}) as shop:
+        shop.shop.slow_s = 0.01
+        async with anyio.create_task_group() as group:
+            for number in range(4):
+                group.start_soon(run, shop, number)
+        assert sorted(results) == [0, 1, 2, 3]
+        assert shop.shop.most_at_once == 1
 
 
 async def test_rules_decide_by_the_sources_of_a_program(settings: Settings, tmp_path: Path) -> None:
