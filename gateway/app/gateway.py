@@ -337,6 +337,7 @@ class Gateway:
                 metrics=self.metrics.registry,
                 middleware=lambda: self._middleware,
                 outcome=self._outcome,
+                kept=self.shared.kept,
                 embedder=self.embeddings.embedder,
                 search=self.search.run,
                 secrets=lambda: self.secrets.entries,

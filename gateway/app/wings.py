@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from config.settings import Settings
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.app.method_tables import calling
+from gateway.app.method_tables import calling, resource_reader
 from gateway.context import Context, Identify, Principal, new_request_id
 from gateway.guards.body_budget import LimitedBody, declared_size
 from gateway.interfaces import (
@@ -56,6 +56,7 @@ from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
+from gateway.state.stored_answers import StoredAnswers, handle_of
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.document_library import Library
@@ -64,6 +65,7 @@ from gateway.wings.interface import (
     Answer,
     CheckCall,
     Notify,
+    ResourceContents,
     Screen,
     View,
     Wing,
@@ -134,6 +136,7 @@ class WingDependencies:
     metrics: CollectorRegistry
     middleware: Callable[[], Sequence[Middleware]]  # of every message, outermost first
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
+    kept: StoredAnswers
     embedder: Callable[[str], Embedder | None]
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
     secrets: StoredKeys
@@ -459,7 +462,8 @@ class ServedWing(WingLife):
             settings=self._own,
             call=calling(ground.outcome),
             check=checking(ground.catalogs, ground.access.policy_view),
-            view=viewing(ground.catalogs, ground.access.policy_view, verify_scope=self._verifies),
+            read=self._read,
+            view=self._view,
             catalogs=ground.catalogs,
             events=ground.events,
             identify=ground.access.identify,
@@ -467,6 +471,23 @@ class ServedWing(WingLife):
             log=ground.log,
             operate=ground.operate,
         )
+
+    @property
+    def _view(self) -> View:
+        ground = self._ground
+        return viewing(ground.catalogs, ground.access.policy_view, verify_scope=self._verifies)
+
+    async def _read(self, context: Context, uri: str) -> ResourceContents | None:
+        ground, catalog = self._ground, self._view(context)
+        members = await resource_reader(ground.outcome)(uri, context)
+        if members is None or "contents" not in members:
+            return None
+        if (handle := handle_of(uri)) is None:
+            located = catalog.locate(uri)
+            return ResourceContents(members["contents"], located.source.name if located else "")
+        stored = await ground.kept.slice(context.principal, handle, 0, 0)
+        tool = None if stored is None else catalog.by_id(stored.info.tool)
+        return ResourceContents(members["contents"], "" if tool is None else tool.source)
 
     @asynccontextmanager
     async def serving(self, offer: WingContributions) -> AsyncIterator[None]:
@@ -550,6 +571,7 @@ def stored_parts(
         database=database,
         call=_refuse_call,
         check=_refuse_call,
+        read=_refuse_read,
         view=lambda _context: Catalog(),
         catalogs=Catalogs(),
         events=Events(),
@@ -567,6 +589,10 @@ def stored_parts(
 
 def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:
     raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
+
+
+def _refuse_read(_context: Context, uri: str) -> NoReturn:
+    raise Unavailable(f"{uri} cannot be read: `toolgate worker` serves no resources")
 
 
 def _refuse_request(_scope: Any) -> NoReturn:

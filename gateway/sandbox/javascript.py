@@ -36,7 +36,8 @@ class JavaScriptRun:
         ):  # fmt: skip
             context.add_callable(name, function)
         shared = {"errors": errors, "seed": options["seed"], "clock_ms": options["clock"] * 1000}
-        context.set("shared", json.dumps({**shared, "line": PRELUDE_LINE}))
+        shared |= {"line": PRELUDE_LINE, "files": options["files"]}
+        context.set("shared", json.dumps(shared))
         self._tell = context.eval("\n" * PRELUDE_LINE + options["prelude"])
         memory, _ = resource.getrlimit(resource.RLIMIT_AS)
         if memory != resource.RLIM_INFINITY:

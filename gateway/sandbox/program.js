@@ -7,7 +7,7 @@
 
 (() => {
   const { ask, print, end } = globalThis;
-  const { errors, seed, clock_ms, line: preludeLine } = JSON.parse(globalThis.shared);
+  const { errors, seed, clock_ms, line: preludeLine, files } = JSON.parse(globalThis.shared);
   for (const name of ["ask", "print", "end", "shared"]) delete globalThis[name];
 
   const { parse, stringify, rawJSON } = JSON;
@@ -147,6 +147,9 @@
 
   const askFor = (do_, members) => awaited(begin(do_, do_, members), do_);
 
+  const contentsOf = ({ blob, text }) =>
+    blob === undefined ? text : Uint8Array.from(atob(blob), (letter) => letter.charCodeAt(0));
+
   const own = {
     call: (name, ...values) => toolFunction(String(name), true)(...values),
     all(values, { errors = false } = {}) {
@@ -168,6 +171,7 @@
       return awaited(pages, "pages", { [Symbol.asyncIterator]: one });
     },
     search: (text, limit = 5) => askFor("search", { text: String(text), limit }),
+    read: (uri) => awaited(begin("read", "read", { uri: String(uri) }).then(contentsOf), "read"),
     describe: (...tools) =>
       askFor("describe", { names: tools.map((tool) => names.get(tool) ?? String(tool)) }),
   };
@@ -178,6 +182,7 @@
       return Object.hasOwn(own, name) ? own[name] : toolFunction(name, false);
     },
   });
+  globalThis.files = files;
   globalThis.result = (value) => { given.push(value); };
 
   // ---- output, time and chance

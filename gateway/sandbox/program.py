@@ -3,7 +3,7 @@
 What it may do is what `AnswerAsk` lets it ask for.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -117,8 +117,9 @@ class Program:
         seed: int,
         clock: float,
         language: ProgramLanguage = "python",
+        files: Sequence[str] = (),
     ) -> ProgramEnd:
-        """Run the program. Raises SessionEnded."""
+        """Run the program. `files`: URIs, which it has as a list. Raises SessionEnded."""
         process, limits = self._process, self._limits
         began, asks = process.cpu_s, 0
         output = limits.code.output_characters
@@ -128,6 +129,7 @@ class Program:
             "output": output,
             "language": language,
         }
+        options["files"] = files
         if language == "javascript":
             options["prelude"] = _prelude()
         await process.send({**options, "code": code})

@@ -12,6 +12,7 @@ sleep takes no time. Random numbers, hashes and the clock are the same in each r
 import ast
 import asyncio
 import asyncio.base_events
+import base64
 import datetime
 import inspect
 import json
@@ -120,7 +121,7 @@ class Host(Pipes):
         text = encode(members)  # may wait for other calls, and may fail: then nothing is asked
         with self.lock:
             self._number += 1
-            call = self.open[self._number] = Call(self, str(members.get("name", do)))
+            call = self.open[self._number] = Call(self, str(members.get("name", do)), do)
             self.calls.append(call)
             self.send(f'{{"ask": {self._number}, "do": "{do}", {text[1:]}')
         return call if self.is_async or self.gathers else call.value()
@@ -145,8 +146,8 @@ class Host(Pipes):
 class Call:
     """A call that has begun. It is awaited, or used like its value, for which it waits."""
 
-    def __init__(self, host: Host, name: str) -> None:
-        self._host, self._name = host, name
+    def __init__(self, host: Host, name: str, do: str) -> None:
+        self._host, self._name, self._do = host, name, do
         self._future: asyncio.Future[None] | None = None
         self.answer: dict[str, Any] | None = None
         self.is_used = False  # something waits for it, and sees how it fails
@@ -166,7 +167,8 @@ class Call:
                 name: value for name, value in error.items() if name not in ("kind", "message")
             }
             raise ERRORS.get(error["kind"], ToolError)(error["message"], self._name, **facts)
-        return self.answer["value"] if self.answer else None
+        value = self.answer["value"] if self.answer else None
+        return contents_of(value) if self._do == "read" else value
 
     def __await__(self) -> Generator[Any, None, Any]:
         self.is_used = True
@@ -185,6 +187,11 @@ class Call:
         return repr(self.value())
 
     __hash__ = object.__hash__
+
+
+def contents_of(value: Any) -> str | bytes:
+    """Text or bytes of a resource."""
+    return base64.b64decode(value["blob"]) if "blob" in value else str(value["text"])
 
 
 def _forward(name: str) -> Callable[..., Any]:
@@ -355,6 +362,10 @@ class Tools:
         """Find tools by meaning: their names and signatures."""
         return self._host.ask("search", text=str(text), limit=limit)
 
+    def read(self, uri: str) -> Any:
+        """Read a resource, or a file that an answer links to: text or bytes."""
+        return self._host.ask("read", uri=str(uri))
+
     def describe(self, *names: str) -> Any:
         """Signatures of tools."""
         return self._host.ask(
@@ -490,12 +501,12 @@ class Run:
         time.sleep = lambda _s: None
         json.JSONEncoder.default = _encode_call  # type: ignore[method-assign,assignment]
 
-    def run(self, code: str) -> dict[str, Any]:
+    def run(self, code: str, files: list[str]) -> dict[str, Any]:
         """The last frame."""
         sys.stdout = sys.stderr = self._output
         end: dict[str, Any] = {"end": "completed"}
         try:
-            self._execute(code)
+            self._execute(code, files)
             end["result"] = self._result()
             self._finish_calls()
         except BaseException as error:
@@ -504,7 +515,7 @@ class Run:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         return {**end, "output": self._output.text}
 
-    def _execute(self, code: str) -> None:
+    def _execute(self, code: str, files: list[str]) -> None:
         tree, self._host.is_async = rewrite(code)
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         compiled = compile(tree, NAME, "exec", flags, dont_inherit=True)
@@ -512,7 +523,7 @@ class Run:
             "__name__": "__main__", "__last__": self._keep_last, "__return__": self._return,
             "__settle__": settle, "__handle__": self._handle,
             "tools": Tools(self._host), "result": self._given.append, "asyncio": asyncio,
-            "json": json, **ERRORS,
+            "json": json, "files": files, **ERRORS,
         }  # fmt: skip
         try:
             ended = eval(compiled, space)  # noqa: S307 - that is what we are here for
@@ -586,7 +597,7 @@ def main() -> None:
     if options["language"] == "javascript":
         host.send(JavaScriptRun(host, options, list(ERRORS)).run(options["code"]))
     else:
-        host.write(Run(host, options["output"]).run(options["code"]))
+        host.write(Run(host, options["output"]).run(options["code"], options["files"]))
     host.read()  # the host ends this process
 
 

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from msgspec import Raw, json
+from msgspec import Raw, Struct, json
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
@@ -45,6 +45,19 @@ from schemas.tool import Tool, ToolResult
 CallTool = Callable[[Context, str, Mapping[str, Any]], Awaitable[ToolResult]]
 """Calls a tool by its name with what the caller of the context may do: policy, limits, guardrails
 and audit hold as for a client. Raises Fault."""
+
+
+class ResourceContents(Struct, frozen=True):
+    """The `contents` of a resource, as MCP has them, and the source that they come from; "": the
+    gateway's own."""
+
+    contents: Raw
+    source: str
+
+
+ReadResource = Callable[[Context, str], Awaitable[ResourceContents | None]]
+"""Reads a resource by its URI, as `resources/read` gives it to the caller; None: there is none for
+them."""
 
 CheckCall = Callable[[Context, str, Mapping[str, Any]], Tool]
 """Judges a call that is to be made later: the tool, if the caller may call it with these arguments.
@@ -83,6 +96,7 @@ class WingParts:
     database: Database  # reachable, with the tables of the wing
     call: CallTool
     check: CheckCall
+    read: ReadResource
     view: View
     catalogs: Catalogs  # of all tenants: to be read only
     events: Events

@@ -27,16 +27,17 @@ log = logging.getLogger("toolgate.code")
 
 READ, WRITE = "code:read", "code:write"
 FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
+FILES = 100
 ASKED_BYTES = 16 << 20  # of the arguments of all calls of a run
 DETAILS = """Write Python (standard library only) that calls tools as functions:
 tools.NAME(argument=value), tools.call("exact-name", {...}), together:
 tools.all([tools.NAME(id=i) for i in ids]), page by page: tools.pages(tools.NAME, limit=20, ...);
 await works, too. tools.search("text") finds tools, tools.describe("NAME") shows their arguments
-and results. Calls return the structured answer, else text, and raise ToolError (Denied, Invalid,
-NotFound, RateLimited, ...). A call that a person has to approve pauses the run, which goes on by
-itself; with `run` this tool waits for its end. The last expression, `return` or result(x) is the
-result; printed text is shown, shortened. Return only what you need. For a single call, call the
-tool itself."""
+and results, tools.read(uri) gives a resource. Calls return the structured answer, else text, and
+raise ToolError (Denied, Invalid, NotFound, RateLimited, ...). A call that a person has to approve
+pauses the run, which goes on by itself; with `run` this tool waits for its end. The last
+expression, `return` or result(x) is the result; printed text is shown, shortened. Return only what
+you need. For a single call, call the tool itself."""
 JAVASCRIPT = """With language "javascript" the same returns promises: await
 tools.NAME({argument: value}), tools.pages(tools.NAME, {argument: value}, {limit: 20})."""
 
@@ -50,6 +51,10 @@ class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
     )
     cancel: Annotated[bool, Meta(description="end that run")] = False
     language: ProgramLanguage = "python"
+    files: Annotated[
+        tuple[str, ...],
+        Meta(max_length=FILES, description="URIs that the program has as `files`"),
+    ] = ()
     time_s: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="most seconds, less than the gateway's limit"),
@@ -183,6 +188,11 @@ class CodeOperations:
             return await self.runner.follow(asked, context, body.run, writes=writes)
         most, time_s = min(body.calls or settings.calls, settings.calls), body.time_s
         program = StoredProgram(
-            body.code, body.language, writes, most, time_s or max(settings.wall_s, settings.job_s)
+            body.code,
+            body.language,
+            writes,
+            most,
+            time_s or max(settings.wall_s, settings.job_s),
+            files=body.files,
         )
         return await self.runner.begin(asked, context, program)

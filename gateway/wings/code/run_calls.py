@@ -35,11 +35,13 @@ from schemas.errors import (
     Unreachable,
 )
 from schemas.similar_names import did_you_mean
-from schemas.tool import META_NEXT, TextContent, Tool, ToolResult
+from schemas.tool import META_NEXT, Content, TextContent, Tool, ToolResult
 
 Json = Mapping[str, Any]
 
 READING, WRITING = "run_code", "run_code_writing"
+READ = "resources/read"
+LINK, LINK_HEAD = '"resource_link"', 4000  # characters in which a link says what it is
 SHARED_HEADERS = (
     *("authorization", "scope_token", "correlation_id", "traceability_id", "traceparent", "client"),
 )
@@ -56,6 +58,11 @@ class _Hit(Struct):
 
 class _Hits(Struct):
     tools: tuple[_Hit, ...]
+
+
+class _Contents(Struct):
+    text: str | None = None
+    blob: str = ""
 
 
 class RunCalls:
@@ -94,7 +101,7 @@ class RunCalls:
         """Answer an ask of the program. Raises AskRefused, HeldCall and what stores its steps."""
         asks: Mapping[str, Callable[[int, Json], Any]] = {
             "call": self._call, "page": self._page, "search": self._search,
-            "describe": self._describe,
+            "describe": self._describe, "read": self._read,
         }  # fmt: skip
         ask, seq, most = asks.get(do), members["ask"], self._program.calls_limit
         if ask is None:
@@ -135,11 +142,11 @@ class RunCalls:
         except HeldCall:  # no call
             raise
         except BaseException as error:
-            self._add_call(seq, tool, begun, is_ok=False)
+            self._add_call(seq, tool.name, begun, is_ok=False, writes=not is_reading(tool))
             if isinstance(error, Fault):
                 raise refusal_of(error) from error
             raise
-        self._add_call(seq, tool, begun, is_ok=True)
+        self._add_call(seq, tool.name, begun, is_ok=True, writes=not is_reading(tool))
         return result
 
     async def _make(self, calling: Context, tool: Tool, arguments: Json) -> ToolResult:
@@ -159,11 +166,12 @@ class RunCalls:
         self._check_result(calling, tool, arguments, result)
         return result
 
-    def _add_call(self, seq: int, tool: Tool, begun: float, *, is_ok: bool) -> None:
+    def _add_call(
+        self, seq: int, name: str, begun: float, *, is_ok: bool, writes: bool = False
+    ) -> None:
         ms = int(1000 * (time.monotonic() - begun))
-        call = CallView(seq, tool.name, is_ok, writes=not is_reading(tool), ms=ms)
-        self._journal.unsaved.calls.append(call)
-        self._job.progress(len(self._journal.calls), None, tool.name)
+        self._journal.unsaved.calls.append(CallView(seq, name, is_ok, writes=writes, ms=ms))
+        self._job.progress(len(self._journal.calls), None, name)
 
     def _tool(self, catalog: Catalog, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
@@ -205,14 +213,7 @@ class RunCalls:
     ) -> None:
         """Raises AskRefused for a failure, and for an answer that is too large; InvalidParams for
         wrong arguments."""
-        size, settings = size_of(value_of(result)), self._settings
-        self._bytes += size
-        for bytes_, most, setting in (
-            (size, settings.call_bytes, "call"), (self._bytes, settings.total_bytes, "total")
-        ):  # fmt: skip
-            if bytes_ > most:
-                text = f"{bytes_} bytes of answers, at most {most} (code.{setting}_bytes)"
-                raise AskRefused("LimitReached", text)
+        self._check_size(size_of(value_of(result)))
         if not result.is_error:
             return
         text, data = text_of(result) or f"{tool.name} failed.", data_of(result)
@@ -221,6 +222,17 @@ class RunCalls:
             raise AskRefused("RateLimited", text, data=data, retryable=True, retry_after=wait)
         self._parts.check(calling, tool.name, arguments)
         raise AskRefused("ToolError", text, data=data)
+
+    def _check_size(self, size: int) -> None:
+        """Count an answer. Raises AskRefused for one that is too large."""
+        settings = self._settings
+        self._bytes += size
+        for bytes_, most, setting in (
+            (size, settings.call_bytes, "call"), (self._bytes, settings.total_bytes, "total")
+        ):  # fmt: skip
+            if bytes_ > most:
+                text = f"{bytes_} bytes of answers, at most {most} (code.{setting}_bytes)"
+                raise AskRefused("LimitReached", text)
 
     async def _search(self, seq: int, members: Json) -> Any:
         text, limit = str(members.get("text", ""))[:QUERY], members.get("limit")
@@ -246,6 +258,28 @@ class RunCalls:
             if isinstance(name, str)
         ]
 
+    async def _read(self, seq: int, members: Json) -> Any:
+        """A resource or a stored answer, as text or as bytes in base64."""
+        uri = members.get("uri")
+        if not isinstance(uri, str):
+            raise AskRefused("Invalid", "Expected the URI of a resource.")
+        begun = time.monotonic()
+        is_ok = False
+        try:
+            read = await self._parts.read(self._calling(seq), uri)
+            if read is None:
+                raise AskRefused("NotFound", f"There is no resource {uri[:NAME]!r}.")
+            if read.source:
+                self._journal.add_source(read.source)
+            self._check_size(size_of(read.contents))
+            is_ok = True
+        except Fault as fault:
+            raise refusal_of(fault) from fault
+        finally:
+            self._add_call(seq, READ, begun, is_ok=is_ok)
+        [contents, *_] = msgspec.json.decode(read.contents, type=list[_Contents])
+        return {"blob": contents.blob} if contents.text is None else {"text": contents.text}
+
     def _stub(self, catalog: Catalog, tool: Tool) -> Mapping[str, str]:
         """The name of a tool, and its signature in programs."""
         kind: StubLanguage = "typescript" if self._program.language == "javascript" else "python"
@@ -266,8 +300,21 @@ def value_of(result: ToolResult) -> Any:
     """The structured answer, else the text, else all content, as MCP has it."""
     if result.structured_content is not UNSET:
         return result.structured_content
-    is_text = all(isinstance(part, TextContent) for part in result.content)
-    return text_of(result) if is_text else {"content": result.content}
+    content = [link_of(part) or part for part in result.content]
+    is_text = all(isinstance(part, TextContent) for part in content)
+    return text_of(result) if is_text else {"content": content}
+
+
+def link_of(part: Content) -> Json | None:
+    """A link to a resource, which calls within the gateway get as the text of its JSON."""
+    if not isinstance(part, TextContent) or LINK not in part.text[:LINK_HEAD]:
+        return None
+    try:
+        link = msgspec.json.decode(part.text)
+    except msgspec.DecodeError:
+        return None
+    is_link = isinstance(link, dict) and link.get("type") == "resource_link" and "uri" in link
+    return link if is_link else None
 
 
 def text_of(result: ToolResult) -> str:

@@ -358,7 +358,12 @@ class Runner:
             try:
                 async with self._open() as program:
                     running = program.run(
-                        stored.code, answer, seed=0, clock=CLOCK, language=stored.language
+                        stored.code,
+                        answer,
+                        seed=0,
+                        clock=CLOCK,
+                        language=stored.language,
+                        files=stored.files,
                     )
                     return await first_of(running, journal.pause())
             except SessionEnded as ended:

@@ -95,6 +95,7 @@ class StoredProgram(Struct, frozen=True):
     writes: bool
     calls_limit: int
     time_s: float
+    files: tuple[str, ...] = ()
 
     @property
     def digest(self) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,9 +156,10 @@ async def code_shop(
     *,
     code: dict[str, Any] | None = None,
     crm: str = "",
+    more: Mapping[str, SourceSettings] | None = None,
     **sections: Any,
 ) -> AsyncIterator[CodeShop]:
-    """`crm`: the URL of an MCP server beside the shop."""
+    """`crm`: the URL of an MCP server beside the shop. `more`: further sources."""
     shop = Shop()
     async with serving(shop.app) as url:
         path = folder / "shop.json"
@@ -166,6 +167,7 @@ async def code_shop(
         sources = {"shop": convert({"openapi": str(path), "base_url": url}, SourceSettings)}
         if crm:
             sources["crm"] = SourceSettings(mcp=crm)
+        sources.update(more or {})
         own = replace(settings.code, **{"enabled": True, "writes": "allow", **(code or {})})
         async with running(replace(settings, sources=sources, code=own, **sections)) as client:
             async with asyncio.timeout(30):
