@@ -34,10 +34,10 @@ tools.NAME(argument=value), tools.call("exact-name", {...}), together:
 tools.all([tools.NAME(id=i) for i in ids]), page by page: tools.pages(tools.NAME, limit=20, ...);
 await works, too. tools.search("text") finds tools, tools.describe("NAME") shows their arguments
 and results, tools.read(uri) gives a resource. Calls return the structured answer, else text, and
-raise ToolError (Denied, Invalid, NotFound, RateLimited, ...). A call that a person has to approve
-pauses the run, which goes on by itself; with `run` this tool waits for its end. The last
-expression, `return` or result(x) is the result; printed text is shown, shortened. Return only what
-you need. For a single call, call the tool itself."""
+raise ToolError (Denied, Invalid, NotFound, RateLimited, ...). A call that people have to approve
+pauses the run; with `run` this tool waits for its end. The last expression, `return` or result(x)
+is the result; printed text is shown, shortened. Return only what you need. For a single call, call
+the tool itself."""
 JAVASCRIPT = """With language "javascript" the same returns promises: await
 tools.NAME({argument: value}), tools.pages(tools.NAME, {argument: value}, {limit: 20})."""
 
