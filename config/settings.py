@@ -272,6 +272,7 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     a2a_poll_s: Seconds
     a2a_poll_max_s: Seconds
     a2a_events: Count
+    a2a_refresh_s: Seconds
     stdio: bool
     stdio_processes: Count
     stdio_memory_bytes: Bytes

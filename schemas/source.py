@@ -166,6 +166,7 @@ class SourceFacts:
     own: bool = False  # a part of the gateway itself: there while that is switched on
     keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.KindFacts`
     schemes: bool = False  # its tools declare security schemes; else headers are sent
+    polled: bool = False  # read again at intervals, while it is served
     final: str = ""  # reason why rollback is impossible, worded to follow the source's name
 
     @property
@@ -195,7 +196,7 @@ KINDS: dict[str, Kind] = {
     "hybrid": Kind(HybridBinding, SourceFacts()),
     "python": Kind(PythonBinding, SourceFacts(loaded=True, final=_CODE)),
     "mcp": Kind(McpBinding, SourceFacts(options=McpOptions, server=True, final=_SERVER)),
-    "a2a": Kind(A2aBinding, SourceFacts(options=A2aOptions, keeps_answers=True)),
+    "a2a": Kind(A2aBinding, SourceFacts(options=A2aOptions, keeps_answers=True, polled=True)),
     "function": Kind(FunctionBinding),
     "script": Kind(ScriptBinding),
     "gateway": Kind(GatewayBinding),

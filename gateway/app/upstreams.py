@@ -18,6 +18,7 @@ from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.change_notifications import Endpoint
 from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import StoredAnswers
+from gateway.upstreams.a2a.card_watch import CardWatch
 from gateway.upstreams.a2a.upstream import A2aUpstream
 from gateway.upstreams.auth.accounts import Connector
 from gateway.upstreams.auth.caller import OwnAudiences
@@ -251,6 +252,7 @@ class Federation:
         self._events = events
         self.servers = Servers(transports, self, upstream)
         self.lister = Lister(self.servers, upstream)
+        self.cards = CardWatch(settings.imports, upstream.a2a_refresh_s, self.lists_changed)
         self.parking = ParkedCalls(mcp.parked_calls, mcp.parked_s)
         remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
         deferred = DeferredCalls(
@@ -275,7 +277,9 @@ class Federation:
     def _follow(self, tenant: str) -> None:
         """Watch the servers in the catalog of `tenant`, which has been loaded."""
         if tenant == self._tenant:
-            self.servers.follow(self._catalogs.of(tenant).sources.values())
+            sources = self._catalogs.of(tenant).sources.values()
+            self.servers.follow(sources)
+            self.cards.follow(sources)
 
     def down(self, tenant: str, catalog: Catalog) -> Sequence[str]:
         """The servers of `catalog` that are unreachable."""
@@ -298,6 +302,7 @@ class Federation:
 
     async def close(self) -> None:
         self.parking.close()
+        await self.cards.close()
         await self.servers.close()
 
     async def _watch_changed(self, place: Endpoint, uri: str, begins: bool) -> None:

@@ -10,7 +10,7 @@ import jwt
 import msgspec
 
 from config.settings import Imports
-from registry.documents.fetch import FetchSettings, fetch
+from registry.documents.fetch import FetchedDocument, FetchSettings, fetch
 from registry.importers.a2a import parse_card
 from schemas.canonical_json import canonical_json
 from schemas.errors import ImportRejected
@@ -24,17 +24,20 @@ _SETTINGS = FetchSettings("imports.card_limit_bytes", "imports.card_timeout_s")
 _EMPTY: tuple[Any, ...] = ("", None, [], {})
 
 
-async def fetch_card(location: str, limits: Imports, *, guarded: bool) -> bytes:
-    """The card of the agent at a URL, or at the URL of the card itself. Raises ImportRejected."""
-    fetched = await fetch(
+async def fetch_card(
+    location: str, limits: Imports, *, guarded: bool, validator: tuple[str, str] = ("", "")
+) -> FetchedDocument:
+    """The card of the agent at a URL, or at the URL of the card itself. `validator`: of what was
+    fetched before. Raises ImportRejected."""
+    return await fetch(
         card_url(location),
         limit_bytes=limits.card_limit_bytes,
         timeout_s=limits.card_timeout_s,
         private_networks=limits.private_networks,
         named=not guarded,
+        validator=validator,
         settings=_SETTINGS,
     )
-    return fetched.data
 
 
 def card_url(location: str) -> str:

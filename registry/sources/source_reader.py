@@ -156,7 +156,7 @@ async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> 
 async def _find_a2a(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
     _check_public(spec)
     card = await fetch_card(spec.location, limits, guarded=spec.options.guarded)
-    return reread(spec, card)
+    return reread(spec, card.data)
 
 
 async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:

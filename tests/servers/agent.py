@@ -48,6 +48,7 @@ class ScriptedAgent:
     streams: bool = True
     tenant: str = ""
     card_changes: Json = field(default_factory=dict)
+    card_reads: list[str] = field(default_factory=list)  # the tags that readers had
     heard: list[Json] = field(default_factory=list)  # operation, params and headers
     tasks: dict[str, Json] = field(default_factory=dict)
     polls_left: dict[str, int] = field(default_factory=dict)  # until a task is completed
@@ -99,8 +100,12 @@ class ScriptedAgent:
             **self.card_changes,
         }
 
-    async def _serve_card(self, _request: Request) -> Response:
-        return JSONResponse(self.card)
+    async def _serve_card(self, request: Request) -> Response:
+        tag = f'"{hash(json.dumps(self.card))}"'
+        self.card_reads.append(request.headers.get("If-None-Match", ""))
+        if self.card_reads[-1] == tag:
+            return Response(status_code=304)
+        return JSONResponse(self.card, headers={"ETag": tag})
 
     async def _serve_rpc(self, request: Request) -> Response:
         body = await request.json()

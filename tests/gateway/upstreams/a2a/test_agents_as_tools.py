@@ -283,6 +283,26 @@ async def test_configured_headers_authenticate_the_gateway(open_gateway: Open) -
         assert agent.heard[0]["headers"]["authorization"] == "Bearer s3cret"
 
 
+async def test_a_changed_card_is_noticed_by_its_tag(open_gateway: Open) -> None:
+    async with open_gateway(ScriptedAgent()) as (client, agent):
+        gateway = client.gateway
+        source = gateway.catalogs.of(HOST).sources["trips"]
+        for _ in range(2):
+            await gateway.federation.cards.look(source)
+        assert agent.card_reads[-1] != ""  # and it was not sent again
+        assert "trips" in await list_names(client)
+        agent.card_changes = {"version": "9"}
+        await gateway.federation.cards.look(source)
+        with anyio.fail_after(DEADLINE_S):
+            while "trips" in await list_names(client):
+                pass
+
+
+async def list_names(client: Client) -> set[str]:
+    _, listed = await client.modern("tools/list")
+    return {tool["name"] for tool in listed["result"]["tools"]}
+
+
 def context_of(name: str, hops: int = 0) -> Context:
     identity = Identity(Principal(name, HOST), verified=True)
     return Context(identity, V2025_11_25, "r-1", run=RunMark(hops=hops) if hops else None)
