@@ -16,7 +16,7 @@ from config.access import (
     Policy,
     Rule,
 )
-from config.hooks import HOOK_VARIABLES, HookSettings
+from config.hooks import HOOK_VARIABLES, OF_CALLS, HookSettings
 from config.login import (
     LONGEST_TOKEN_S,
     TOO_LONG,
@@ -214,6 +214,11 @@ def _hook_problems(hook: HookSettings, steps: int) -> Iterator[tuple[str, str]]:
         yield "at", "expected one of use (a function of Python) and url (an endpoint)"
     if hook.url and not hook.secret:
         yield "url", "expected a secret beside it, by which the endpoint knows the gateway"
+    if hook.at not in OF_CALLS and (hook.tools or hook.when):
+        key = "tools" if hook.tools else "when"
+        yield key, f"expected none at {hook.at}, where no tool is called"
+    if hook.at in ("list", "credential") and not hook.changes:
+        yield "at", f"expected changes: true beside {hook.at}, which does nothing else"
     if hook.when:
         try:
             compile_expression(hook.when, HOOK_VARIABLES, steps)

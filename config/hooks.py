@@ -16,7 +16,8 @@ from config.value_types import (
     WebhookSecret,
 )
 
-HookPoint = Literal["before", "after"]
+HookPoint = Literal["identity", "list", "before", "after", "credential", "audit"]
+OF_CALLS = ("before", "after", "credential")  # the points with a tool
 HOOK_VARIABLES = frozenset({"principal", "tool", "arguments"})
 HookTarget = Annotated[
     str,
@@ -43,3 +44,5 @@ class HookSettings(Struct, frozen=True, forbid_unknown_fields=True):
     changes: bool = False  # whether it may do more than refuse
     concurrency: Count = 20
     result_bytes: Bytes = 262_144  # a longer result is told by size and hash
+    cache_s: Seconds = 60.0  # of an answer about an identity
+    queue: Count = 1000  # records that wait for a hook at `audit`

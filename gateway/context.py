@@ -373,6 +373,13 @@ class Upload:
         return hashlib.sha256(self.data).hexdigest()
 
 
+class ServiceHeaders(Struct, frozen=True):
+    """Headers of hooks, for one source: calls below this one may be of others."""
+
+    place: str  # of the source
+    headers: Mapping[str, str]
+
+
 class Context(Struct):
     """The context of one message."""
 
@@ -391,6 +398,7 @@ class Context(Struct):
     upload: Upload | None = None
     hold: Hold | None = None
     absent: bool = False  # made later, perhaps without its person
+    hooked: ServiceHeaders | None = None
     borrows: bool | None = None  # with a shared account, as rules have read; None: they have not
 
     @property

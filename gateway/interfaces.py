@@ -38,6 +38,7 @@ class HookEffects(Struct, frozen=True):
     """Decisions of hooks about a call, besides its arguments."""
 
     answer: ToolResult | None = None  # instead of the service's
+    headers: Mapping[str, str] = {}  # for the service
 
 
 class ToolCall(Struct, frozen=True):
@@ -110,6 +111,7 @@ class RelayRequest(Struct, frozen=True):
     params: dict[str, Any]  # whole: with the client's `_meta`, inputResponses, requestState, task
     eras: Eras = "both"  # eras of the server that support the request
     headers: Mapping[str, str] = {}  # Mcp-Param-*, for 2026-07-28 servers
+    hooked: Mapping[str, str] = {}  # headers of hooks, for a server with an address
 
 
 class Relay(Protocol):

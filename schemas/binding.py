@@ -122,6 +122,7 @@ class KindFacts:
     loaded: bool = False  # code that the settings name: it runs only in a gateway that has them
     keeps_answers: bool = False  # an answer too long for a model is cut, and the rest is kept
     projects: Literal["answer", "selection"] | None = None  # what `_fields` narrows
+    takes_headers: bool = False  # those of hooks reach its service
     reports: bool = False  # long calls report their progress to a client that wants it
     lasts: bool = False  # calls may take minutes: a client that knows tasks of MCP gets one
 
@@ -210,7 +211,9 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/")
 class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     """One operation of a REST service."""
 
-    facts: ClassVar[KindFacts] = KindFacts(remote=True, keeps_answers=True, projects="answer")
+    facts: ClassVar[KindFacts] = KindFacts(
+        remote=True, keeps_answers=True, projects="answer", takes_headers=True
+    )
 
     method: str  # upper case
     path: str  # template as in the description: /repos/{owner}/{repo}
@@ -254,7 +257,9 @@ class Variable(Struct, frozen=True, omit_defaults=True):
 class GraphQLBinding(Binding, frozen=True, tag="graphql", omit_defaults=True):
     """One root field of a GraphQL service."""
 
-    facts: ClassVar[KindFacts] = KindFacts(remote=True, keeps_answers=True, projects="selection")
+    facts: ClassVar[KindFacts] = KindFacts(
+        remote=True, keeps_answers=True, projects="selection", takes_headers=True
+    )
 
     operation: Literal["query", "mutation"]
     field: str  # of Query or Mutation
@@ -338,7 +343,7 @@ class PythonBinding(ServiceBinding, frozen=True, tag="python", omit_defaults=Tru
 class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
     """One tool of another MCP server."""
 
-    facts: ClassVar[KindFacts] = KindFacts(remote=True, relayed=True)
+    facts: ClassVar[KindFacts] = KindFacts(remote=True, relayed=True, takes_headers=True)
 
     name: str  # its name at that server
     eras: Eras = "both"

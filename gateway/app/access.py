@@ -18,6 +18,7 @@ from starlette.middleware import Middleware as HttpMiddleware
 from starlette.routing import Route
 
 from config.access import ADMIN_TOOLSET, LimitsSettings, SecretsSettings
+from config.hooks import HookPoint
 from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.admin.http_api import AdminAction
@@ -50,9 +51,11 @@ from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
 from registry.database.embedded import directory_of
 from registry.database.postgres import AWAY, DatabaseHandle, Pool
+from schemas.errors import ToolgateError
 
 if TYPE_CHECKING:  # a gateway without hooks does not import them
-    from gateway.middleware.hooks.hook import Hooks
+    from gateway.middleware.hooks.hook import Hook, Hooks
+    from gateway.middleware.hooks.listeners import AuditHooks
 
 log = logging.getLogger("toolgate.access")
 
@@ -272,16 +275,23 @@ class Access:
         self.identities = Identities(settings, sweep, self._resources, login)
         self.authenticator = self.identities.authenticator
         self.policy_view = policy_view
-        self.auditing = AuditCollector(settings, handle.pool, Denials(self.policy_view, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
         self._sealer = sealer
         self._rounds_s = settings.mcp.parked_s
+        # points that have listeners, from the start on; None: it has not begun
+        self._begun: frozenset[str] | None = None
         self._hooks: Hooks | None = None
         self._hooks = self.load_hooks(settings)
+        self._begun = frozenset(hook.at for hook in settings.hooks.values())
         self.hook_calls = HookCalls(lambda: self._hooks)
-        identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
+        self._audit_hooks = self._listen_to_records()
+        copy = None if self._audit_hooks is None else self._audit_hooks.add
+        denials = Denials(self.policy_view, catalogs)
+        self.auditing = AuditCollector(settings, handle.pool, denials, copy)
+        own_identify = self._identify_with_hooks(self.authenticator.identify)
+        identify = demanding(own_identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
-        self.identify_admin = self.auditing.identifying(self.authenticator.identify)
+        self.identify_admin = self.auditing.identifying(own_identify)
         self.protected_resource = ProtectedResource(settings, self._resources, login)
         self._catalogs = catalogs
         self._policy_guards = self._guards_of(settings)
@@ -298,6 +308,10 @@ class Access:
         """The hooks of settings; None: there are none. Raises ToolgateError."""
         if not settings.hooks and self._hooks is None:
             return None
+        for name, hook in settings.hooks.items():
+            if self._begun is not None and hook.at in {"identity", "audit"} - self._begun:
+                text = "needs a restart: the gateway began without a hook there"
+                raise ToolgateError(f"hooks.{name}.at: {hook.at} {text}")
         from gateway.middleware.hooks.hook import Hooks
 
         return Hooks(settings, self._hooks)
@@ -340,7 +354,8 @@ class Access:
     @property
     def middleware(self) -> Sequence[Middleware]:
         """Middleware of every message, outermost first."""
-        return [*self.auditing.middleware, self.bounds.rate_limits.middleware]
+        limits = self.bounds.rate_limits.middleware
+        return [*self.auditing.middleware, limits, *self._list_hooks()]
 
     @property
     def guards(self) -> Sequence[Guard]:
@@ -353,15 +368,39 @@ class Access:
         after = [self._guardrails, *hooks_after, bounds.breaker]
         return [*before, *after, *self._innermost]
 
+    def _hooks_at(self, point: HookPoint) -> "Sequence[Hook]":
+        return () if self._hooks is None else self._hooks.at(point)
+
+    def _identify_with_hooks(self, identify: Identify) -> Identify:
+        if not self._hooks_at("identity"):
+            return identify
+        from gateway.middleware.hooks.listeners import IdentityHooks
+
+        return IdentityHooks(lambda: self._hooks_at("identity")).identifying(identify)
+
+    def _listen_to_records(self) -> "AuditHooks | None":
+        if not self._hooks_at("audit"):
+            return None
+        from gateway.middleware.hooks.listeners import AuditHooks
+
+        return AuditHooks(lambda: self._hooks_at("audit"))
+
+    def _list_hooks(self) -> Sequence[Middleware]:
+        if not (hooks := self._hooks_at("list")):
+            return []
+        from gateway.middleware.hooks.listeners import ListHooks
+
+        return [ListHooks(hooks).middleware]
+
     def _hook_guards(self) -> tuple[Sequence[Guard], Sequence[Guard]]:
         """The guards of hooks: in front of the rules, and next to the services."""
         if self._hooks is None:
             return (), ()
         from gateway.middleware.hooks.guards import AfterHooks, BeforeHooks
 
-        before, after = self._hooks.at("before"), self._hooks.at("after")
-        outer = BeforeHooks(before, self._sealer, self._rounds_s)
-        return [outer], [AfterHooks(after, before)]
+        before, at = self._hooks.at("before"), self._hooks.at
+        inner = AfterHooks(at("after"), before=before, credential=at("credential"))
+        return [BeforeHooks(before, self._sealer, self._rounds_s)], [inner]
 
     async def reload(self, name: str) -> None:
         """Act by a change that this process has made, before it is answered."""
@@ -405,6 +444,8 @@ class Access:
         """Flush pending writes after the last call, while the database is open."""
         await self.bounds.settle()
         await self.auditing.settle()
+        if self._audit_hooks is not None:
+            await self._audit_hooks.settle()
         await self.identities.settle(self._handle.pool())
 
     async def close(self) -> None:
@@ -453,14 +494,20 @@ def job_entry(act: JobAct, now: datetime) -> AuditEntry:
 
 class AuditCollector(Collector):
     def __init__(
-        self, settings: Settings, pool: Callable[[], Pool | None], refusals: Denials
+        self,
+        settings: Settings,
+        pool: Callable[[], Pool | None],
+        refusals: Denials,
+        copy: Callable[[AuditEntry], None] | None = None,
     ) -> None:
-        """The audit log of a gateway; `pool` returns None until the database has answered."""
+        """The audit log of a gateway; `pool` returns None until the database has answered. `copy`
+        gets each entry."""
         audit = settings.audit
         self._settings = audit
         self._pool = pool
         self.enabled = is_recorded(settings)
-        self._writer = AuditWriter(audit, spool_dir(settings), settings.tenant.host_id, pool)
+        spool, host_id = spool_dir(settings), settings.tenant.host_id
+        self._writer = AuditWriter(audit, spool, host_id, pool, copy=copy)
         self._trail = AuditTrail(audit, self._writer, refusals, refusals.tool)
 
     @property

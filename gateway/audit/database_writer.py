@@ -173,10 +173,17 @@ class AuditWriter:
     """Queues entries; `run` writes them. Before and after `run` they stay in memory."""
 
     def __init__(
-        self, settings: Audit, spool_dir: Path, host_id: str, pool: Callable[[], Pool | None]
+        self,
+        settings: Audit,
+        spool_dir: Path,
+        host_id: str,
+        pool: Callable[[], Pool | None],
+        *,
+        copy: Callable[[AuditEntry], None] | None = None,
     ) -> None:
         """A writer for the tenant `host_id` of the gateway. `pool` is None until the database has
-        answered."""
+        answered. `copy` gets each entry that is queued."""
+        self._copy = copy
         self._settings = settings
         self._spool_dir = spool_dir
         self._host_id = host_id
@@ -221,6 +228,8 @@ class AuditWriter:
             self.dropped += 1
             return
         entries.append(entry)
+        if self._copy is not None:
+            self._copy(entry)
         if len(entries) == settings.batch:
             self._full.set()
 

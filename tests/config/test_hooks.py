@@ -19,6 +19,8 @@ SECRET = "whsec_" + "YQ" * 16 + "=="
         ),
         ("{at: before, url: 'https://a'}", "expected a secret beside it"),
         ("{at: before, use: 'a:b', when: 'value == 1'}", "there is no variable 'value'"),
+        ("{at: list, use: 'a:b'}", "expected changes: true beside list"),
+        ("{at: audit, use: 'a:b', tools: [a]}", "tools: expected none at audit"),
         ("{at: between, use: 'a:b'}", "at: expected"),
         ("{at: before, use: 'a b'}", "use: expected module:function"),
     ],

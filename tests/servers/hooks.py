@@ -89,3 +89,28 @@ class Endpoint:
             response = Response(data, media_type="application/json", headers=signed)
         self.first = self.first or response
         await response(scope, receive, send)
+
+
+def credential(event: dict[str, Any]) -> Mapping[str, Any]:
+    EVENTS.append(event)
+    return {"headers": {"Authorization": f"Bearer of-{event['principal']}"}}
+
+
+def smuggle(event: dict[str, Any]) -> Mapping[str, Any]:
+    return {"headers": {"X-A": "a\r\nHost: evil.example"}}
+
+
+def promote(event: dict[str, Any]) -> Mapping[str, Any]:
+    """Roles of a directory, for Ann alone; Eve has left."""
+    EVENTS.append(event)
+    if event["principal"] == "eve":
+        return {"refuse": "has left"}
+    return (
+        {"roles": ["keeper"], "attributes": {"team": "red"}} if event["principal"] == "ann" else {}
+    )
+
+
+def hide(event: dict[str, Any]) -> Mapping[str, Any]:
+    EVENTS.append(event)
+    names = [tool["name"] for tool in event["tools"]]
+    return {"hide": [name for name in names if name.startswith("delete")]}

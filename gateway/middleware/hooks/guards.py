@@ -9,6 +9,7 @@ come back in the sealed `requestState`, for the same caller, tool, arguments and
 """
 
 import hashlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +20,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from gateway.context import Principal
+from config.source_conflicts import FRAMING
+from gateway.context import Principal, ServiceHeaders
 from gateway.interfaces import Execute, HookEffects, ToolCall
 from gateway.middleware.guardrails import refused_result
 from gateway.middleware.hooks.hook import (
@@ -45,6 +47,7 @@ PURPOSE = "hooks of a call"
 TOOLS = 10_000  # whose checkers are kept
 PATHS_SHOWN = 50  # changed arguments in a record
 SHOWN = ("content", "structuredContent", "isError", "_meta")  # members of a result
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
 INPUT_REQUIRED = Raw(b'"input_required"')
 TASK = Raw(b'"task"')
 
@@ -56,6 +59,7 @@ class _Passed(Struct, frozen=True, array_like=True):
     """Sealed state of a call, by which its next round goes on without its hooks."""
 
     arguments: bytes  # JSON
+    headers: dict[str, str]  # for the service
     state: str | None  # the server's own requestState
     record: str  # of the hooks, for the audit log
 
@@ -104,12 +108,12 @@ class BeforeHooks:
                 return answer
             if not isinstance(answer.arguments, UnsetType):
                 call = replace(call, arguments=_with_selection(call, answer.arguments))
-            if isinstance(answer.answer, HookResult) and call.hooked is None:
-                call = replace(call, hooked=HookEffects(_own_result(answer.answer)))
+            call = _with_effects(call, answer)
         return call
 
     def _check(self, call: ToolCall, answer: HookAnswer) -> None:
-        """Raises HookFailed for arguments that the tool does not take."""
+        """Raises HookFailed for arguments that the tool does not take, and unusable headers."""
+        check_headers(call, answer)
         action = call.tool.binding.action
         if isinstance(answer.arguments, UnsetType) or (action is not None and not action.validated):
             return
@@ -138,8 +142,9 @@ class BeforeHooks:
         """The questions of a server, with a state that brings back what hooks have decided."""
         own = result.members.get("requestState")
         state = None if own is None else msgspec.json.decode(own, type=str)
+        headers = {} if call.hooked is None else dict(call.hooked.headers)
         record = "" if call.context.note is None else call.context.note.hooks
-        passed = _Passed(encode(call.arguments), state, record)
+        passed = _Passed(encode(call.arguments), headers, state, record)
         sealed = (await self._sealer()).seal(PURPOSE, passed, bound, self._rounds_s)
         return RelayedResult({**result.members, "requestState": Raw(encode(STATE + sealed))})
 
@@ -149,20 +154,24 @@ class BeforeHooks:
 
 
 class AfterHooks:
-    """Guard next to the service, which also gives the answers of `before` hooks."""
+    """Guard next to the service, which also gives the answers of `before` hooks, and asks for
+    credentials: for each round of a call, as no client may carry them."""
 
-    def __init__(self, hooks: Sequence[Hook], before: Sequence[Hook]) -> None:
+    def __init__(
+        self, hooks: Sequence[Hook], *, before: Sequence[Hook], credential: Sequence[Hook]
+    ) -> None:
         self._hooks = hooks
         self._before = before
+        self._credential = credential
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
-        return concern((*self._hooks, *self._before), tool)
+        return concern((*self._hooks, *self._before, *self._credential), tool)
 
     def guard(self, execute: Execute) -> Execute:
         async def ask_after(call: ToolCall) -> Result:
             answer = None if call.hooked is None else call.hooked.answer
             try:
-                result: Result = await execute(call) if answer is None else answer
+                result: Result = await self._execute(execute, call) if answer is None else answer
             except RelayedFault as fault:
                 error = {"code": fault.code, "message": fault.message, "data": fault.data}
                 instead = await self._ask_all(call, None, error)
@@ -174,6 +183,23 @@ class AfterHooks:
             return await self._ask_all(call, result, None) or result
 
         return ask_after
+
+    async def _execute(self, execute: Execute, call: ToolCall) -> Result:
+        """Make the call, with the headers of hooks."""
+        headers = {} if call.hooked is None else dict(call.hooked.headers)
+        for hook in self._credential:
+            if not _is_asked(hook, call):
+                continue
+            asked = partial(hook.ask, describe(hook, call), partial(check_headers, call))
+            answer = await ask_for(call, hook, asked)
+            if isinstance(answer, ToolResult):
+                return answer
+            if not isinstance(answer.headers, UnsetType):
+                headers |= answer.headers
+        if headers and call.source is not None:
+            hooked = ServiceHeaders(call.source.place, headers)
+            call = replace(call, context=replace(call.context, hooked=hooked))
+        return await execute(call)
 
     async def _ask_all(self, call: ToolCall, result: Result | None, error: Any) -> Result | None:
         """The result after all hooks; None where they leave it, or the error, as it is."""
@@ -205,6 +231,19 @@ async def ask_for(
     finally:
         _note(call, hook, answer, time.perf_counter() - began)
     return answer if answer.refuse is None else _refuse(call, hook, answer.refuse)
+
+
+def check_headers(call: ToolCall, answer: HookAnswer) -> None:
+    """Raises HookFailed for headers that cannot be sent to the service of a call."""
+    if isinstance(answer.headers, UnsetType):
+        return
+    if not call.tool.binding.facts.takes_headers:
+        raise HookFailed("it gives headers for a tool whose service takes none")
+    for name, value in answer.headers.items():
+        if not HEADER_NAME.fullmatch(name) or name.lower() in FRAMING:
+            raise HookFailed("it gives a header with a name that may not be")
+        if not (value.isascii() and value.isprintable()):
+            raise HookFailed("it gives a header that is not printable ASCII")
 
 
 def concern(hooks: Iterable[Hook], tool: Tool) -> bool:
@@ -288,7 +327,7 @@ def _note(call: ToolCall, hook: Hook, answer: HookAnswer | None, seconds: float)
         facts["failed"] = True
     else:
         version = answer.version[:VERSION_CHARACTERS] or version
-        changed = [f"/{name}" for name in sorted(answer.changes - {"arguments"})]
+        changed = sorted(answer.changes - {"arguments"})
         if not isinstance(answer.arguments, UnsetType):
             changed += islice(_changed_paths(call.arguments, answer.arguments), PATHS_SHOWN)
         facts |= {"changed": changed} if changed else {}
@@ -310,6 +349,16 @@ def _changed_paths(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+def _with_effects(call: ToolCall, answer: HookAnswer) -> ToolCall:
+    """The call with the answer of the first hook that gives one, and the headers of all."""
+    hooked = call.hooked or HookEffects()
+    if isinstance(answer.answer, HookResult) and hooked.answer is None:
+        hooked = replace(hooked, answer=_own_result(answer.answer))
+    if not isinstance(answer.headers, UnsetType):
+        hooked = replace(hooked, headers={**hooked.headers, **answer.headers})
+    return call if hooked == HookEffects() else replace(call, hooked=hooked)
+
+
 def _with_selection(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
     """Changed arguments, with the fields that the caller has asked for."""
     given = call.arguments
@@ -325,7 +374,8 @@ def _resume(call: ToolCall, passed: _Passed) -> ToolCall:
     if call.context.note is not None:
         call.context.note.hooks = passed.record
     context = replace(call.context, params=params)
-    return replace(call, arguments=decode_json(passed.arguments), context=context)
+    hooked = HookEffects(headers=passed.headers)
+    return replace(call, arguments=decode_json(passed.arguments), context=context, hooked=hooked)
 
 
 def _asks_client(result: Result) -> TypeGuard[RelayedResult]:

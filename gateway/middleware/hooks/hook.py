@@ -40,8 +40,12 @@ log = logging.getLogger("toolgate.hooks")
 GROUP = "toolgate.hooks"  # of entry points
 VERSION_CHARACTERS = 40
 ANSWERS: Mapping[HookPoint, frozenset[str]] = {  # members that change something, by point
-    "before": frozenset({"arguments", "answer"}),
+    "identity": frozenset({"roles", "attributes"}),
+    "list": frozenset({"hide"}),
+    "before": frozenset({"arguments", "headers", "answer"}),
     "after": frozenset({"result"}),
+    "credential": frozenset({"headers"}),
+    "audit": frozenset(),
 }
 Event = Mapping[str, Any]
 
@@ -61,7 +65,11 @@ class HookAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     """The answer of a hook; which members it may have depends on its point."""
 
     refuse: str | None = None
+    roles: tuple[str, ...] | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    hide: frozenset[str] | UnsetType = UNSET
     arguments: dict[str, Any] | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
     answer: HookResult | UnsetType = UNSET
     result: HookResult | UnsetType = UNSET
     version: str = ""

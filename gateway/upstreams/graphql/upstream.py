@@ -21,7 +21,13 @@ from gateway.context import Context
 from gateway.http_client.http1 import FixedHeaders
 from gateway.telemetry.traces import TRACEPARENT, parse
 from gateway.upstreams.http import responses_as_results
-from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, replace_headers
+from gateway.upstreams.http.client import (
+    Client,
+    HttpRequest,
+    HttpResponse,
+    headers_of_hooks,
+    replace_headers,
+)
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.responses_as_results import failed_call, failure_result
 from schemas.binding import GraphQLBinding
@@ -189,6 +195,8 @@ class GraphQLUpstream:
             if (traceparent := context.headers.traceparent) is not None and parse(traceparent):
                 headers = replace_headers(headers, {TRACEPARENT: traceparent})
                 request = replace(request, headers=headers)
+            if context.hooked is not None:
+                request = replace(request, hooked=headers_of_hooks(source, context))
             if pool.by_caller:
                 caller = await self._client.caller(source, context)
                 response = await self._client.send(source, replace(request, caller=caller))

@@ -46,6 +46,7 @@ class HttpRequest(Struct, frozen=True):
     stream: Stream | None = None  # a body that is read while it is sent, so once only
     caller: Caller | None = None  # whose token is sent, or what it is exchanged for
     scopes: tuple[str, ...] = ()  # scopes that the exchanged token must have
+    hooked: Mapping[str, str] | None = None  # headers of hooks, which win over all others
     proofs: tuple[str, ...] = ()  # names of headers that prove who `account` is
     account: SourceAccount | None = None  # of a person, whose credentials are in the request
 
@@ -128,9 +129,10 @@ class Client:
         that came with its head is not passed to `reader`."""
         # in one function: every call of a service passes here
         if headers is None:
-            headers = request.headers
-            if pool.headers:
-                headers = pool.call_headers(headers, request.proofs)
+            own, proofs = request.headers, request.proofs
+            headers = pool.call_headers(own, proofs) if pool.headers else own
+        if request.hooked is not None:
+            headers = hooked_headers(pool, headers, request.hooked)
         limits = self.connections.limits
         limit_bytes, pause_s = limits.response_limit_bytes, limits.retry_backoff_s
         repeatable = (request.idempotent or request.method in IDEMPOTENT) and request.stream is None
@@ -210,6 +212,22 @@ def replace_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> di
     names = {name.lower() for name in others}
     kept = {name: value for name, value in headers.items() if name.lower() not in names}
     return {**kept, **others}
+
+
+def hooked_headers(
+    pool: SourcePool, headers: Mapping[str, str], hooked: Mapping[str, str]
+) -> Mapping[str, str]:
+    """The headers of a request with those of hooks, which go to addresses of the operator alone.
+    Raises UpstreamFailed."""
+    if not pool.trusted:
+        raise UpstreamFailed(pool.untrusted_text("headers of hooks"))
+    return replace_headers(headers, hooked)
+
+
+def headers_of_hooks(source: Source, context: Context) -> Mapping[str, str]:
+    """The headers that hooks add to a call of `source`."""
+    hooked = context.hooked
+    return hooked.headers if hooked is not None and hooked.place == source.place else {}
 
 
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:

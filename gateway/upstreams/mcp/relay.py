@@ -22,6 +22,7 @@ from gateway.protocol.revision_adapter import is_failure
 from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.delegation import Headers
+from gateway.upstreams.http.client import headers_of_hooks
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.handshake import (
     RETRY_MEMBERS,
@@ -137,6 +138,8 @@ class McpRelay:
 
         async def send(headers: Headers) -> Members:
             headers = {**request.headers, **headers} if headers else request.headers
+            if request.hooked:
+                headers = server.hooked_headers(headers, request.hooked)
             return await link.request(
                 request.method, params, handler, server.timeout, headers=headers
             )
@@ -260,6 +263,8 @@ class McpRelay:
 
         async def send(headers: Headers) -> Members:
             async with server.pool.lease(key, handler, caller) as link:
+                if request.hooked:
+                    headers = server.hooked_headers(headers, request.hooked)
                 if _asked_for_logs(context):
                     await _set_level(link, server, context)
                 timeout = _patience(server, request)
@@ -392,6 +397,8 @@ class McpUpstream:
         request = RelayRequest(
             source, "tools/call", params=params, eras=binding.eras, headers=headers
         )
+        if context.hooked is not None:
+            request = msgspec.structs.replace(request, hooked=headers_of_hooks(source, context))
         members = await self._relay.request(request, context)
         if "task" in members or members.get("resultType") == RESULT_TASK:
             members = await self._with_own_task_id(members, source.name, context)

@@ -26,6 +26,7 @@ from gateway.upstreams.auth.delegation import (
     on_behalf,
     renew_caller,
 )
+from gateway.upstreams.http.client import hooked_headers
 from gateway.upstreams.http.connections import SourcePool as Connected
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.backoff import RefreshBackoff
@@ -429,6 +430,14 @@ class McpServer:
         """Whether callers authenticate themselves at the server."""
         pool = self._transport.pool
         return pool is not None and pool.by_caller
+
+    def hooked_headers(self, headers: Headers, hooked: Headers) -> Headers:
+        """Headers of a request with those of hooks. Raises UpstreamFailed for a server that gets
+        none."""
+        pool = self._transport.pool
+        if pool is None:
+            raise UpstreamFailed(f"{self.source.name} is a command, which gets no headers of hooks")
+        return hooked_headers(pool, headers, hooked)
 
     def authenticate(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]

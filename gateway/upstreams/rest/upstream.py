@@ -30,6 +30,7 @@ from gateway.upstreams.http.client import (
     HttpResponse,
     Reader,
     address_of,
+    headers_of_hooks,
     replace_headers,
 )
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
@@ -342,6 +343,8 @@ class OpenAPIUpstream:
         if context.headers.idempotency_key is not None or context.headers.traceparent is not None:
             carried = _passed_headers(context.headers, binding.method)
             request = replace(request, headers=replace_headers(request.headers, carried))
+        if context.hooked is not None:
+            request = replace(request, hooked=headers_of_hooks(source, context))
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)
