@@ -1,7 +1,11 @@
 """How many examples a property is tested with."""
 
 import os
+import random
+from collections.abc import Iterable
+from typing import TypeVar
 
+T = TypeVar("T")
 LEAST = 15
 SHARE = float(os.environ.get("PROPERTY_EXAMPLES", "0.25"))
 
@@ -11,3 +15,10 @@ def examples(count: int) -> int:
     PROPERTY_EXAMPLES=1. (Variables with the prefix TOOLGATE_ are settings of the gateways that
     tests start.)"""
     return min(count, max(LEAST, round(count * SHARE)))
+
+
+def sample(cases: Iterable[T]) -> list[T]:
+    """As many of the cases as `examples` says, drawn at random: for a test of very many that are
+    alike. Its failures must name the case."""
+    distinct = list(dict.fromkeys(cases))
+    return random.sample(distinct, examples(len(distinct)))

@@ -10,6 +10,7 @@ import pytest
 from gateway.app.admin import AdminParts, operations_of
 from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin, Answer, bearer
+from tests.properties import sample
 
 pytestmark = pytest.mark.anyio
 
@@ -299,7 +300,7 @@ async def test_no_body_is_an_error_of_the_gateway(
     for id_ in list(BODIES)[part::PARTS]:
         operation = operations[id_]
         headers = {**bearer(), **JSON, **HEADERS.get(id_, {})}
-        for data in {text for body in BODIES[id_] for text in texts(body)}:
+        for data in sample(text for body in BODIES[id_] for text in texts(body)):
             path = path_of(operation.path)
             check(await api_with_pets.raw(operation.method, path, data, headers), id_, data)
 
@@ -347,7 +348,7 @@ def documents() -> Iterator[tuple[str, str]]:
 
 
 async def test_no_document_is_an_error_of_the_gateway(api: Admin) -> None:
-    for kind, document in dict.fromkeys(documents()):
+    for kind, document in sample(documents()):
         body = {"kind": kind, "name": "new", "base_url": "https://x.example", "document": document}
         data = json.dumps(body).encode()
         check(await api.raw("POST", "/sources", data, {**bearer(), **JSON}), kind, document)
