@@ -19,6 +19,9 @@ from gateway.parity.vectors import CHECKOUT
 from tests.fixtures_gateway import running
 from tests.fixtures_servers import Serve
 from tests.gateway.cli.processes import command
+from tests.gateway.shared import anyio_backend
+
+__all__ = ["anyio_backend"]
 
 pytestmark = [
     pytest.mark.anyio,
@@ -26,21 +29,23 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),
 ]
 
-OTHER = "00000000-0000-0000-0000-000000000002"  # a tenant of its own in the same database
+# Tenants of their own in the same database.
+OTHER = "00000000-0000-0000-0000-000000000002"
+BARE = "00000000-0000-0000-0000-000000000003"
 
 
-@pytest.fixture
-def settings(database_settings: DatabaseSettings) -> Settings:
-    return replace(load(str(CHECKOUT / "toolgate.yaml"), {}), database=database_settings)
+@pytest.fixture(scope="module")
+def settings(shared_database: DatabaseSettings) -> Settings:
+    return replace(load(str(CHECKOUT / "toolgate.yaml"), {}), database=shared_database)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def strict(settings: Settings) -> AsyncIterator[str]:
     async with running(settings) as client:
         yield client.url
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def spec(settings: Settings) -> AsyncIterator[str]:
     portal = replace(settings.portal, compat="spec")
     async with running(replace(settings, portal=portal)) as client:
@@ -159,10 +164,10 @@ async def test_light_hybrid_4j_is_judged_by_its_ledger_entries(serve: Serve) -> 
     assert {"L6", "L31"} <= {line.split()[0] for line in out.splitlines()}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def bare(settings: Settings) -> AsyncIterator[str]:
     """A gateway without the services of the vectors."""
-    tenant = replace(settings.tenant, host_id=OTHER)
+    tenant = replace(settings.tenant, host_id=BARE)
     async with running(replace(settings, sources={}, tenant=tenant)) as client:
         yield client.url
 
