@@ -14,6 +14,7 @@ import pytest
 from anyio import to_thread
 from msgspec.structs import replace
 from openapi_core import OpenAPI
+from openapi_spec_validator import validate
 
 from config.settings import Settings
 from gateway.context import Principal
@@ -393,7 +394,9 @@ async def test_metrics_count_ended_jobs(job_client: Client, api: Admin) -> None:
 
 
 async def test_the_answers_of_jobs_are_described(api: Admin) -> None:
-    paths = api.api.spec.read_value()["paths"]
+    description = api.api.spec.read_value()
+    validate(description)
+    paths = description["paths"]
     importing, verifying = paths["/sources"]["post"], paths["/audit/verification"]["post"]
     assert {"201", "202"} <= set(importing["responses"])
     assert "200" not in verifying["responses"]
