@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import psycopg
 
 USES = 60  # of one database: dead rows and catalogs grow
+TRIES = 20  # to end connections, of which some are about to begin or to end by themselves
 ROWS = 2000  # that a test may leave; more are dropped faster than deleted
 
 _numbers = itertools.count(1)
@@ -34,10 +35,13 @@ SELECT c.oid::regclass::text FROM pg_class c
  WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
    AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
  ORDER BY 1"""
-_GONE = """
-SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 20000)) FROM pg_stat_activity
+_OTHERS = """
+  FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
 """
+# False for what has just ended by itself: only the list tells whether all have ended.
+_TERMINATE = f"SELECT bool_and(pg_terminate_backend(pid, 20000)) {_OTHERS}"
+_LEFT = f"SELECT count(*) {_OTHERS}"
 _RESTART = """
 SELECT count(setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false))
   FROM pg_sequences WHERE last_value IS NOT NULL
@@ -100,7 +104,7 @@ class Recycling:
         connection = database.connection
         try:
             return (
-                _value(connection, _GONE) == "0"
+                any(_is_alone(connection) for _ in range(TRIES))
                 and _value(connection, _SHAPE) == database.shape
                 and all(_content(connection, one) == was for one, was in self._kept.items())
                 and self._empty(connection)
@@ -121,6 +125,12 @@ class Recycling:
             connection.execute(f"DELETE FROM {one}".encode())
         connection.execute(_RESTART)
         return True
+
+
+def _is_alone(connection: psycopg.Connection) -> bool:
+    """End all other connections to the database; whether there are none now."""
+    _value(connection, _TERMINATE)
+    return _value(connection, _LEFT) == "0"
 
 
 def _count(connection: psycopg.Connection, table: str, most: int) -> int:
