@@ -196,7 +196,7 @@ class ScriptedAgent:
         name = CODE_TOOLS[shape.writes]
         [result] = await self._turn([(name, {"code": code})])
         end: dict[str, Any] = result.value
-        self.transcript.calls += len(end["calls"])
+        self.transcript.calls += sum(end.get("made", {}).values())
         return end
 
     def answer(self, value: Any) -> None:

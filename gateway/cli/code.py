@@ -61,11 +61,13 @@ def run_file(
 
 
 def _print_end(end: dict[str, Any]) -> None:
-    if end["output"]:
+    if "output" in end:
         say(end["output"].removesuffix("\n"))
     if end.get("result") is not None:
         print_json(end["result"])
     if end["state"] == "failed":
-        made = [f"{call['tool']} ({'ok' if call['ok'] else 'failed'})" for call in end["calls"]]
+        made = [
+            f"{call['tool']} ({'ok' if call['ok'] else 'failed'})" for call in end.get("calls", ())
+        ]
         calls = f"\nCalls: {', '.join(made)}" if made else ""
         err.print(f"{end['error']}{calls}", markup=False, highlight=False)

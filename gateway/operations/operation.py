@@ -177,6 +177,7 @@ class Operation:
     job: AsJob | None = None  # None: it answers at once
     types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES
     details: str = ""  # what a model has to know beside the summary
+    brief: bool = False  # `details` say what it gives, and its tool has no output schema
 
     def __post_init__(self) -> None:
         if self.job is not None and self.secret:

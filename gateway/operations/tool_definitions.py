@@ -97,7 +97,7 @@ def draft_of(operation: Operation, binding: Binding) -> ToolDraft:
         description_of(operation),
         input_schema(operation),
         binding,
-        output_schema=output_schema(operation),
+        output_schema=None if operation.brief else output_schema(operation),
         annotations=operation.hints or HINTS[operation.effect],
     )
 

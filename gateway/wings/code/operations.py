@@ -36,8 +36,8 @@ await works, too. tools.search("text") finds tools, tools.describe("NAME") shows
 and results, tools.read(uri) gives a resource. Calls return the structured answer, else text, and
 raise ToolError (Denied, Invalid, NotFound, RateLimited, ...). A call that people have to approve
 pauses the run; with `run` this tool waits for its end. The last expression, `return` or result(x)
-is the result; printed text is shown, shortened. Return only what you need. For a single call, call
-the tool itself."""
+is the `result`; printed text, shortened, is the `output`. Return only what you need. For a single
+call, call the tool itself."""
 JAVASCRIPT = """With language "javascript" the same returns promises: await
 tools.NAME({argument: value}), tools.pages(tools.NAME, {argument: value}, {limit: 20})."""
 
@@ -140,7 +140,7 @@ class CodeOperations:
             "Run a program that calls tools which read, instead of many calls, a loop or a join.",
             READ, partial(self._run, writes=False), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=True, open_world_hint=True), waits=True,
-            problems=(409, 429), tool="run_code", details=self._details,
+            brief=True, problems=(409, 429), tool="run_code", details=self._details,
         )  # fmt: skip
         if self._settings.writes == "never":
             return (reading,)
@@ -149,7 +149,7 @@ class CodeOperations:
             "Run a program as run_code does, which may also call tools that change something.",
             WRITE, partial(self._run, writes=True), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
-            waits=True, problems=(409, 429), tool="run_code_writing",
+            waits=True, brief=True, problems=(409, 429), tool="run_code_writing",
         )  # fmt: skip
         return (reading, writing)
 

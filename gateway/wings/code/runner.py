@@ -7,6 +7,7 @@ repeated.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -16,7 +17,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import anyio
@@ -75,24 +76,37 @@ REJECTED = "A person has rejected this call."
 EMPTY: Mapping[int, str] = {}
 UNDECIDED = "Nobody has decided on this call in time."
 
+ProgramState = Literal["completed", "failed", "paused", "running"]
 OpenProgram = Callable[[], AbstractAsyncContextManager[Program]]
 """A process that is ready for a program. Raises SessionEnded."""
 
 
-class ProgramView(Struct, frozen=True):
-    """The end of a program, or its pause. `calls`: those that it made, in their order; `left_out`
-    are more, which only read where there is a choice. `error`: what nothing caught, below the lines
-    that led to it. Where calls are `pending`, people decide on them first; then the run goes on by
-    itself, and this tool with `run` waits for its end."""
+class ProgramView(Struct, frozen=True, omit_defaults=True):
+    """The end of a program, or its pause. `made`: calls by tool; `calls`: each of them, unless all
+    went well, in their order; `left_out` are more, which only read where there is a choice."""
 
-    state: Literal["completed", "failed", "paused", "running"]
+    state: ProgramState
     result: Raw | UnsetType = UNSET
     output: str = ""
     error: str = ""
+    made: Mapping[str, int] = {}
     calls: tuple[CallView, ...] = ()
     left_out: int = 0
     run: str = ""
     pending: tuple[PendingCall, ...] = ()
+
+    @classmethod
+    def of(
+        cls, state: ProgramState, calls: Sequence[CallView] = (), **members: Any
+    ) -> "ProgramView":
+        """A view with `calls`. One that was cut off, and made again, counts once."""
+        each = list({call.seq: call for call in calls}.values())
+        made = dict(Counter(call.tool for call in each))
+        if state == "completed" and all(call.ok for call in each):
+            return cls(state, made=made, **members)
+        shown = sorted(each, key=lambda call: not call.writes)[:CALLS_SHOWN]
+        in_order = tuple(sorted(shown, key=lambda call: call.seq))
+        return cls(state, made=made, calls=in_order, left_out=len(each) - len(shown), **members)
 
 
 @dataclass(eq=False)
@@ -346,8 +360,9 @@ class Runner:
             return failure_view(f"the program was ended: {ended}", journal.calls)
         if end is None:
             return await self._pause(run, journal)
-        shown, more = shorten_calls(journal.calls)
-        return ProgramView(end.end, end.encoded_result, end.output, end.error, shown, more)
+        return ProgramView.of(
+            end.end, journal.calls, result=end.encoded_result, output=end.output, error=end.error
+        )
 
     async def _run_process(
         self, stored: StoredProgram, answer: AnswerAsk, journal: Journal
@@ -380,8 +395,8 @@ class Runner:
             text = f"{waiting} runs wait for approvals (code.paused_runs)"
             return failure_view(f"the run cannot wait for an approval: {text}", journal.calls)
         await journal.save(partial(self._save, run))
-        shown, more = shorten_calls(journal.calls)
-        view = {"code": program.code, "language": program.language, "calls": shown}
+        paused = ProgramView.of("paused", journal.calls, run=run.id)
+        view = {"code": program.code, "language": program.language, "calls": paused.calls}
         tool = WRITING if program.writes else READING
         asks = HeldProgram(run.id, program.digest, tool, msgspec.json.encode(view))
         calls = {
@@ -398,9 +413,7 @@ class Runner:
             PendingCall(number, call.tool, held[number].arguments, id_, write_time(until))
             for number, (call, _) in calls.items()
         ]
-        paused = ProgramView(
-            "paused", calls=shown, left_out=more, run=run.id, pending=tuple(pending)
-        )
+        paused = replace(paused, pending=tuple(pending))
         if run.claim is not None:
             await self.stored.wait(run.claim, id_, pending, encode_view(paused))
         return paused
@@ -462,7 +475,7 @@ def check_wait(view: ProgramView, context: Context) -> ProgramView:
 
 
 def failure_view(error: str, calls: Sequence[CallView] = ()) -> ProgramView:
-    return ProgramView("failed", UNSET, "", error, *shorten_calls(calls))
+    return ProgramView.of("failed", calls, error=error)
 
 
 def encode_view(view: ProgramView) -> bytes:
@@ -471,14 +484,6 @@ def encode_view(view: ProgramView) -> bytes:
 
 def decode_view(encoded: bytes) -> ProgramView:
     return msgspec.json.decode(encoded, type=ProgramView)
-
-
-def shorten_calls(calls: Sequence[CallView]) -> tuple[tuple[CallView, ...], int]:
-    """The calls that are shown, and how many more there are. One that was cut off, and made again,
-    counts once."""
-    made = list({call.seq: call for call in calls}.values())
-    shown = sorted(made, key=lambda call: not call.writes)[:CALLS_SHOWN]
-    return tuple(sorted(shown, key=lambda call: call.seq)), len(made) - len(shown)
 
 
 async def first_of(running: Awaitable[T], pausing: Awaitable[None]) -> T | None:

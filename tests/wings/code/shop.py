@@ -139,8 +139,7 @@ class CodeShop:
         """The end of a program, by /rpc."""
         answer = await self.ask(code, tool, **more)
         assert "result" in answer, answer
-        end: dict[str, Any] = answer["result"]
-        return end
+        return {"output": "", "error": "", **answer["result"]}
 
     async def ask(self, code: str, tool: str = "run_code", **more: Any) -> dict[str, Any]:
         body = {"jsonrpc": "2.0", "id": 1, "method": tool, "params": {"code": code, **more}}

@@ -108,8 +108,20 @@ async def test_programs_may_call_with_and_without_await(shop: CodeShop) -> None:
     results = {name: end.get("result", end["error"]) for name, end in ends.items()}
     assert results == {name: value for name, (_, value) in PROGRAMS.items()}
     assert {end["state"] for end in ends.values()} == {"completed"}
-    [call] = ends["expression"]["calls"]
-    assert (call["tool"], call["ok"], call["writes"]) == ("get-item", True, False)
+    assert ends["expression"]["made"] == {"get-item": 1}
+
+
+async def test_calls_are_counted_unless_one_failed(shop: CodeShop) -> None:
+    end = await shop.run("for i in range(3): tools.get_item(id=i)\ntools.list_counts()")
+    assert end["made"] == {"get-item": 3, "list_counts": 1}
+    assert "calls" not in end
+    caught = "try:\n    tools.get_item(id=99)\nexcept ToolError: pass\ntools.list_counts()"
+    end = await shop.run(caught)
+    assert end["made"] == {"get-item": 1, "list_counts": 1}
+    assert [(call["tool"], call["ok"]) for call in end["calls"]] == [
+        ("get-item", False),
+        ("list_counts", True),
+    ]
 
 
 FAILURES = {
