@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from config.a2a import A2ASettings
 from config.access import (
     Admin,
     Audit,
@@ -496,6 +497,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     knowledge: KnowledgeSettings
     librarian: LibrarianSettings
     code: CodeSettings
+    a2a: A2ASettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-WingName = Literal["memory", "events", "agent", "knowledge", "librarian", "code"]
+WingName = Literal["memory", "events", "agent", "knowledge", "librarian", "code", "a2a"]
 
 
 class WingsSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -142,9 +142,16 @@ class WebhookSender:
         secrets: Sequence[str],
         private: bool,
     ) -> WebhookSent:
-        """Send a request. `private`: the address may be one of the own network."""
+        """Send a signed request. `private`: the address may be one of the own network."""
         headers = _signed_headers(id_, body, content_type, secrets)
+        return await self.post(url, body, headers, private=private)
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, private: bool
+    ) -> WebhookSent:
+        """Send a request without a signature."""
         client = self._private if private else self._public
+        headers = {"User-Agent": "toolgate", **headers}
         try:
             async with client.post(
                 url, data=body, headers=headers, allow_redirects=False

@@ -6,7 +6,7 @@ they are lost. Deviation: data that is no object is wrapped as `{"value": ...}`,
 SDK of Python does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -74,17 +74,15 @@ METHODS: Mapping[str, tuple[str, str | None, type[A2AObject]]] = {
 """By operation: the methods of JSON-RPC in 1.0 and 0.3, and the type of their parameters."""
 
 
-def read_version(text: str) -> Version:
+def read_version(text: str, spoken: Collection[str] = tuple(Version)) -> Version:
     """The version that a client asks for by A2A-Version; "": 0.3, which had no such header. Patch
-    numbers do not count. Raises VersionNotSupported."""
+    numbers do not count. Raises VersionNotSupported for one that is not spoken."""
     asked = ".".join((text.strip() or Version.V0_3).split(".")[:2])
-    try:
-        return Version(asked)
-    except ValueError:
-        expected = " or ".join(Version)
-        raise VersionNotSupported(
-            f"Version {text[:40]!r} of A2A is not supported: expected {expected}"
-        ) from None
+    if asked not in spoken:
+        expected = " or ".join(spoken)
+        shown = asked[:40]
+        raise VersionNotSupported(f"Version {shown!r} of A2A is not supported: expected {expected}")
+    return Version(asked)
 
 
 def decode(version: Version, kind: type[T], value: Any) -> T:
@@ -92,7 +90,7 @@ def decode(version: Version, kind: type[T], value: Any) -> T:
     try:
         if version is Version.V0_3 and (up := _UP.get(kind)):
             value = up(value)
-        return msgspec.convert(_without_nulls(value), kind)
+        return msgspec.convert(_read_protojson(value), kind)
     except msgspec.ValidationError as error:
         raise InvalidParameters(str(error)) from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -136,20 +134,30 @@ def _merge(into: Json, members: Json) -> None:
                     _merge(mine, theirs)
 
 
-def _without_nulls(value: Any) -> Any:
-    """ProtoJSON: null is an unset member, except in JSON that is passed on."""
+def _read_protojson(value: Any, *, is_map: bool = False) -> Any:
+    """ProtoJSON: null is an unset member, and names may be written with underscores; except in JSON
+    that is passed on, and for the keys of maps."""
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_read_protojson(item) for item in value]
     if not isinstance(value, dict):
         return value
+    members = value.items() if is_map else ((_camel(key), member) for key, member in value.items())
     return {
-        key: member if key in _OPAQUE else _without_nulls(member)
-        for key, member in value.items()
+        key: member
+        if key in _OPAQUE and not is_map
+        else _read_protojson(member, is_map=key in _MAPS)
+        for key, member in members
         if member is not None or key == "data"
     }
 
 
+def _camel(name: str) -> str:
+    first, *words = name.split("_")
+    return first + "".join(map(str.capitalize, words))
+
+
 _OPAQUE = ("data", "metadata", "params", "header", "flows")
+_MAPS = ("securitySchemes", "schemes")
 
 
 def _rename_members(value: Mapping[str, Any], names: Mapping[str, str]) -> Json:

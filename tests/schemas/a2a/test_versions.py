@@ -327,3 +327,12 @@ def test_no_version_means_0_3_and_patches_do_not_count(text: str, version: str) 
 def test_other_versions_are_refused(text: str) -> None:
     with pytest.raises(VersionNotSupported, match=r"expected 1\.0 or 0\.3"):
         read_version(text)
+
+
+def test_members_may_be_written_with_underscores() -> None:
+    """ProtoJSON: parsers accept both; keys of maps are nobody's names."""
+    value = {"id": "t", "history_length": 1, "metadata": {"a_b": 1}}
+    request = decode(Version.V1_0, TaskRequest, value)
+    assert (request.history_length, request.metadata) == (1, {"a_b": 1})
+    schemes = {"schemes": {"my_key": {"list": ["a_b"]}}}
+    assert list(decode(Version.V1_0, SecurityRequirement, schemes).schemes) == ["my_key"]

@@ -1,0 +1,1 @@
+"""Agents that are served to other agents by A2A."""

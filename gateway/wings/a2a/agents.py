@@ -1,0 +1,282 @@
+"""How agents work on tasks: "tools" makes the calls that messages name, "agent" asks the agent
+wing. Everything is done as the caller of the task."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+import anyio
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from config.a2a import A2AAgent
+from gateway.context import Context
+from gateway.policy.approvals import awaited_approval
+from gateway.wings.a2a.runner import Execute, TaskWork
+from gateway.wings.tool_calls import structured_body, text_of
+from registry.access.approvals import Approvals
+from schemas.a2a.model import Artifact, Message, Part, TaskState
+from schemas.errors import (
+    ClientRequestFailed,
+    Denied,
+    Fault,
+    Forbidden,
+    InvalidParams,
+    MethodNotFound,
+    Unavailable,
+)
+from schemas.mcp.messages import META_CAPABILITIES
+from schemas.tool import EmbeddedResource, ResourceLink, TextContent, Tool, ToolResult
+
+OWN = "a2a"  # the source of the wing's tools
+LONGEST_POLL = 10  # times `a2a.poll_s`, between looks at a run
+WAITS = "A person has to decide on a call of the agent; it goes on by itself then."
+EXPECTED = 'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
+
+
+def make_agents(agents: Mapping[str, A2AAgent]) -> dict[str, Execute]:
+    """How each agent of the settings works."""
+    return {name: KINDS[agent.kind](name, agent) for name, agent in agents.items()}
+
+
+# Calls of tools
+
+
+def tool_agent(_name: str, agent: A2AAgent) -> Execute:
+    return partial(_make_call, agent)
+
+
+async def _make_call(agent: A2AAgent, work: TaskWork) -> None:
+    """One call of a tool, with policy, limits, approvals and audit as any; its result is the
+    artifact."""
+    context = replace(work.context, toolset=agent.toolset or None)
+    named = _named_call(work.message)
+    try:
+        tool = None if named is None else work.parts.check(context, *named)
+    except Fault as fault:
+        await work.status(TaskState.REJECTED, fault.message)
+        return
+    if named is None or tool is None or tool.source == OWN:  # which would call agents
+        await work.status(TaskState.REJECTED, EXPECTED)
+        return
+    if work.was_working and not _is_repeatable(tool):
+        text = "Its process ended while the call was made: whether it had an effect is unknown."
+        await work.status(TaskState.FAILED, text)
+        return
+    if await _was_denied(work):
+        await work.status(TaskState.REJECTED, "A person has rejected this call.")
+        return
+    await work.status(TaskState.WORKING)
+    try:
+        result = await work.parts.call(_calling(context, work), tool.name, named[1])
+    except Fault as fault:
+        is_refusal = isinstance(fault, Denied | Forbidden | InvalidParams | MethodNotFound)
+        state = TaskState.REJECTED if is_refusal else TaskState.FAILED
+        await work.status(state, fault.message)
+        return
+    await _end_call(work, tool, result)
+
+
+async def _end_call(work: TaskWork, tool: Tool, result: ToolResult) -> None:
+    if not result.is_error:
+        parts = result_parts(result)
+        await work.artifact(Artifact(artifact_id=uuid4().hex, name=tool.name, parts=parts))
+        await work.status(TaskState.COMPLETED)
+        return
+    text = text_of(result) or f"{tool.name} failed."
+    principal = work.context.principal
+    approvals = Approvals(work.parts.pool, principal.tenant)
+    awaited = await awaited_approval(result, approvals, principal.id, tool.name)
+    if awaited is None:
+        await work.status(TaskState.FAILED, text)
+        return
+    await work.status(TaskState.AUTH_REQUIRED, text, work="waiting", approval=awaited.id)
+
+
+def _named_call(message: Message) -> tuple[str, dict[str, Any]] | None:
+    """The tool and the arguments that a message names; None: it names none."""
+    data = [part.data for part in message.parts if part.data is not UNSET]
+    if len(data) != 1 or not isinstance(data[0], dict):
+        return None
+    name, arguments = data[0].get("tool"), data[0].get("arguments", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    return name, arguments
+
+
+def _is_repeatable(tool: Tool) -> bool:
+    return tool.annotations.read_only_hint is True or tool.annotations.idempotent_hint is True
+
+
+async def _was_denied(work: TaskWork) -> bool:
+    if work.row.approval is None:
+        return False
+    approval = await Approvals(work.parts.pool, work.row.tenant).get(work.row.approval)
+    return approval is not None and approval.state == "denied"
+
+
+def _calling(context: Context, work: TaskWork) -> Context:
+    """The context of the call: questions of its server go to the client of the task."""
+    headers = msgspec.structs.replace(context.headers, idempotency_key=work.row.id)
+    meta: dict[str, Any] = {"_meta": {META_CAPABILITIES: {"elicitation": {}}}}
+    return replace(context, headers=headers, peer=TaskPeer(work), params=meta)
+
+
+def result_parts(result: ToolResult) -> tuple[Part, ...]:
+    """The structured result as data, and content that is not its text."""
+    parts: list[Part] = []
+    is_structured = isinstance(result.structured_content, Raw)
+    if isinstance(result.structured_content, Raw):
+        parts.append(Part(data=msgspec.json.decode(result.structured_content)))
+    for content in result.content:
+        if isinstance(content, TextContent):
+            if not is_structured:
+                parts.append(Part(text=content.text))
+        else:
+            parts.append(_content_part(content))
+    return tuple(parts) or (Part(text=""),)
+
+
+def _content_part(content: Any) -> Part:
+    if isinstance(content, ResourceLink):
+        return Part(url=content.uri, filename=content.name, media_type=content.mime_type or "")
+    if isinstance(content, EmbeddedResource):
+        resource = content.resource
+        return Part(raw=base64.b64decode(resource.blob), media_type=resource.mime_type)
+    return Part(raw=base64.b64decode(content.data), media_type=content.mime_type)
+
+
+class TaskPeer:
+    """The client of a task, as the peer of its call: a question of the tool's server makes the task
+    wait for a message."""
+
+    def __init__(self, work: TaskWork) -> None:
+        self._work = work
+
+    async def notify(self, message: bytes) -> None:
+        """Progress is not passed on."""
+
+    async def keep_alive(self) -> None:
+        """The stream of a task has signs of life of its own."""
+
+    async def ask(self, method: str, params: Any) -> Any:
+        """The data, or the text for a form of one member, that the client answers with."""
+        if method != "elicitation/create" or not isinstance(params, dict) or "url" in params:
+            raise ClientRequestFailed(f"Clients of A2A do not know {method}")
+        schema = params.get("requestedSchema", {})
+        question = str(params.get("message") or "The tool asks for input.")
+        answer = await self._work.ask(question, Part(data={"schema": schema}))
+        if answer is None:
+            return {"action": "cancel"}
+        content = answer_content(answer, schema)
+        if content is None:
+            return {"action": "decline"}
+        return {"action": "accept", "content": content}
+
+
+def answer_content(answer: Message, schema: Any) -> dict[str, Any] | None:
+    """The members that an answer gives: those of a data part, else its text as the only one that is
+    asked for. None: it gives none."""
+    for part in answer.parts:
+        if isinstance(part.data, dict):
+            return part.data
+    names = list(schema.get("properties", {})) if isinstance(schema, dict) else []
+    text = "\n".join(part.text for part in answer.parts if isinstance(part.text, str))
+    return {names[0]: text} if len(names) == 1 and text else None
+
+
+# Runs of the agent wing
+
+
+class _RunView(msgspec.Struct):
+    run: str = ""
+    state: str = ""
+    answer: str = ""
+    stopped: str = ""
+    error: str = ""
+
+
+def run_agent(name: str, agent: A2AAgent) -> Execute:
+    return partial(_ask_agent, name, agent)
+
+
+async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
+    """A run of the agent wing: the context is its conversation, its answer the artifact."""
+    context = replace(work.context, toolset=agent.toolset or None)
+    run = work.row.run
+    try:
+        if not run:
+            run = await _begin_run(name, agent, work, context)
+            await work.keep_run(run)
+        await _follow_run(work, context, run)
+    except anyio.get_cancelled_exc_class():
+        if run and work.is_cancelled:
+            with anyio.CancelScope(shield=True), suppress(Fault):
+                await work.parts.call(context, "agent_cancel_run", {"run": run})
+        raise
+
+
+async def _begin_run(name: str, agent: A2AAgent, work: TaskWork, context: Context) -> str:
+    """The id of the run. Sent again by another process it is the same one. Raises Fault."""
+    owner = work.context.principal.key
+    conversation = str(uuid5(NAMESPACE_URL, json.dumps([name, *owner, work.task.context_id])))
+    named = {"id": conversation, "strategy": agent.strategy, "title": name}
+    await _call(work, context, "agent_create_conversation", named)
+    key = f"{work.row.id}.{len(work.task.history)}"
+    once = replace(context, headers=msgspec.structs.replace(context.headers, idempotency_key=key))
+    message = {"conversation": conversation, "content": message_text(work.message), "wait": False}
+    view = await _call(work, once, "agent_send", message)
+    return view.run
+
+
+async def _follow_run(work: TaskWork, context: Context, run: str) -> None:
+    """Tell the states of a run until it has ended. Raises Fault."""
+    pause, looked = work.settings.poll_s, ""
+    while True:
+        view = await _call(work, context, "agent_get_run", {"run": run})
+        pause = work.settings.poll_s if view.state != looked else pause * 1.5
+        if view.state in ("completed", "exhausted"):
+            if view.answer:
+                part = Part(text=view.answer)
+                await work.artifact(Artifact(artifact_id=run, name="answer", parts=(part,)))
+            await work.status(TaskState.COMPLETED, view.stopped)
+            return
+        if view.state in ("failed", "cancelled"):
+            state = TaskState.FAILED if view.state == "failed" else TaskState.CANCELED
+            await work.status(state, view.stopped)
+            return
+        if view.state != looked and view.state == "waiting":
+            await work.status(TaskState.AUTH_REQUIRED, WAITS)
+        elif view.state != looked and work.task.status.state is not TaskState.WORKING:
+            await work.status(TaskState.WORKING)
+        looked = view.state
+        await anyio.sleep(min(pause, LONGEST_POLL * work.settings.poll_s))
+
+
+async def _call(
+    work: TaskWork, context: Context, operation: str, arguments: Mapping[str, Any]
+) -> _RunView:
+    """Raises Fault."""
+    result = await work.parts.call(context, operation, arguments)
+    body = structured_body(result)
+    if result.is_error:
+        problem = msgspec.json.decode(body)
+        raise Unavailable(str(problem.get("detail") or text_of(result)))
+    return msgspec.json.decode(body, type=_RunView)
+
+
+def message_text(message: Message) -> str:
+    """Text of a message for a model: its texts, and its data as JSON."""
+    return "\n\n".join(
+        part.text if isinstance(part.text, str) else json.dumps(part.data, ensure_ascii=False)
+        for part in message.parts
+        if part.text is not UNSET or part.data is not UNSET
+    )
+
+
+KINDS: dict[str, Callable[[str, A2AAgent], Execute]] = {"tools": tool_agent, "agent": run_agent}

@@ -1,0 +1,444 @@
+"""Tasks and their events in the database. All methods raise `psycopg.OperationalError`."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+from psycopg import AsyncConnection, sql
+from psycopg.rows import class_row
+
+from registry.database.leases import Leases, OldRows, held_rows
+from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
+from schemas.a2a.errors import InvalidParameters
+from schemas.a2a.model import (
+    TERMINAL,
+    ListRequest,
+    Message,
+    StreamResponse,
+    Task,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdate,
+    format_time,
+)
+from schemas.a2a.updates import apply_update
+
+Work = Literal["queued", "running", "waiting", "asking", "ended"]
+PRUNED = 1000  # rows that one statement deletes
+
+_encode = msgspec.json.encode
+_tasks = msgspec.json.Decoder(Task)
+_events = msgspec.json.Decoder(StreamResponse)
+_messages = msgspec.json.Decoder(Message)
+
+
+class LeaseLost(Exception):
+    """Another process has taken up the task, or it was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    tenant: str
+    id: str
+    agent: str
+    owner: str
+    caller: str  # JSON
+    work: Work
+    data: bytes  # the task as JSON
+    number: int  # of its newest event
+    reply: bytes | None
+    run: str
+    approval: str | None
+    cancel: bool
+    attempt: int
+
+    @property
+    def task(self) -> Task:
+        return _tasks.decode(self.data)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.work == "ended"
+
+    @property
+    def answer(self) -> Message | None:
+        """The message that was the answer, instead of a task."""
+        return None if self.reply is None else _messages.decode(self.reply)
+
+    @property
+    def claim(self) -> tuple[str, str, int]:
+        return self.tenant, self.id, self.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    agent: str
+    owner: str
+    caller: bytes  # JSON
+    message_key: bytes
+    task: Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A task after an event. `approval` is what it waits for."""
+
+    work: Work
+    task: Task
+    event: StreamResponse
+    approval: str | None = None
+    reply: Message | None = None
+
+
+_COLUMNS = sql.SQL(
+    "r.host_id::text AS tenant, r.task_id::text AS id, r.agent, r.owner,"
+    " r.caller::text AS caller, r.work, r.task AS data, r.number, r.reply, r.run,"
+    " r.approval::text AS approval, r.cancel, r.attempt"
+)
+_OPEN = sql.SQL("work <> 'ended'")
+_LEASES = Leases(
+    "a2a_task_t", "task_id", "r.work = 'running'", fence="attempt", until="lease_until"
+)
+# Tasks whose process is gone, and those whose approval is open no more. The oldest of each owner
+# come first.
+_DUE = sql.SQL(
+    "(r.work = 'queued' OR r.work = 'running' AND (r.lease_until IS NULL"
+    " OR r.lease_until < statement_timestamp())"
+    " OR r.work = 'waiting' AND (r.cancel OR NOT EXISTS (SELECT FROM approval_t a"
+    " WHERE a.host_id = r.host_id AND a.approval_id = r.approval AND a.state = 'waiting'"
+    " AND a.expire_ts > statement_timestamp())))"
+)
+_LOOK_AT_DUE = compose(
+    "SELECT r.host_id::text, r.task_id::text FROM a2a_task_t AS r"
+    " WHERE r.work IN ('queued', 'running', 'waiting') AND {due}"
+    " ORDER BY row_number() OVER (PARTITION BY r.host_id, r.owner ORDER BY r.created_ts),"
+    " r.created_ts LIMIT %(limit)s",
+    due=_DUE,
+)
+_CLAIM = _LEASES.claim(
+    "work = 'running', node = %(node)s",
+    sql.SQL("WHERE r.host_id = %(host)s AND r.task_id = %(id)s AND {due}").format(due=_DUE),
+    _COLUMNS,
+)
+_RENEW = _LEASES.renew("r.task_id::text, r.cancel")
+_RELEASE = _LEASES.release("work = 'queued', node = NULL")
+_OLD = OldRows(
+    "a2a_task_t",
+    "task_id",
+    sql.SQL("work = 'ended' AND status_ts < clock_timestamp() - make_interval(days => %(days)s)"),
+    "status_ts",
+)
+# Who counts the open tasks of an owner sees those that are begun at the same time.
+_OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 23))"
+
+
+def status_event(task: Task, status: TaskStatus) -> StreamResponse:
+    update = TaskStatusUpdate(task_id=task.id, context_id=task.context_id, status=status)
+    return StreamResponse(status_update=update)
+
+
+def make_status(state: TaskState, message: Message | None = None) -> TaskStatus:
+    return TaskStatus(state, message, format_time(datetime.now(UTC)))
+
+
+class A2ATasks:
+    """Tasks, and the leases that processes hold on them."""
+
+    def __init__(self, pool: Pool, node: str, lease_s: float) -> None:
+        self._pool = pool
+        self._node = node
+        self._lease_s = lease_s
+
+    async def create(
+        self, host_id: str, new: NewTask, *, limit: int, repeat_s: int, held: bool
+    ) -> tuple[StoredTask, bool] | None:
+        """A new task, or that of the same message within `repeat_s`, and whether it is new; None:
+        the owner has `limit` that have not ended. `held`: by this process."""
+        owned = {"host": host_id, "owner": new.owner, "agent": new.agent, "key": new.message_key}
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_OWNER_LOCK, [host_id, new.owner])
+            former = await self._first(
+                connection,
+                sql.SQL(
+                    "SELECT {columns} FROM a2a_task_t AS r WHERE host_id = %(host)s"
+                    " AND owner = %(owner)s AND agent = %(agent)s AND message_key = %(key)s"
+                    " AND created_ts > clock_timestamp() - make_interval(secs => %(repeat)s)"
+                    " ORDER BY created_ts DESC LIMIT 1"
+                ).format(columns=_COLUMNS),
+                {**owned, "repeat": repeat_s},
+            )
+            if former is not None:
+                return former, False
+            rows = await connection.execute(
+                sql.SQL(
+                    "SELECT count(*) FROM a2a_task_t WHERE host_id = %(host)s"
+                    " AND owner = %(owner)s AND {open}"
+                ).format(open=_OPEN),
+                owned,
+            )
+            if ((await rows.fetchone()) or (0,))[0] >= limit:
+                return None
+            task = new.task
+            cursor = connection.cursor(row_factory=class_row(StoredTask))
+            await cursor.execute(
+                sql.SQL(
+                    "INSERT INTO a2a_task_t AS r (host_id, task_id, agent, owner, context_id,"
+                    " message_key, caller, work, state, task, status_ts, attempt, node,"
+                    " lease_until)"
+                    " VALUES (%(host)s, %(id)s, %(agent)s, %(owner)s, %(context)s, %(key)s,"
+                    " %(caller)s, %(work)s, %(state)s, %(task)s, %(time)s, %(attempt)s, %(node)s,"
+                    " clock_timestamp() + make_interval(secs => %(lease)s)) RETURNING {columns}"
+                ).format(columns=_COLUMNS),
+                {
+                    **owned,
+                    "id": task.id,
+                    "context": task.context_id,
+                    "caller": new.caller.decode(),
+                    "work": "running" if held else "queued",
+                    "attempt": int(held),
+                    "node": self._node if held else None,
+                    "lease": self._lease_s,
+                    **_state_of(task),
+                },
+            )
+            [made] = await cursor.fetchall()
+        return made, True
+
+    async def get(self, host_id: str, owner: str, agent: str, id_: str) -> StoredTask | None:
+        """A task of an owner; None also for that of another one, or of another agent."""
+        try:
+            UUID(id_)
+        except ValueError:
+            return None
+        async with borrow(self._pool) as connection:
+            return await self._first(
+                connection,
+                sql.SQL(
+                    "SELECT {columns} FROM a2a_task_t AS r WHERE host_id = %s AND task_id = %s"
+                    " AND owner = %s AND (agent = %s OR %s = '')"
+                ).format(columns=_COLUMNS),
+                [host_id, id_, owner, agent, agent],
+            )
+
+    async def find(self, host_id: str, id_: str) -> StoredTask | None:
+        """A task of any owner."""
+        async with borrow(self._pool) as connection:
+            return await self._first(
+                connection,
+                sql.SQL(
+                    "SELECT {} FROM a2a_task_t AS r WHERE host_id = %s AND task_id = %s"
+                ).format(_COLUMNS),
+                [host_id, id_],
+            )
+
+    async def page(
+        self, host_id: str, owner: str, agent: str, asked: ListRequest
+    ) -> tuple[list[StoredTask], str, int]:
+        """Tasks by the time of their status, the newest first; the token of the next page ("": it
+        is the last one); and their number on all pages. Raises InvalidParameters."""
+        wanted = asked.status.value if asked.status is not TaskState.UNSPECIFIED else None
+        values: dict[str, Any] = {
+            "host": host_id,
+            "owner": owner,
+            "agent": agent,
+            "context": asked.context_id or None,
+            "state": wanted,
+            "since": asked.status_timestamp_after,
+            "limit": asked.page_size + 1,
+            **_read_token(asked.page_token),
+        }
+        condition = sql.SQL(
+            "host_id = %(host)s AND owner = %(owner)s AND (agent = %(agent)s OR %(agent)s = '')"
+            " AND reply IS NULL"
+            " AND (%(context)s::text IS NULL OR context_id = %(context)s)"
+            " AND (%(state)s::text IS NULL OR state = %(state)s)"
+            " AND (%(since)s::timestamptz IS NULL OR status_ts >= %(since)s)"
+        )
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(StoredTask))
+            await cursor.execute(
+                sql.SQL(
+                    "SELECT {columns} FROM a2a_task_t AS r WHERE {condition}"
+                    " AND (%(before)s::timestamptz IS NULL"
+                    " OR (status_ts, task_id) < (%(before)s, %(id)s::uuid))"
+                    " ORDER BY status_ts DESC, task_id DESC LIMIT %(limit)s"
+                ).format(columns=_COLUMNS, condition=condition),
+                values,
+            )
+            rows = await cursor.fetchall()
+            count = await connection.execute(
+                sql.SQL("SELECT count(*) FROM a2a_task_t WHERE {}").format(condition), values
+            )
+            total = ((await count.fetchone()) or (0,))[0]
+        token = _write_token(rows[asked.page_size - 1]) if len(rows) > asked.page_size else ""
+        return rows[: asked.page_size], token, total
+
+    async def events(
+        self, host_id: str, id_: str, after: int, limit: int = 100
+    ) -> list[tuple[int, StreamResponse]]:
+        """The oldest events of a task behind a number."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT number, data FROM a2a_event_t WHERE host_id = %s AND task_id = %s"
+                " AND number > %s ORDER BY number LIMIT %s",
+                [host_id, id_, after, limit],
+            )
+            return [(number, _events.decode(data)) async for number, data in rows]
+
+    async def change(self, row: StoredTask, change: Change) -> int:
+        """Store what becomes of a task that this process holds; the number of the event. Raises
+        LeaseLost."""
+        held = dict(zip(("host", "id", "fence"), row.claim, strict=True))
+        async with borrow(self._pool) as connection, connection.transaction():
+            number = await self._change(connection, change, held, _LEASES.of_one)
+        if number is None:
+            raise LeaseLost(row.id)
+        return number
+
+    async def change_idle(self, row: StoredTask, change: Change) -> bool:
+        """Store what becomes of a task as it was read; False: it has changed since."""
+        values = {"host": row.tenant, "id": row.id, "seen": row.number, "worked": row.work}
+        condition = sql.SQL(
+            "r.host_id = %(host)s AND r.task_id = %(id)s AND r.number = %(seen)s"
+            " AND r.work = %(worked)s"
+        )
+        async with borrow(self._pool) as connection, connection.transaction():
+            return await self._change(connection, change, values, condition) is not None
+
+    async def _change(
+        self,
+        connection: AsyncConnection,
+        change: Change,
+        values: Mapping[str, Any],
+        condition: sql.Composable,
+    ) -> int | None:
+        ended = change.task.status.state in TERMINAL or change.reply is not None
+        # the lease goes where the task waits for somebody else; a call that waits keeps it
+        rows = await connection.execute(
+            sql.SQL(
+                "UPDATE a2a_task_t AS r SET work = %(work)s, state = %(state)s, task = %(task)s,"
+                " status_ts = %(time)s, approval = %(approval)s, number = number + 1,"
+                " reply = %(reply)s, lease_until = CASE %(work)s WHEN 'running' THEN lease_until"
+                " END WHERE {} RETURNING number"
+            ).format(condition),
+            {
+                **values,
+                "work": "ended" if ended else change.work,
+                "approval": change.approval,
+                "reply": None if change.reply is None else _encode(change.reply),
+                **_state_of(change.task),
+            },
+        )
+        row = await rows.fetchone()
+        if row is None:
+            return None
+        place = {**values, "number": row[0]}
+        await connection.execute(
+            "INSERT INTO a2a_event_t (host_id, task_id, number, data)"
+            " VALUES (%(host)s, %(id)s, %(number)s, %(data)s)",
+            {**place, "data": _encode(change.event)},
+        )
+        await connection.execute(
+            "UPDATE a2a_push_t SET due_ts = coalesce(due_ts, now())"
+            " WHERE host_id = %(host)s AND task_id = %(id)s",
+            place,
+        )
+        return int(row[0])
+
+    async def keep_run(self, row: StoredTask, run: str) -> None:
+        """Store the run of the agent wing that works on a task. Raises LeaseLost."""
+        values = dict(zip(("host", "id", "fence"), row.claim, strict=True))
+        statement = sql.SQL("UPDATE a2a_task_t AS r SET run = %(run)s WHERE {}").format(
+            _LEASES.of_one
+        )
+        async with borrow(self._pool) as connection:
+            if not (await connection.execute(statement, {**values, "run": run})).rowcount:
+                raise LeaseLost(row.id)
+
+    async def ask_to_cancel(self, row: StoredTask) -> None:
+        """Ask for the end of a task; the process that has it notices."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                sql.SQL(
+                    "UPDATE a2a_task_t SET cancel = true WHERE host_id = %s AND task_id = %s AND {}"
+                ).format(_OPEN),
+                [row.tenant, row.id],
+            )
+
+    async def due(self, limit: int) -> list[tuple[str, str]]:
+        """Tenants and ids of tasks that no process works on."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(_LOOK_AT_DUE, {"limit": limit})
+            return [(tenant, id_) async for tenant, id_ in rows]
+
+    async def claim(self, host_id: str, id_: str) -> StoredTask | None:
+        """Take up a task; None: another process was faster."""
+        values = {"host": host_id, "id": id_, "node": self._node, "lease": self._lease_s}
+        async with borrow(self._pool) as connection:
+            return await self._first(connection, _CLAIM, values)
+
+    async def renew(self, rows: Sequence[StoredTask]) -> dict[str, bool]:
+        """Renew leases: by the ids of the tasks that are still ours, whether they are to be
+        cancelled."""
+        values = {**held_rows(row.claim for row in rows), "lease": self._lease_s}
+        async with borrow(self._pool) as connection:
+            renewed = await connection.execute(_RENEW, values)
+            return {id_: cancel async for id_, cancel in renewed}
+
+    async def release(self, row: StoredTask) -> None:
+        """Let another process take up the task at once."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(_RELEASE, held_rows([row.claim]))
+
+    async def prune(self, days: int) -> None:
+        """Delete tasks that ended so long ago, with their events and webhooks."""
+        while await _OLD.delete(self._pool, {"days": days, "limit": PRUNED}):
+            pass
+
+    async def erase(self, host_id: str, owner: str) -> None:
+        """Listener: the tasks of a person go."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM a2a_task_t WHERE host_id = %s AND owner = %s", [host_id, owner]
+            )
+
+    async def _first(
+        self, connection: AsyncConnection, statement: Any, values: Any
+    ) -> StoredTask | None:
+        cursor = connection.cursor(row_factory=class_row(StoredTask))
+        await cursor.execute(statement, values)
+        return await cursor.fetchone()
+
+
+def with_message(task: Task, message: Message) -> tuple[Task, StreamResponse]:
+    """A task that has got a message of its client, and the event of it: work goes on."""
+    event = status_event(task, make_status(TaskState.WORKING))
+    applied = apply_update(task, event)
+    return replace(applied, history=(*applied.history, message)), event
+
+
+def _state_of(task: Task) -> dict[str, Any]:
+    time = datetime.fromisoformat(task.status.timestamp)
+    return {"task": _encode(task), "state": task.status.state.value, "time": time}
+
+
+def _write_token(row: StoredTask) -> str:
+    text = f"{row.task.status.timestamp} {row.id}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _read_token(token: str) -> dict[str, Any]:
+    """Raises InvalidParameters."""
+    if not token:
+        return {"before": None, "id": None}
+    try:
+        time, _, id_ = base64.urlsafe_b64decode(token.encode()).decode().partition(" ")
+        return {"before": datetime.fromisoformat(time), "id": str(UUID(id_))}
+    except ValueError as error:
+        raise InvalidParameters("pageToken: expected one that a list has given") from error

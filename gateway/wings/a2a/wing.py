@@ -1,0 +1,87 @@
+"""Agents for other agents as a wing."""
+
+import importlib.resources
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from config.a2a import A2ASettings
+from gateway.http_client.webhooks import WebhookSender
+from gateway.operations.resource_view import ResourceView
+from gateway.wings.a2a.agents import make_agents
+from gateway.wings.a2a.cards import CARD, ROOT
+from gateway.wings.a2a.http_api import A2AApi
+from gateway.wings.a2a.operations import AgentOperations
+from gateway.wings.a2a.push import Webhooks
+from gateway.wings.a2a.runner import TaskRunner
+from gateway.wings.interface import Wing, WingContributions, WingParts
+from registry.database.migrate import Component
+
+TABLES = Component("a2a", importlib.resources.files("gateway.wings.a2a").joinpath("sql"))
+DEFAULT = f"/{CARD}"
+
+
+@asynccontextmanager
+async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
+    settings: A2ASettings = parts.settings
+    runner = TaskRunner(parts, make_agents(settings.agents))
+    parts.events.person_erased.subscribe(runner.tasks.erase)
+    async with WebhookSender() as sender:
+        webhooks = Webhooks(
+            parts.pool, settings, keys=parts.keys, tasks=runner.tasks, sender=sender
+        )
+        operations = AgentOperations(parts, runner, webhooks)
+        api = A2AApi(parts, runner, operations)
+        yield WingContributions(
+            operations=operations.operations,
+            tasks=[runner.run, webhooks.run],
+            pages=PAGES,
+            apps={ROOT: api, DEFAULT: api.default_card},
+        )
+
+
+def find_mistakes(settings: A2ASettings) -> Iterator[str]:
+    if settings.default and settings.default not in settings.agents:
+        yield f"a2a.default: {settings.default} is none of a2a.agents"
+
+
+PAGES = (
+    ResourceView(
+        title="Agents for agents",
+        icon="agent",
+        path="a2a",
+        lists="a2a_list_agents",
+        columns=(
+            ("agent", "Agent", "code"),
+            ("kind", "Kind", "badge"),
+            ("description", "Description", "text"),
+            ("path", "Path", "code"),
+        ),
+        shows="a2a_get_card",
+        key="agent",
+        empty="Agents of the settings (a2a.agents) that other agents reach by A2A.",
+    ),
+    ResourceView(
+        title="Tasks of agents",
+        icon="agent",
+        path="a2a-tasks",
+        lists="a2a_list_tasks",
+        columns=(
+            ("task", "Task", "code"),
+            ("agent", "Agent", "code"),
+            ("state", "State", "badge"),
+            ("updated", "Updated", "time"),
+        ),
+        empty="What agents of A2A did for you: each message is a task.",
+    ),
+)
+
+WING = Wing(
+    name="a2a",
+    title="A2A",
+    open=open_a2a,
+    path="/a2a-api/v1",
+    mounts=(ROOT, DEFAULT),
+    body_limits={ROOT: "message_bytes"},
+    migrations=TABLES,
+    mistakes=find_mistakes,
+)

@@ -1,0 +1,164 @@
+"""Webhooks of tasks."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from config.settings import DatabaseSettings
+from registry.database.postgres import borrow
+from tests.fixtures_servers import serving
+from tests.wings.a2a.rig import Rig, open_rig, text_message
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "token-of-the-client"
+
+
+@dataclass
+class Receiver:
+    """Takes what is sent, after so many failures."""
+
+    failures: int = 0
+    url: str = ""
+    bodies: list[Any] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+
+    async def take(self, request: Request) -> Response:
+        if self.failures:
+            self.failures -= 1
+            return Response(status_code=503)
+        self.bodies.append(json.loads(await request.body()))
+        self.headers.append(dict(request.headers))
+        self.arrived.set()
+        return Response()
+
+    async def until(self, count: int) -> None:
+        with anyio.fail_after(60):
+            while len(self.bodies) < count:
+                self.arrived = anyio.Event()
+                await self.arrived.wait()
+
+
+@asynccontextmanager
+async def receiving(failures: int = 0) -> AsyncIterator[Receiver]:
+    receiver = Receiver(failures)
+    app = Starlette(routes=[Route("/hook", receiver.take, methods=["POST"])])
+    async with serving(app) as url:
+        receiver.url = f"{url}/hook"
+        yield receiver
+
+
+async def send_with(rig: Rig, config: Any, name: str = "tck-stream-001") -> Any:
+    params = {
+        "message": text_message("go", f"{name}-{uuid4()}"),
+        "configuration": {"taskPushNotificationConfig": config},
+    }
+    return await rig.rpc("SendMessage", params, agent="tck")
+
+
+async def test_a_webhook_gets_the_changes_of_its_task_in_their_order(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with (
+        open_rig(database_settings, tmp_path, push_private=True) as rig,
+        receiving(failures=2) as receiver,
+    ):
+        config = {
+            "url": receiver.url,
+            "token": TOKEN,
+            "authentication": {"scheme": "Bearer", "credentials": "secret-of-the-client"},
+        }
+        task = (await send_with(rig, config))["result"]["task"]
+        await receiver.until(3)
+        kinds = [next(iter(body)) for body in receiver.bodies]
+        assert kinds == ["statusUpdate", "artifactUpdate", "statusUpdate"]
+        states = [body["statusUpdate"]["status"]["state"] for body in receiver.bodies[::2]]
+        assert states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+        assert receiver.headers[0]["authorization"] == "Bearer secret-of-the-client"
+        assert receiver.headers[0]["x-a2a-notification-token"] == TOKEN
+        assert receiver.headers[0]["content-type"] == "application/a2a+json"
+        async with borrow(rig.pool) as connection:
+            rows = await connection.execute("SELECT config FROM a2a_push_t")
+            assert all(TOKEN.encode() not in config for (config,) in await rows.fetchall())
+        await check_configs(rig, task["id"], receiver.url)
+
+
+async def check_configs(rig: Rig, task: str, url: str) -> None:
+    """The webhooks of a task are listed, changed and deleted, by its owner."""
+    asked = {"taskId": task}
+    listed = await rig.rpc("ListTaskPushNotificationConfigs", asked, agent="tck")
+    [config] = listed["result"]["configs"]
+    assert (config["url"], config["taskId"]) == (url, task)
+    for place in range(9):
+        more = {**asked, "url": url, "id": f"c{place}"}
+        assert "result" in await rig.rpc("CreateTaskPushNotificationConfig", more, agent="tck")
+    full = await rig.rpc(
+        "CreateTaskPushNotificationConfig", {**asked, "url": url, "id": "c9"}, agent="tck"
+    )
+    assert full["error"]["code"] == -32602
+    named = {**asked, "id": "c0"}
+    assert (await rig.rpc("GetTaskPushNotificationConfig", named, agent="tck"))["result"]["url"]
+    assert (await rig.rpc("DeleteTaskPushNotificationConfig", named, agent="tck"))["result"] == {}
+    gone = await rig.rpc("GetTaskPushNotificationConfig", named, agent="tck")
+    assert gone["error"]["code"] == -32001
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/hook",
+        "https://127.0.0.1/hook",
+        "https://[::1]/hook",
+        "https://169.254.169.254/latest",
+        "https://2130706433/hook",
+        "file:///etc/passwd",
+        "",
+    ],
+)
+async def test_webhooks_of_private_addresses_are_refused(rig: Rig, url: str) -> None:
+    answer = await send_with(rig, {"url": url})
+    assert answer["error"]["code"] == -32602
+
+
+async def test_header_injection_by_credentials_is_refused(rig: Rig) -> None:
+    config = {"url": "https://example.com/", "token": "a\r\nX-Admin: 1"}
+    assert (await send_with(rig, config))["error"]["code"] == -32602
+
+
+async def test_names_that_lead_inside_get_nothing(rig: Rig) -> None:
+    """The address is public by its name alone; what it resolves to is judged when it is sent."""
+    answer = await send_with(rig, {"url": "https://localhost/hook"})
+    id_ = answer["result"]["task"]["id"]
+    with anyio.fail_after(60):
+        while True:
+            async with borrow(rig.pool) as connection:
+                rows = await connection.execute(
+                    "SELECT error, sent FROM a2a_push_t WHERE task_id = %s", [id_]
+                )
+                [(error, sent)] = await rows.fetchall()
+            if error:
+                break
+            await anyio.sleep(0.02)
+    assert (error, sent) == ("its address is not public", 0)
+
+
+async def test_a_gateway_without_push_says_so(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with open_rig(database_settings, tmp_path, push=False) as rig:
+        answer = await send_with(rig, {"url": "https://example.com/"})
+        assert answer["error"]["code"] == -32003
+        listed = await rig.rpc("ListTaskPushNotificationConfigs", {"taskId": "x"})
+        assert listed["error"]["code"] == -32003
