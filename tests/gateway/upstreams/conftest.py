@@ -47,6 +47,7 @@ def limits(**changes: Any) -> Limits:
         "stdio_processes": 4,
         "stdio_memory_bytes": 2**32,
         "stdio_restart_max_s": 60,
+        "a2a_task_s": 60,
     }
     return Limits(**(values | changes))
 
