@@ -1,19 +1,16 @@
 """The code blocks of the README; tests/examples/test_examples.py has those of its first section."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-import anyio
 import pytest
 from msgspec.structs import replace
 
 from config.load import load
 from config.settings import Settings
 from tests.documentation.pages import ROOT
-from tests.documentation.walk import PROGRAMS, Block, blocks
+from tests.documentation.walk import Block, blocks, walking
 from tests.fixtures_gateway import running
 from tests.servers.rest import Recorder
 
@@ -61,7 +58,7 @@ def test_settings_of_the_readme_are_valid(tmp_path: Path) -> None:
 
 
 async def test_commands_of_the_readme_work(
-    settings: Settings, service: Recorder, tmp_path: Path
+    settings: Settings, service: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "openapi.json").write_text(describe_customers())
     (tmp_path / "notes.py").write_text(NOTES)
@@ -80,25 +77,11 @@ async def test_commands_of_the_readme_work(
             assert theirs in text
             text = text.replace(theirs, own)
         lines = [line for line in text.splitlines() if not line.startswith(tuple(NOT_RUN))]
-        printed = await run(lines, tmp_path, settings)
-    assert "Refund a payment" in printed
+        env = {"TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
+        async with walking(tmp_path, settings.database, monkeypatch, **env) as reader:
+            await reader.take(Block("sh", "", "\n".join(lines)))
+    assert "Refund a payment" in reader.printed
     assert [one["path"] for one in service.requests] == ["/customers/42"]
-
-
-async def run(lines: list[str], folder: Path, settings: Settings) -> str:
-    env = {
-        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
-        "TOOLGATE_DATABASE__URL": settings.database.url,
-        "TOOLGATE_EMBEDDING__PROVIDER": "disabled",
-    }
-    command = ["sh", "-e", "-c", "\n".join(lines)]
-    with anyio.fail_after(200):
-        done = await anyio.run_process(
-            command, cwd=folder, env=os.environ | env, check=False, stderr=subprocess.STDOUT
-        )
-    printed = done.stdout.decode()
-    assert done.returncode == 0, printed
-    return printed
 
 
 def test_every_block_of_the_readme_is_of_a_kind_that_is_run() -> None:

@@ -39,6 +39,7 @@ INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 PROGRAMS = Path(sys.executable).parent
 PLAIN = {"toolgate"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+COMMENT = re.compile(r"(^|\s)#.*")
 SHELL = re.compile(r"[|&;<*?(){}~]|>(?! \S+$)|^\w+=", re.MULTILINE)  # all but `> FILE` at the end
 
 
@@ -131,13 +132,15 @@ class Walk:
             text = text.replace(given, ours)
         env = {**self.env, "TOOLGATE_SERVER__PORT": self.gateway.rpartition(":")[2] or "0"}
         with anyio.fail_after(DEADLINE_S * 3):
-            if commands := plain_commands(text):
-                return "".join([await self._command(words, env) for words in commands])
+            commands, rest = split_commands(text)
+            printed = "".join([await self._command(words, env) for words in commands])
+            if not rest:
+                return printed
             done = await anyio.run_process(
-                ["sh", "-e", "-c", text], cwd=self.folder, env=env, check=False
+                ["sh", "-e", "-c", rest], cwd=self.folder, env=env, check=False
             )
-        assert done.returncode == 0, f"{text}\n{done.stderr.decode()}"
-        return done.stdout.decode()
+        assert done.returncode == 0, f"{rest}\n{done.stderr.decode()}"
+        return printed + done.stdout.decode()
 
     async def _command(self, words: Sequence[str], env: Mapping[str, str]) -> str:
         """Run a command of a page in this process; `> FILE` may stand at its end."""
@@ -151,14 +154,19 @@ class Walk:
         return ""
 
 
-def plain_commands(text: str) -> list[list[str]]:
-    """The words of each command, without `toolgate`, of a block that has nothing else: those need
-    no shell, and no process that takes a second to start. Empty for any other block."""
-    if SHELL.search(QUOTED.sub("''", text)) or "$" in text or "`" in text:
-        return []
-    lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
-    commands = [words for words in lines if words]
-    return [words[1:] for words in commands] if {line[0] for line in commands} == PLAIN else []
+def split_commands(text: str) -> tuple[list[list[str]], str]:
+    """The words, without `toolgate`, of the commands that a block begins with and that need no
+    shell, nor a process, which takes a second to start; and the rest of the block."""
+    commands = []
+    lines = text.replace("\\\n", " ").splitlines()
+    for number, line in enumerate(lines):
+        code = COMMENT.sub("", QUOTED.sub("''", line))
+        plain = not (SHELL.search(code) or "$" in line or "`" in line)
+        words = shlex.split(line, comments=True) if plain else ["sh"]
+        if words and words[0] not in PLAIN:
+            return commands, "\n".join(lines[number:])
+        commands += [words[1:]] if words else []
+    return commands, ""
 
 
 async def is_embedded(client: Client) -> bool:
