@@ -521,7 +521,8 @@ class ServedWing(WingLife):
         """The operations, and those on their jobs; or all of them without jobs."""
         if self._jobs is None:
             return [replace(operation, job=None) for operation in offer.operations]
-        return job_operations(self.name, offer.operations, self._pool, self._pages)
+        no_tool = self._wing.no_job_tools
+        return job_operations(self.name, offer.operations, self._pool, self._pages, no_tool=no_tool)
 
     def _pool(self) -> Pool:
         """Raises ProblemDetails."""

@@ -263,6 +263,7 @@ class Wing:
 
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
     commands: Commands = field(default_factory=dict)  # beside its operations
+    no_job_tools: str = ""  # why the operations on its jobs are no tools; "": they are
 
     def __post_init__(self) -> None:
         if unknown := self.body_limits.keys() - set(self.mounts):

@@ -10,10 +10,15 @@ from registry.database.postgres import Pool
 
 
 def job_operations(
-    name: str, operations: Sequence[Operation], pool: Callable[[], Pool], pages: Pages
+    name: str,
+    operations: Sequence[Operation],
+    pool: Callable[[], Pool],
+    pages: Pages,
+    *,
+    no_tool: str = "",
 ) -> tuple[Operation, ...]:
     """The operations of a wing, and those on their jobs, if some run as jobs. `pool` raises
-    ProblemDetails."""
+    ProblemDetails. `no_tool`: see `Wing.no_job_tools`."""
     ids = frozenset(operation.id for operation in operations if operation.job is not None)
     if not ids:
         return tuple(operations)
@@ -26,15 +31,15 @@ def job_operations(
         *operations,
         Operation(
             f"{name}_list_jobs", "GET", "/jobs", "List the jobs of the caller, the newest first.",
-            "", views.list, ListPage[JobView], query=JobFilter,
+            "", views.list, ListPage[JobView], query=JobFilter, no_tool=no_tool,
         ),
         Operation(
             f"{name}_get_job", "GET", job_path, "Show a job: its progress, or its result.", "",
-            views.get, JobView,
+            views.get, JobView, no_tool=no_tool,
         ),
         Operation(
             f"{name}_cancel_job", "DELETE", job_path,
             "Cancel a job. One that runs ends a moment later; one that has ended stays.", "",
-            views.cancel, JobView,
+            views.cancel, JobView, no_tool=no_tool,
         ),
     )  # fmt: skip

@@ -40,7 +40,7 @@ WINGS: Mapping[str, WingRow] = {
         "Questions to whole libraries.",
         jobs=True,
     ),
-    "code": WingRow("gateway.wings.code.wing:WING", "Programs over tools."),
+    "code": WingRow("gateway.wings.code.wing:WING", "Programs over tools.", jobs=True),
     "a2a": WingRow("gateway.wings.a2a.wing:WING", "Agents for other agents."),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source

@@ -14,6 +14,7 @@ import anyio
 from msgspec import Meta, Struct
 
 from config.code import CodeSettings
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
@@ -140,7 +141,7 @@ class CodeOperations:
             "Run a program that calls tools which read, instead of many calls, a loop or a join.",
             READ, partial(self._run, writes=False), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=True, open_world_hint=True), waits=True,
-            brief=True, problems=(409, 429), tool="run_code", details=self._details,
+            brief=True, problems=(429,), tool="run_code", details=self._details, job=AsJob(),
         )  # fmt: skip
         if self._settings.writes == "never":
             return (reading,)
@@ -149,7 +150,7 @@ class CodeOperations:
             "Run a program as run_code does, which may also call tools that change something.",
             WRITE, partial(self._run, writes=True), ProgramView, body=RunProgram,
             hints=Annotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
-            waits=True, brief=True, problems=(409, 429), tool="run_code_writing",
+            waits=True, brief=True, problems=(429,), tool="run_code_writing", job=AsJob(),
         )  # fmt: skip
         return (reading, writing)
 

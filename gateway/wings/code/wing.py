@@ -46,4 +46,5 @@ WING = Wing(
     migrations=MIGRATIONS,
     checks=CHECKS,
     commands={"run": ("gateway.cli.code:run_file", "Run a program over tools.")},
+    no_job_tools="run_code shows and cancels its runs, whose ids are those of the jobs",
 )
