@@ -50,6 +50,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
 
 OF_WINGS: Mapping[str, tuple[Place, ...]] = {
     "agent": (Place("Chat", "chat", "chat", "agent_ask"),),
+    "code": (Place("Programs", "programs", "tool", "code_run"),),
     "knowledge": (Place("Ask the documents", "ask", "search", "knowledge_query"),),
 }
 """Pages that the console itself has for a wing, by its name."""

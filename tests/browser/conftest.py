@@ -149,7 +149,7 @@ def hostile() -> dict[str, Any]:
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 
 
-WINGS = ("agent", "memory", "events", "knowledge", "librarian")
+WINGS = ("agent", "memory", "events", "knowledge", "librarian", "code")
 FIRST = (
     "agent_health",
     "memory_list",
@@ -232,7 +232,8 @@ def house_settings(
         console=replace(defaults.console, enabled=True, sample_s=0.5),
         **on,
     )
-    return replace(settings, agent=replace(settings.agent, poll_s=0.1), **changes)
+    agent, code = replace(settings.agent, poll_s=0.1), replace(settings.code, writes="allow")
+    return replace(settings, agent=agent, code=code, **changes)
 
 
 @pytest.fixture(scope="session")

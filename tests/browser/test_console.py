@@ -45,11 +45,20 @@ SCREENS = (
         "events?status=%22FAILED%22",
         "memory?scope=%22user%22",
         "do/memory_add",
+        "programs",
     ),
 )
 ZOOMED = (
     *("", "search/compare?q=add+a+pet", "tools/createPet/try", "collections/handbook", "memory"),
-    *("events", "chat", "ask?q=when+does+the+shop+open", "skills/sell-a-pet", "policy", "audit"),
+    *(
+        "events",
+        "chat",
+        "programs",
+        "ask?q=when+does+the+shop+open",
+        "skills/sell-a-pet",
+        "policy",
+        "audit",
+    ),
 )
 WIDTHS = ((1280, 860), (320, 700))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")

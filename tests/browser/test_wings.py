@@ -136,3 +136,35 @@ async def test_documents_answer_with_their_place_and_names_have_a_picture(
         await visitor.open("documents?collection=handbook")
         await page.get_by_role("link", name="hours.md").click()
         await expect(page.locator("main")).to_contain_text("opens at nine")
+
+
+async def test_a_program_is_tried_fails_and_waits_for_an_approval(
+    house: House, browser: Browser
+) -> None:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("programs")
+        await visitor.check("programs")
+
+        async def run(code: str) -> None:
+            await page.get_by_label("Code").fill(code)
+            await page.get_by_role("button", name="Run", exact=True).click()
+            await visitor.check("programs, posted")
+
+        await run("print('one')\n[tools.getPet(id=i)['heard']['path'] for i in (1, 2)]")
+        await expect(page.locator("#result-text")).to_contain_text("/pets/2")
+        await expect(page.locator("#output-text")).to_contain_text("one")
+        await expect(page.get_by_role("row", name="getPet 2")).to_be_visible()
+        await page.screenshot(path=picture("programs-1-completed"), full_page=True)
+        await run("tools.getPet(id=1)\n1 / 0")
+        await expect(page.locator("#error-text")).to_contain_text("ZeroDivisionError")
+        await page.get_by_label("It may call tools that change something").check()
+        await run("tools.deletePet(id=1)\n'gone'")
+        await expect(page.locator("#answer")).to_contain_text("waits for approval")
+        await page.set_viewport_size({"width": 320, "height": 700})
+        await visitor.check("programs, paused, narrow")
+        await page.screenshot(path=picture("programs-2-paused"), full_page=True)
+        [pending] = (await house.desk.items("listApprovals"))[-1:]
+        await house.does("decide", {"approval": pending["id"]}, approve=True)
+        await page.get_by_role("button", name="Look again").click()
+        await expect(page.locator("#result-text")).to_contain_text("gone")
