@@ -10,6 +10,10 @@
   const { errors, seed, clock_ms, line: preludeLine, files } = JSON.parse(globalThis.shared);
   for (const name of ["ask", "print", "end", "shared"]) delete globalThis[name];
 
+  const {
+    Array, ArrayBuffer, BigInt, DataView, Error, Map, Number, Object, Promise, RangeError, Reflect,
+    Set, String, Symbol, TypeError, Uint8Array, atob,
+  } = globalThis;
   const { parse, stringify, rawJSON } = JSON;
   const AsyncFunction = (async () => {}).constructor;
   const HEAD_LINES = 2; // that the engine writes before the body of a function
@@ -324,6 +328,11 @@
       fail(error);
     }
   }
+
+  // What this file stands on. Objects, arrays, functions and errors stay open: an assignment to an
+  // object would fail silently for a name that its frozen prototype has.
+  for (const { prototype } of [Map, WeakMap, Promise, String, RegExp]) Object.freeze(prototype);
+  Object.freeze(Promise);
 
   const tasks = { start: (code) => { run(code); }, settle, advance };
   return (task, text) => { tasks[task](text); };
