@@ -46,6 +46,7 @@ class CodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     poll_s: Seconds
     output_characters: Count
     ready: Amount
+    learned_results: Amount
 
     def callers_of(
         self, names: Sequence[str], tags: Sequence[str], domain: str | None

@@ -4,7 +4,7 @@ Whatever goes wrong becomes an error that the program can catch.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -17,6 +17,7 @@ from gateway.context import CallHeaders, Context, Hold, RunMark
 from gateway.operations.jobs import Job
 from gateway.sandbox.program import AskRefused
 from gateway.wings.code.journal import CallView, HeldCall, Journal
+from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.stored_runs import StoredProgram
 from gateway.wings.interface import WingParts
 from registry.catalog.catalog import Catalog
@@ -78,6 +79,7 @@ class RunCalls:
         program: StoredProgram,
         journal: Journal,
         denied: Mapping[int, str],
+        learned: LearnedResults,
     ) -> None:
         """`denied`: why calls are, by their numbers, as people have decided."""
         self._parts = parts
@@ -89,6 +91,7 @@ class RunCalls:
         self._program = program
         self._journal = journal
         self._denied = denied
+        self._learned = learned
         self._bytes = 0
         self._slots = anyio.Semaphore(self._settings.parallel)
 
@@ -164,6 +167,7 @@ class RunCalls:
             raise HeldCall(hold, arguments)
         self._journal.add_source(tool.source)
         self._check_result(calling, tool, arguments, result)
+        await self._learned.learn(self._context.principal, tool, result)
         return result
 
     def _add_call(
@@ -246,17 +250,14 @@ class RunCalls:
             raise AskRefused("ToolError", text_of(result))
         hits = msgspec.json.decode(result.structured_content, type=_Hits).tools
         catalog = self._catalog
-        tools = (catalog.find(hit.name) for hit in hits)
-        return [self._stub(catalog, tool) for tool in tools if tool is not None]
+        tools = [tool for hit in hits if (tool := catalog.find(hit.name)) is not None]
+        return await self._stubs(catalog, tools)
 
     async def _describe(self, _seq: int, members: Json) -> Any:
         names = members.get("names")
         listed, catalog = names[:NAMES] if isinstance(names, list) else [], self._catalog
-        return [
-            self._stub(catalog, self._tool(catalog, name, exact=False))
-            for name in listed
-            if isinstance(name, str)
-        ]
+        tools = [self._tool(catalog, name, exact=False) for name in listed if isinstance(name, str)]
+        return await self._stubs(catalog, tools)
 
     async def _read(self, seq: int, members: Json) -> Any:
         """A resource or a stored answer, as text or as bytes in base64."""
@@ -280,11 +281,15 @@ class RunCalls:
         [contents, *_] = msgspec.json.decode(read.contents, type=list[_Contents])
         return {"blob": contents.blob} if contents.text is None else {"text": contents.text}
 
-    def _stub(self, catalog: Catalog, tool: Tool) -> Mapping[str, str]:
-        """The name of a tool, and its signature in programs."""
+    async def _stubs(self, catalog: Catalog, tools: Sequence[Tool]) -> Sequence[Json]:
+        """The names of tools, and their signatures in programs."""
         kind: StubLanguage = "typescript" if self._program.language == "javascript" else "python"
-        name = catalog.identifier(tool) or tool.name
-        return {"name": tool.name, "stub": write_stub(tool, name, kind, STUB)}
+        completed = await self._learned.complete(self._context.principal, tools)
+        return [
+            {"name": tool.name, "stub": write_stub(whole, catalog.identifier(tool) or tool.name,
+                                                   kind, STUB)}
+            for tool, whole in zip(tools, completed, strict=True)
+        ]  # fmt: skip
 
 
 def is_reading(tool: Tool) -> bool:

@@ -43,6 +43,7 @@ from gateway.sandbox.jailed_process import SessionEnded
 from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, Steps
+from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.run_calls import READING, WRITING, RunCalls
 from gateway.wings.code.stored_runs import (
     Claim,
@@ -138,6 +139,7 @@ class Runner:
         self._settings: CodeSettings = parts.settings
         self._open = open_program
         settings = self._settings
+        self.learned = LearnedResults(parts.pool, settings.learned_results)
         self.stored = StoredRuns(
             parts.pool,
             keep_s=settings.paused_s,
@@ -297,7 +299,7 @@ class Runner:
         journal = Journal(steps, settings.journal_bytes, save)
         calls = RunCalls(
             self._parts, context, job, run_id=run.id, program=program, journal=journal,
-            denied=denied,
+            denied=denied, learned=self.learned,
         )  # fmt: skip
         view: ProgramView | None = failure_view(refusal, journal.calls) if refusal else None
         self._held[run.id] = run

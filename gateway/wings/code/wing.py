@@ -17,6 +17,7 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     programs = CodeOperations(parts, pool)
     runner = programs.runner
     parts.events.person_erased.subscribe(runner.stored.erase)
+    parts.events.person_erased.subscribe(runner.learned.erase)
     try:
         yield WingContributions(
             operations=programs.operations,
