@@ -1,10 +1,12 @@
 """Embeddings: progress and repair. Workers make them asynchronously, after requests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from config.settings import EmbeddingSettings
 from gateway.admin.parts import JobParts
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
@@ -12,7 +14,7 @@ from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.table import wing_kinds
 from registry.embedding import backfills
 from registry.embedding.search_kinds import Kinds
-from registry.embedding.status import EmbeddingStatus, status
+from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status
 from registry.sources.tool_store import ToolStore
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
@@ -40,13 +42,16 @@ class Queued(Struct, frozen=True):
 
 
 class EmbeddingOperations:
-    def __init__(self, ground: OperationDependencies, kinds: Kinds) -> None:
+    def __init__(
+        self, ground: OperationDependencies, kinds: Kinds, settings: EmbeddingSettings
+    ) -> None:
         self._ground = ground
         self._kinds = kinds
+        self._settings = settings
 
     @classmethod
     def of(cls, parts: JobParts) -> "EmbeddingOperations":
-        return cls(parts.ground, wing_kinds(parts.settings))
+        return cls(parts.ground, wing_kinds(parts.settings), parts.settings.embedding)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -72,7 +77,15 @@ class EmbeddingOperations:
         )  # fmt: skip
 
     async def status(self, asked: OperationInput) -> EmbeddingStatus:
-        return await status(self._ground.pool, asked.tenant)
+        state = await status(self._ground.pool, asked.tenant)
+        return replace(state, counts=tuple(self._with_pending(row, state) for row in state.counts))
+
+    def _with_pending(self, row: EmbeddingCounts, state: EmbeddingStatus) -> EmbeddingCounts:
+        """With embeddings on, entities without a model are pending: they wait for the first."""
+        is_enabled = self._settings.of(row.purpose).provider != "disabled"
+        if state.models[row.purpose].target is None and is_enabled:
+            return replace(row, pending=row.pending + row.disabled, disabled=0)
+        return row
 
     async def refresh(self, asked: OperationInput) -> Queued:
         body: Refresh = asked.body

@@ -1,13 +1,12 @@
 """`toolgate embed`: the vectors of tools and skills, and their work queue."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 import anyio
 import click
+import msgspec
 from rich.progress import TimeRemainingColumn
 
 from config.settings import EmbeddingSettings, Settings
+from gateway.cli.commands import RESOURCES
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
@@ -15,6 +14,7 @@ from gateway.cli.common.output import err, print_json, print_rows, remark, say
 from gateway.cli.common.progress import progress_bar
 from gateway.cli.common.text import harmless
 from gateway.cli.doctor.registry import mismatch
+from gateway.cli.operations import open_client
 from gateway.cli.serve.worker import crews_of, open_embedders
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrow
@@ -22,9 +22,10 @@ from registry.embedding import backfills
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.models import Models, models, register, settle
 from registry.embedding.search_kinds import TOOLS
-from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
+from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, tasks
 from registry.embedding.worker_pool import WorkerPool
 
+RESOURCE = RESOURCES + "embeddings:EmbeddingOperations"
 EVERY_S = 0.2  # polling interval of the queue, for the progress bar
 
 
@@ -118,20 +119,9 @@ def _model(one: EmbeddingCounts) -> str:
 
 
 async def _status(settings: Settings) -> EmbeddingStatus:
-    async with open_registry(settings) as registry:
-        state = await status(registry.database.pool, registry.host_id)
-    counts = tuple(_with_pending(count, state.models, settings.embedding) for count in state.counts)
-    return replace(state, counts=counts)
-
-
-def _with_pending(
-    one: EmbeddingCounts, models: Mapping[str, Models], settings: EmbeddingSettings
-) -> EmbeddingCounts:
-    """With embeddings on, entities without a model are pending: they wait for the first one."""
-    enabled = settings.of(one.purpose).provider != "disabled"
-    if models[one.purpose].target is None and enabled:
-        return replace(one, pending=one.pending + one.disabled, disabled=0)
-    return one
+    async with open_client(settings, url=None, key_file=None, resources=(RESOURCE,)) as client:
+        answer = await client.call("getEmbeddings", {})
+        return msgspec.convert(answer.value, EmbeddingStatus)
 
 
 async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
