@@ -20,7 +20,7 @@ from starlette.types import Scope
 from config.access import Auth
 from gateway.context import KEY_MARK, Identity, Principal
 from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.tokens import Token, Tokens
+from gateway.guards.tokens import Token, TokenVerifier
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
 from registry.access.revocations import load_revocations, purge
@@ -138,16 +138,16 @@ class Authenticator:
         reserved: Collection[str] = (),
     ) -> None:
         """An authenticator with these settings. `tenant`: the default tenant, for callers that no
-        token assigns to one. `clock`: seconds since the epoch. `bound`: see Tokens; used only while
-        `auth.bind_audience` is "endpoint". `own`: the issuer of the gateway's login,
-        and `reserved` the prefixes of its principals. Raises ToolgateError for unusable keys."""
+        token assigns to one. `clock`: seconds since the epoch. `bound`: see TokenVerifier; used
+        only while `auth.bind_audience` is "endpoint". `own`: the issuer of the gateway's login, and
+        `reserved` the prefixes of its principals. Raises ToolgateError for unusable keys."""
         self._anonymous = Identity(Principal("anonymous", tenant))
         self._open = auth.mode == "none"
         trusted = issuers_of(auth, tenant, public_url, reserved) if auth.mode == "jwt" else []
         self._issuers = trusted
         self._issuers += [own] if own is not None else []
         bound = bound if auth.bind_audience == "endpoint" else None
-        self._tokens = Tokens(auth, self._issuers, clock, bound)
+        self._tokens = TokenVerifier(auth, self._issuers, clock, bound)
         self.keys = KeyTable(clock) if auth.api_keys and not self._open else None
 
     async def identify(self, scope: Scope) -> Identity:

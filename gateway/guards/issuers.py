@@ -77,7 +77,7 @@ class Issuer:
     roles_claim: str = ""
     prefix: str = ""  # of its principals: two issuers may use one name for different people
     reserved: frozenset[str] = frozenset()  # prefixes of other issuers
-    bound: Callable[[str], frozenset[str]] | None = None  # audiences by path; None: see Tokens
+    bound: Callable[[str], frozenset[str]] | None = None  # audiences by path: see TokenVerifier
     knows: Callable[[Claims], bool] | None = None  # whom a token is of; None: everybody
 
     def check(self, claims: Claims, audiences: frozenset[str]) -> None:

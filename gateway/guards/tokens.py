@@ -56,7 +56,7 @@ class Token:
     identity: Identity | None = field(default=None, repr=False)  # likewise
 
 
-class Tokens:
+class TokenVerifier:
     """Verifies tokens, and caches valid ones until they expire."""
 
     def __init__(

@@ -32,7 +32,7 @@ from gateway.login.form_pages import NO_STORE, FormPages
 from gateway.login.parts import LoginParts
 from gateway.login.passwords import PasswordRefused
 from gateway.login.provider_tokens import wanted_of_provider
-from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Upstream
+from gateway.login.providers import LoginSecrets, Provider, ProviderAway, ProviderRefused
 from gateway.login.record import Decision, LoginAct
 from gateway.login.redirects import is_loopback, target_of
 from gateway.login.users import PasswordForm, UserLogins
@@ -94,8 +94,8 @@ class BrowserLogin(FormPages):
         if attempt.used:  # sent twice, or once more because a node did not answer
             return RedirectResponse(again, 303, NO_STORE)
         try:
-            upstream = Upstream.derive(visit.browser, query["state"])
-            person, refresh = await provider.person(upstream, query)
+            login_secrets = LoginSecrets.derive(visit.browser, query["state"])
+            person, refresh = await provider.person(login_secrets, query)
         except ProviderRefused as error:
             self._parts.record(
                 LoginAct("login", provider.name, "deny", address=address_of(request))
@@ -303,8 +303,8 @@ class BrowserLogin(FormPages):
         """Send the browser to a provider, with `more` parameters."""
         state = secrets.token_urlsafe(32)
         try:
-            upstream = Upstream.derive(visit.browser, state)
-            url = await provider.url(upstream, state, prompt, more)
+            login_secrets = LoginSecrets.derive(visit.browser, state)
+            url = await provider.url(login_secrets, state, prompt, more)
         except ProviderAway as error:
             again = self._way_back(attempt)
             return self._problem(

@@ -29,7 +29,7 @@ from config.settings import Settings
 from gateway.console.texts import visible
 from gateway.context import new_request_id
 from gateway.guards.issuers import Issuer, KeySource, Tenants
-from gateway.guards.tokens import Tokens
+from gateway.guards.tokens import TokenVerifier
 from gateway.guards.verification_keys import KeysMissing, LocalKeys, UnusableKey, read_jwks
 from gateway.login.answers import LoginError
 from gateway.login.client_keys import ClientKeys
@@ -390,7 +390,7 @@ class LoginClients:
         LoginError."""
         keys = await self._keys_of(client)
         issuer = Issuer(iss=client.id, keys=keys, tenants=Tenants(""), required=("jti", "sub"))
-        verifier = Tokens(self._settings.auth, [issuer], time.time)
+        verifier = TokenVerifier(self._settings.auth, [issuer], time.time)
         try:
             return await verifier.made_for(assertion.encode(), *audiences)
         except KeysMissing as error:

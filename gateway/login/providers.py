@@ -26,7 +26,7 @@ from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.claims import claim, strings
 from gateway.guards.issuers import Issuer, Tenants
-from gateway.guards.tokens import Tokens
+from gateway.guards.tokens import TokenVerifier
 from gateway.guards.verification_keys import KeysMissing, RemoteKeys
 from gateway.http_client.token_endpoint import (
     INTERACTIONS,
@@ -59,7 +59,7 @@ class PersonLeft(Exception):
     """A provider no longer renews the login of a person."""
 
 
-class Upstream(Struct, frozen=True):
+class LoginSecrets(Struct, frozen=True):
     """The secrets of one attempt to log in at a provider. They are derived of the browser's cookie,
     so that whoever reads the database has neither."""
 
@@ -67,7 +67,7 @@ class Upstream(Struct, frozen=True):
     nonce: str
 
     @classmethod
-    def derive(cls, browser: str, state: str) -> "Upstream":
+    def derive(cls, browser: str, state: str) -> "LoginSecrets":
         """Secrets of the attempt with this `state`, which is another one for each."""
         return cls(_derive(browser, f"verifier {state}"), _derive(browser, f"nonce {state}"))
 
@@ -110,10 +110,10 @@ class Provider:
         self.redirect = f"{settings.server.public_url.rstrip('/')}/login/callback/{name}"
         self._said = ("", "")  # key set and issuer, by the metadata
         self._keys = RemoteKeys("", settings.auth.algorithms, settings.auth)  # of that key set
-        self._tokens = Tokens(settings.auth, (), time.time)  # likewise
+        self._tokens = TokenVerifier(settings.auth, (), time.time)  # likewise
 
     async def url(
-        self, upstream: Upstream, state: str, prompt: str, more: Mapping[str, str]
+        self, login_secrets: LoginSecrets, state: str, prompt: str, more: Mapping[str, str]
     ) -> str:
         """Where a browser logs in; `prompt` is of OpenID Connect, `more`: further parameters, whose
         `scope` is asked for besides. Raises ProviderAway."""
@@ -128,14 +128,16 @@ class Provider:
             "redirect_uri": self.redirect,
             "scope": scope,
             "state": state,
-            "nonce": upstream.nonce,
-            "code_challenge": challenge_of(upstream.verifier),
+            "nonce": login_secrets.nonce,
+            "code_challenge": challenge_of(login_secrets.verifier),
             "code_challenge_method": "S256",
         }
         url = metadata.authorization_endpoint
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
-    async def person(self, upstream: Upstream, answer: Mapping[str, str]) -> tuple[Person, str]:
+    async def person(
+        self, login_secrets: LoginSecrets, answer: Mapping[str, str]
+    ) -> tuple[Person, str]:
         """The person who logged in, and the refresh token ("" without one), by the provider's
         answer to the browser. Raises ProviderRefused and ProviderAway."""
         metadata = await self._metadata()
@@ -151,11 +153,11 @@ class Provider:
             "grant_type": "authorization_code",
             "code": answer["code"],
             "redirect_uri": self.redirect,
-            "code_verifier": upstream.verifier,
+            "code_verifier": login_secrets.verifier,
         }
         tokens = await self._exchange(metadata.token_endpoint, form)
         claims = await self._verify(metadata, tokens.id_token)
-        if claims.get("nonce") != upstream.nonce:
+        if claims.get("nonce") != login_secrets.nonce:
             raise ProviderRefused("The ID token is for another login.")
         return self.person_of(claims), tokens.refresh_token
 
@@ -290,7 +292,7 @@ class Provider:
             log.warning("id_token_refused", extra={"provider": self.name, "reason": str(error)})
             raise ProviderRefused(f"The ID token is not good: {error}") from error
 
-    async def _verifier(self, metadata: _Metadata) -> Tokens:
+    async def _verifier(self, metadata: _Metadata) -> TokenVerifier:
         """The verifier of what the metadata says now, whose keys are as old as those of
         `auth.issuers` may be."""
         said = metadata.jwks_uri, metadata.issuer
@@ -299,7 +301,7 @@ class Provider:
             auth = self._settings.auth
             self._keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
             issuer = replace(self._issuer, iss=metadata.issuer)
-            self._tokens = Tokens(auth, [issuer], time.time)
+            self._tokens = TokenVerifier(auth, [issuer], time.time)
         await self._keys.fetch_due()
         return self._tokens
 

@@ -29,7 +29,7 @@ from gateway.context import Principal
 from gateway.guards.authentication import is_key
 from gateway.guards.claims import claim
 from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.tokens import Tokens
+from gateway.guards.tokens import TokenVerifier
 from gateway.guards.verification_keys import KeyRing, KeysMissing, LocalKeys, RemoteKeys
 
 
@@ -148,7 +148,7 @@ async def _judge(
             await issuer.keys.check()
     known = [_as_it_is(issuer) for issuer in issuers]
     bound = bound_audiences(settings) if auth.bind_audience == "endpoint" else None
-    tokens = Tokens(auth, known, time.time, bound)
+    tokens = TokenVerifier(auth, known, time.time, bound)
     if gone is not None:
         tokens.revoke(gone)
     try:
