@@ -57,6 +57,10 @@ class AgentRefused(ToolgateError):
         self.code = code  # of JSON-RPC, or the HTTP status
 
 
+class AgentMisbehaved(UpstreamFailed):
+    """An answer beyond limits, or about something else: nothing is gained by asking again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """An agent, and as whom it is called."""
@@ -94,7 +98,7 @@ class AgentClient:
             left = self.limits.a2a_events
             async for data in _events(response, limit_bytes):
                 if (left := left - 1) < 0:
-                    raise UpstreamFailed(_too_many(agent, self.limits.a2a_events))
+                    raise AgentMisbehaved(_too_many(agent, self.limits.a2a_events))
                 if left % YIELD_EVERY == 0:
                     await sleep(0)  # other calls have their turn, too
                 event = await _decode(agent, StreamResponse, _result(agent, 200, data), len(data))

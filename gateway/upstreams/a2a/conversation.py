@@ -22,7 +22,7 @@ from gateway.context import Context
 from gateway.http_client.http1 import ConnectFailed
 from gateway.operations.jobs import Job
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client, for_server
-from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentRefused
+from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentMisbehaved, AgentRefused
 from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.a2a.model import (
     INTERRUPTED,
@@ -156,14 +156,15 @@ class Conversation:
         """Raises UpstreamFailed for what is about another task than the call's."""
         task_id, context_id = _identifier(task_id), _identifier(context_id)
         if not task_id or self.task_id not in ("", task_id):
-            raise UpstreamFailed(f"{self.agent.source.name} answered about another task")
+            raise AgentMisbehaved(f"{self.agent.source.name} answered about another task")
         self.task_id, self.context_id = task_id, context_id or self.context_id
 
     async def _send(self, message: Message) -> None:
         try:
             await self._try(message)
         except UpstreamFailed as error:
-            if isinstance(error.__cause__, ConnectFailed):  # nothing was sent
+            is_final = isinstance(error, AgentMisbehaved)
+            if is_final or isinstance(error.__cause__, ConnectFailed):  # nothing was sent
                 raise
             known = await self._look_up(message, error)
             if known is not None:
@@ -183,8 +184,11 @@ class Conversation:
                 await self.take(await self._client.send(self.agent, request))
             else:
                 await self._client.stream(self.agent, request, self.take)
-        except UpstreamFailed:
-            if self._events == before or not self.task_id:
+            if self._events == before:
+                raise UpstreamFailed(f"{self.agent.source.name} ended its answer without content")
+        except UpstreamFailed as error:
+            is_unknown = self._events == before or not self.task_id
+            if is_unknown or isinstance(error, AgentMisbehaved):
                 raise
 
     async def _look_up(self, message: Message, error: UpstreamFailed) -> Task | None:
@@ -316,7 +320,7 @@ def _question_text(message: Message) -> str:
 def _identifier(text: str) -> str:
     """Raises UpstreamFailed."""
     if len(text) > IDENTIFIER:
-        raise UpstreamFailed("The agent gave an id that is too long")
+        raise AgentMisbehaved("The agent gave an id that is too long")
     return text
 
 

@@ -411,10 +411,10 @@ async def call_with_answer(
     asked: dict[str, Any] = {}
     async with client.http.post(client.url + "/mcp", json=body, headers=sent) as response:
         async for raw in response.content:
-            line = raw.decode()
-            if not line.startswith("data: {"):
+            line = raw.decode().removeprefix("data: ")
+            if not line.startswith("{"):
                 continue
-            said = json.loads(line[6:])
+            said = json.loads(line)
             if said.get("method") == "elicitation/create":
                 asked = said["params"]
                 await session.post({"jsonrpc": "2.0", "id": said["id"], "result": answer})
