@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from config.load import load
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client, HttpRequest
@@ -47,9 +49,8 @@ def limits(**changes: Any) -> Limits:
         "stdio_processes": 4,
         "stdio_memory_bytes": 2**32,
         "stdio_restart_max_s": 60,
-        "a2a_task_s": 60,
     }
-    return Limits(**(values | changes))
+    return replace(load(None, {}).upstream, **(values | changes))
 
 
 @pytest.fixture
