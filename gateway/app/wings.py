@@ -569,6 +569,7 @@ def stored_parts(
     return WingParts(
         settings=section(settings, wing),
         tenant=settings.tenant.host_id,
+        public_url=settings.server.public_url,
         database=database,
         call=_refuse_call,
         check=_refuse_call,

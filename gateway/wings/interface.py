@@ -93,6 +93,7 @@ class WingParts:
 
     settings: Any  # its section
     tenant: str  # of the gateway; callers may be of others
+    public_url: str = ""  # of the gateway, as `server.public_url`
     database: Database  # reachable, with the tables of the wing
     call: CallTool
     check: CheckCall

@@ -1,8 +1,11 @@
 """Agents for other agents as a wing."""
 
+import dataclasses
 import importlib.resources
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
 
 from config.a2a import A2ASettings
 from gateway.http_client.webhooks import WebhookSender
@@ -22,7 +25,9 @@ DEFAULT = f"/{CARD}"
 
 @asynccontextmanager
 async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
-    settings: A2ASettings = parts.settings
+    own: A2ASettings = parts.settings
+    settings = replace(own, url=own.url or parts.public_url)
+    parts = dataclasses.replace(parts, settings=settings)
     runner = TaskRunner(parts, make_agents(settings.agents))
     parts.events.person_erased.subscribe(runner.tasks.erase)
     async with WebhookSender() as sender:

@@ -149,11 +149,14 @@ def a2a_settings(
 
 
 @asynccontextmanager
-async def open_rig(database: DatabaseSettings, folder: Path, **a2a: Any) -> AsyncIterator[Rig]:
+async def open_rig(
+    database: DatabaseSettings, folder: Path, public_url: str = "", **a2a: Any
+) -> AsyncIterator[Rig]:
     agents.KINDS["scripted"] = scripted_agent
     service = Recorder()
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = a2a_settings(database, service, folder, provider.url, **a2a)
+        settings = replace(settings, server=replace(settings.server, public_url=public_url))
         async with running(settings) as client:
             await client.gateway.wait_for_wings()
             rig = Rig(client, service, provider)

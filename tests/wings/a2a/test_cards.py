@@ -69,3 +69,13 @@ async def test_cards_may_be_for_callers_alone(
         assert (await fetch(rig, PLACE))[0] == 401
         status, _, headers = await fetch(rig, PLACE, **rig.headers("ann"))
         assert (status, headers["cache-control"]) == (200, "private, max-age=300")
+
+
+async def test_cards_have_the_public_address_of_the_gateway(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Not the one of the Host header, where the settings know better."""
+    public_url = "https://tools.example.com"
+    async with open_rig(database_settings, tmp_path, public_url=public_url) as rig:
+        card = json.loads((await fetch(rig, PLACE))[1])
+        assert card["url"] == f"{public_url}/a2a/desk"
