@@ -1,7 +1,6 @@
 """The gateway with `auth.mode: jwt`: nobody without a token, and everybody in their own session."""
 
 import json
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ from config.sources import SourceSettings
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.events import listening
 from tests.gateway.guards.signing import FOREVER, NOW, by_jwks, signer
+from tests.gateway.shared import anyio_backend, client, service
 
+__all__ = ["anyio_backend", "client", "service"]
 pytestmark = pytest.mark.anyio
 
 KEY = signer("ES256", kid="2026")
@@ -40,10 +41,12 @@ def bearer(name: str = "ada", **claims: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.fixture
-async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
-    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
-        yield client
+@pytest.fixture(scope="module")
+def shared_settings(
+    shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
+    folder = tmp_path_factory.mktemp("keys")
+    return replace(shared_settings, auth=by_jwks(folder, [KEY.jwk()]))
 
 
 async def open_session(client: Client, name: str) -> dict[str, str]:

@@ -18,6 +18,9 @@ from config.settings import Settings, Toolset
 from registry.display.budgets import tokens
 from tests.fixtures_gateway import META, MODERN, Client, pets, running
 from tests.gateway.portal import portal, token, with_tokens
+from tests.gateway.shared import anyio_backend, client, service
+
+__all__ = ["anyio_backend", "client", "service"]
 
 pytestmark = pytest.mark.anyio
 
@@ -60,17 +63,20 @@ def description() -> dict[str, Any]:
     return document
 
 
-@pytest.fixture
-def settings(settings: Settings, tmp_path: Path) -> Settings:
-    (tmp_path / "pets.json").write_text(json.dumps(description()))
+def with_big_tool(settings: Settings) -> Settings:
+    Path(settings.sources["pets"].openapi).write_text(json.dumps(description()))
     few = {"big": Toolset(include=("createBig",)), "small": Toolset(include=("getPet",))}
     return replace(settings, toolsets=few)
 
 
 @pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(settings) as client:
-        yield client
+def settings(settings: Settings) -> Settings:
+    return with_big_tool(settings)
+
+
+@pytest.fixture(scope="module")
+def shared_settings(shared_settings: Settings) -> Settings:
+    return with_big_tool(shared_settings)
 
 
 async def tools_of(client: Client, path: str = "/mcp", name: str = "") -> dict[str, Any]:
@@ -86,20 +92,27 @@ async def tools_of(client: Client, path: str = "/mcp", name: str = "") -> dict[s
 ERAS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)
 
 
+@pytest.fixture(scope="module", params=["settings", "toolset", "profile"])
+async def budget_gateway(
+    shared_settings: Settings, request: pytest.FixtureRequest
+) -> AsyncIterator[tuple[Client, str, int]]:
+    """A gateway that shortens a tool by one of three budgets; the path of the list, and tokens."""
+    least = {"cursor": 250} if request.param == "profile" else {}
+    toolsets = {"big": Toolset(include=("createBig",), tool_tokens=300)}
+    profiles = replace(shared_settings.profiles, tool_tokens=least)
+    path, most = {"settings": ("/mcp", 1000), "toolset": ("/mcp/big", 300),
+                  "profile": ("/mcp?profile=cursor", 250)}[request.param]  # fmt: skip
+    async with running(replace(shared_settings, toolsets=toolsets, profiles=profiles)) as client:
+        yield client, path, most
+
+
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("budget", ["settings", "toolset", "profile"])
 async def test_a_summarised_tool_is_listed_described_and_called(
-    settings: Settings, era: str, budget: str
+    budget_gateway: tuple[Client, str, int], era: str
 ) -> None:
     """describe_tool tells what the list leaves out; calls are checked against all of it."""
-    least = {"cursor": 250} if budget == "profile" else {}
-    toolsets = {"big": Toolset(include=("createBig",), tool_tokens=300)}
-    changed = replace(
-        settings, toolsets=toolsets, profiles=replace(settings.profiles, tool_tokens=least)
-    )
-    path, most = {"settings": ("/mcp", 1000), "toolset": ("/mcp/big", 300),
-                  "profile": ("/mcp?profile=cursor", 250)}[budget]  # fmt: skip
-    async with running(changed) as client, speaking(client, path, era) as ask:
+    client, path, most = budget_gateway
+    async with speaking(client, path, era) as ask:
         listed = {one["name"]: one for one in (await ask("tools/list", {}))["tools"]}
         assert tokens(json.dumps(listed["createBig"], separators=(",", ":"))) <= most
         assert "Call describe_tool for all." in json.dumps(listed["createBig"])
@@ -289,10 +302,11 @@ async def test_a_profile_that_there_is_not_is_refused(client: Client) -> None:
     assert "createBig" in str(answer["result"])
 
 
-async def test_metrics_show_the_costs_of_lists(client: Client) -> None:
-    await tools_of(client, name="cursor-vscode")
-    async with client.http.get(client.url + "/metrics") as response:
-        text = await response.text()
+async def test_metrics_show_the_costs_of_lists(settings: Settings) -> None:
+    async with running(settings) as client:
+        await tools_of(client, name="cursor-vscode")
+        async with client.http.get(client.url + "/metrics") as response:
+            text = await response.text()
     for profile in ("plain", "cursor"):
         cost = re.search(rf'toolgate_list_tokens{{profile="{profile}"}} (\S+)', text)
         assert cost is not None

@@ -1,7 +1,6 @@
 """Tools that are found rather than listed, through every front of the gateway."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,10 @@ from tests.gateway.disclosing import (
     searching,
 )
 from tests.gateway.portal import portal, token, with_tokens
+from tests.gateway.shared import anyio_backend, client, service
 from tests.polling import until
 
+__all__ = ["anyio_backend", "client", "service"]
 pytestmark = pytest.mark.anyio
 
 
@@ -37,10 +38,9 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
     return searching(settings, tmp_path)
 
 
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(settings) as client:
-        yield client
+@pytest.fixture(scope="module")
+def shared_settings(shared_settings: Settings) -> Settings:
+    return searching(shared_settings, Path(shared_settings.sources["pets"].openapi).parent)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -208,9 +208,9 @@ async def test_any_query_has_an_answer(client: Client) -> None:
 
 
 async def test_a_search_of_a_domain_finds_its_tools_alone(
-    client: Client, settings: Settings
+    client: Client, shared_settings: Settings
 ) -> None:
-    with psycopg.connect(settings.database.url, autocommit=True) as db:
+    with psycopg.connect(shared_settings.database.url, autocommit=True) as db:
         db.execute("UPDATE tool_t SET routing_domain = 'care' WHERE name = 'getPet'")
     found = await call_for_structure(
         client, "search_tools", query="pet", domain="care", detail="names"

@@ -21,8 +21,10 @@ from tests.gateway.portal import (
     service,
     silent,
 )
+from tests.gateway.shared import anyio_backend, open_portal, shared_portal
 from tests.servers import rules
 
+__all__ = ["anyio_backend", "open_portal", "shared_portal"]
 pytestmark = pytest.mark.anyio
 
 

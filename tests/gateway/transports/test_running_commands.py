@@ -13,8 +13,10 @@ from config.settings import Settings
 from gateway.app.gateway import Gateway
 from tests.fixtures_gateway import running
 from tests.gateway.portal import COMMAND, DATA, QUERY, Portal, legacy, portal, rpc, with_rules
+from tests.gateway.shared import anyio_backend, open_portal, shared_portal
 from tests.servers import rules
 
+__all__ = ["anyio_backend", "open_portal", "shared_portal"]
 pytestmark = pytest.mark.anyio
 
 
