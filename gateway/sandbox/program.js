@@ -306,7 +306,7 @@
     }
     const known = numbers.filter((number) => number > 0 && number <= text.length);
     const view = (number) => `line ${number}: ${text[number - 1].trim().slice(0, 200)}\n`;
-    return known.slice(-5).map(view).join("");
+    return [...new Set(known)].slice(-5).map(view).join("");
   }
 
   function fail(error) {

@@ -577,7 +577,7 @@ def error_text(error: BaseException, code: str) -> str:
         numbers = [error.lineno or 0]
     where = "".join(
         f"line {number}: {lines[number - 1].strip()[:200]}\n"
-        for number in numbers[-5:]
+        for number in list(dict.fromkeys(numbers))[-5:]
         if 0 < number <= len(lines)
     )
     kind = type(error).__name__

@@ -145,6 +145,7 @@ FAILURES = {
     "[get_item]: HTTP 404",
     "class E(Exception):\n    def __str__(self): 1 / 0\nraise E": "line 3: raise E\nE: ",
     "a = '\x0c'\n1 / 0": "line 2: 1 / 0\n",
+    "1\n[1 / 0 for _ in '12']": "line 2: [1 / 0 for _ in '12']\nZeroDivisionError",
 }
 
 
