@@ -342,7 +342,6 @@ class RunMark(Struct, frozen=True, omit_defaults=True):
     code: bool = False  # a program makes them
     sources: tuple[str, ...] = ()  # whose answers the program has had
     calls: int = 0  # that it made before
-    hops: int = 0  # agents that have handed the request on (A2A)
 
 
 @dataclass(slots=True)
@@ -399,16 +398,12 @@ class Context(Struct):
     hold: Hold | None = None
     absent: bool = False  # made later, perhaps without its person
     hooked: ServiceHeaders | None = None
+    agent_hops: int = 0  # agents that have handed the request on (A2A)
     borrows: bool | None = None  # with a shared account, as rules have read; None: they have not
 
     @property
     def principal(self) -> Principal:
         return self.identity.principal
-
-    @property
-    def hops(self) -> int:
-        """Number of agents that have handed the request on (A2A)."""
-        return 0 if self.run is None else self.run.hops
 
     def require_identity(self) -> None:
         """Raises the Fault of a failed authentication, if any."""

@@ -31,6 +31,7 @@ class _Request(Struct, frozen=True):
     run: RunMark | None = None  # that the request comes from
     refused: bool = False  # see StoredCaller
     scheduled: bool = False  # see JobAct
+    agent_hops: int = 0  # see Context
 
 
 class Acceptance(Struct, frozen=True):
@@ -77,6 +78,7 @@ def draft_of(
         None if context is None else context.run,
         context is not None and context.identity.refusal is not None,
         scheduled,
+        0 if context is None else context.agent_hops,
     )
     request = msgspec.json.encode(stored)
     told = asked.principal.claims
@@ -102,7 +104,14 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     query = convert_body(stored.query, operation.query)
     body = None if stored.body is None else convert_body(stored.body, operation.body)
     identity = Identity(principal, refusal_of(stored.refused), stored.verified)
-    context = Context(identity, V2025_11_25, claim.job_id, run=stored.run, absent=True)
+    context = Context(
+        identity,
+        V2025_11_25,
+        claim.job_id,
+        run=stored.run,
+        absent=True,
+        agent_hops=stored.agent_hops,
+    )
     asked = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job
     )

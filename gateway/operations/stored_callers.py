@@ -22,6 +22,7 @@ class StoredCaller(Struct, frozen=True, omit_defaults=True):
     toolset: str | None = None
     run: RunMark | None = None  # that the request comes from
     refused: bool = False  # authentication failed: it is anonymous where that is not the default
+    agent_hops: int = 0
 
 
 _callers = msgspec.json.Decoder(StoredCaller)
@@ -33,7 +34,8 @@ def caller_of(context: Context) -> bytes:
     identity = context.identity
     principal = replace(identity.principal, scopes=frozenset(identity.scopes))
     refused = identity.refusal is not None
-    stored = StoredCaller(principal, identity.verified, context.toolset, context.run, refused)
+    where = context.toolset, context.run
+    stored = StoredCaller(principal, identity.verified, *where, refused, context.agent_hops)
     return msgspec.json.encode(stored)
 
 
@@ -55,6 +57,7 @@ def later_context(
         toolset=caller.toolset,
         run=caller.run,
         absent=True,
+        agent_hops=caller.agent_hops,
     )
 
 

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+HOPS = "toolgate/hops"  # in a message's metadata: agents that have handed the request on
+MOST_HOPS = 1_000  # that a message can tell
+
 Identifier = Annotated[str, Meta(max_length=256)]
 Metadata = dict[str, Any]
 
@@ -64,6 +67,12 @@ class Message(A2AObject, frozen=True):
     metadata: Metadata | None = None
     extensions: tuple[str, ...] = ()
     reference_task_ids: tuple[str, ...] = ()
+
+    @property
+    def hops(self) -> int:
+        """Number of agents that have handed the request on, as gateways count them."""
+        hops = (self.metadata or {}).get(HOPS)
+        return min(max(hops, 0), MOST_HOPS) if type(hops) is int else 0
 
 
 class Artifact(A2AObject, frozen=True):

@@ -25,6 +25,7 @@ from gateway.protocol.client_features import ELICIT, RefusalReason, for_client, 
 from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentMisbehaved, AgentRefused
 from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.a2a.model import (
+    HOPS,
     INTERRUPTED,
     TERMINAL,
     Artifact,
@@ -49,7 +50,6 @@ PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 URL_LENGTH = 2_048
 IDENTIFIER = 256  # characters of an id that an agent gives
 FASTER = 1.5  # growth of the pauses between polls
-HOPS = "toolgate/hops"  # in a message's metadata: agents that have handed the request on
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 
 
@@ -116,7 +116,7 @@ class Conversation:
             parts,
             context_id=self.context_id,
             task_id=self.task_id,
-            metadata={HOPS: self._context.hops + 1},
+            metadata={HOPS: self._context.agent_hops + 1},
         )
 
     async def take(self, event: StreamResponse) -> bool:

@@ -65,7 +65,7 @@ class A2aUpstream:
     ) -> ToolResult:
         if source is None:
             return failure_result(f"The agent of {tool.name} is not known here any more")
-        if context.hops >= HOPS_LIMIT:
+        if context.agent_hops >= HOPS_LIMIT:
             text = f"{tool.name} was not called: {HOPS_LIMIT} agents have handed this request on"
             return failure_result(text)
         binding = cast("A2aBinding", tool.binding)  # app: each upstream has its own kind

@@ -224,6 +224,7 @@ class AgentOperations:
         agent = self.find_agent(name)
         message = decode(Version.V1_0, Message, asked.body.message)
         _check_modes(agent, message)
+        context = replace(context, agent_hops=max(context.agent_hops, message.hops))
         if message.task_id:
             row = await self._continue(context, name, message)
         else:

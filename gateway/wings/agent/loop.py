@@ -412,8 +412,7 @@ class Loop:
         headers = replace(self.context.headers, idempotency_key=self._key(place))
         tainted = any(turn.is_tainted(len(turn.rounds)) for turn in self.turns[:-1])
         tainted = tainted or self.turn.is_tainted(rounds)
-        run = RunMark(tainted, hops=self.context.hops)
-        return replace(self.context, headers=headers, note=None, run=run)
+        return replace(self.context, headers=headers, note=None, run=RunMark(tainted))
 
     def _place(self, call: ModelCall) -> str:
         return f"{len(self.turn.rounds)}:{call.id}"

@@ -285,13 +285,13 @@ class Runner:
         token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
         kept = self._contexts.get(run.id)
         if kept is not None:
-            return replace(kept, request_id=new_request_id(), run=RunMark(hops=kept.hops))
+            return replace(kept, request_id=new_request_id(), run=RunMark())
         stored = read_caller(run.caller)
         principal = await current_caller(self.pool, stored.principal)
         context = later_context(
             stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
         )
-        return replace(context, run=RunMark(hops=context.hops))
+        return replace(context, run=RunMark())
 
     async def _prune_regularly(self) -> None:
         while True:

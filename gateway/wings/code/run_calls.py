@@ -208,7 +208,7 @@ class RunCalls:
                 idempotency_key=key, **{name: getattr(headers, name) for name in SHARED_HEADERS}
             ),
             hold=Hold(request_id, run, self._program.digest, seq),
-            run=RunMark(tainted, code=True, sources=sources, calls=seq - 1, hops=context.hops),
+            run=RunMark(tainted, code=True, sources=sources, calls=seq - 1),
             params={}, peer=None, note=None, borrows=None,
         )  # fmt: skip
 

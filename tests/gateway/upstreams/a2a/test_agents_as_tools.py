@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
-from gateway.context import Context, Identity, Principal, RunMark
+from gateway.context import Context, Identity, Principal
 from schemas.binding import A2aBinding
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2025_11_25
@@ -305,7 +305,7 @@ async def list_names(client: Client) -> set[str]:
 
 def context_of(name: str, hops: int = 0) -> Context:
     identity = Identity(Principal(name, HOST), verified=True)
-    return Context(identity, V2025_11_25, "r-1", run=RunMark(hops=hops) if hops else None)
+    return Context(identity, V2025_11_25, "r-1", agent_hops=hops)
 
 
 async def call_as(client: Client, context: Context, **arguments: Any) -> ToolResult:
