@@ -69,7 +69,7 @@ SHORTAGES = {
     "tenant": ("runs_per_tenant", "your tenant"),
     "all": ("runs", "this gateway"),
 }
-STARTS = 2  # of a program whose process was killed, while the gateway lives
+STARTS = 3  # of a program whose process is killed, while the gateway lives
 DEATHS = 3  # of gateways, behind which a run is given up
 WAITED_S = 5.0  # between two looks of a job at its run that waits for people
 CANCELLED = "the run was cancelled"

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,8 @@ PAGE = 3
 
 @dataclass
 class Shop:
-    """`slow_s`: how long a read takes. `hangs`: until its caller is gone."""
+    """`slow_s`: how long a read takes. `hangs`: until its caller is gone. `watch` is called before
+    the effect of a mail with 0, and behind it with 1. `keys`: the mails of each idempotency key."""
 
     stock: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(10), 10))
     slow_s: float = 0.0
@@ -36,6 +37,8 @@ class Shop:
     most_at_once: int = 0
     open: int = 0
     mails: list[str] = field(default_factory=list)
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    watch: Callable[[int], None] = lambda _when: None
 
     @property
     def app(self) -> Starlette:
@@ -80,11 +83,17 @@ class Shop:
         self.gone.set()
 
     async def change(self, request: Request) -> Response:
-        self.stock[request.path_params["id"]] = (await request.json())["count"]
+        number = request.path_params["id"]
+        self.stock[number] = (await request.json())["count"]
+        self.keys.setdefault(request.headers.get("idempotency-key", ""), []).append(str(number))
         return Response(status_code=204)
 
     async def mail(self, request: Request) -> Response:
-        self.mails.append((await request.json())["text"])
+        text = (await request.json())["text"]
+        self.watch(0)
+        self.mails.append(text)
+        self.keys.setdefault(request.headers.get("idempotency-key", ""), []).append(text)
+        self.watch(1)
         return Response(status_code=204)
 
 

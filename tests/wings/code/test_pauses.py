@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -202,6 +203,26 @@ async def test_a_paused_run_is_of_its_caller_and_its_tool(
         async with runs.connection() as connection:
             await connection.execute("UPDATE code_run_t SET principal = 'somebody'")
         assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
+
+
+async def test_a_process_whose_lease_is_over_makes_no_call(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Another one has the run then, whose result its caller gets."""
+    code = "tools.send_mail(text='a')\ntools.send_mail(text='b')"
+    result = b'{"state": "completed", "result": "elsewhere"}'
+    async with code_shop(settings, tmp_path) as shop:
+
+        def take_over(_when: int) -> None:
+            with psycopg.connect(settings.database.url) as connection:
+                connection.execute(
+                    "UPDATE code_run_t SET fence = fence + 1, state = 'ended', result = %s",
+                    [result],
+                )
+
+        shop.shop.watch = take_over
+        assert (await shop.run(code, WRITING))["result"] == "elsewhere"
+        assert shop.shop.mails == ["a"]
 
 
 async def test_a_run_that_waits_is_cancelled(settings: Settings, tmp_path: Path) -> None:
