@@ -46,6 +46,7 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tool_tokens: Count
     result_tokens: Count
     parallel: Count
+    code: bool
     budgets: AgentBudgets
     currency: Currency
     context_tools: tuple[str, ...]

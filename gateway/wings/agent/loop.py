@@ -383,10 +383,19 @@ class Loop:
             await self._store(intent)
         self._show_start(planned)
         outcome = await self._outcome(planned)
-        await self._store(self._with_hint(outcome))
+        inner = outcome.inner_calls if isinstance(outcome, Result) else 0
+        counted = UsageAmounts(calls=inner) if inner else None
+        await self._store(self._with_hint(outcome), counted=counted)
         self._show_result(call)
 
     async def _outcome(self, planned: PlannedCall) -> Result | PendingCall:
+        left = self.meter.calls_left
+        if planned.runs_program and left is not None:
+            limited = planned.limit_calls(left) if left > 0 else None
+            if limited is None:
+                text = NO_CALLS if left <= 0 else "arguments: expected an object. It was not made."
+                return self.tools.refusal(planned.call, text)
+            planned = limited
         context = self._calling(self._place(planned.call), len(self.turn.rounds) - 1)
         for _ in range(CONNECTIONS):
             try:

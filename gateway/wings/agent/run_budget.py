@@ -52,6 +52,12 @@ class RunMeter:
         return any(limit.calls and used.calls > limit.calls for used, limit in self._limits())
 
     @property
+    def calls_left(self) -> int | None:
+        """Calls that may be made; None: any number."""
+        left = [limit.calls - used.calls for used, limit in self._limits() if limit.calls]
+        return min(left, default=None)
+
+    @property
     def left_s(self) -> float | None:
         """Working time that is left; None: any."""
         left = [limit.seconds - used.seconds for used, limit in self._limits() if limit.seconds]

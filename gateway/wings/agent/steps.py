@@ -54,6 +54,7 @@ class Result(Struct, frozen=True, tag="result"):
     digest: str = ""  # of tool, arguments and result, to notice repetitions
     made: bool = True  # False: nothing was executed
     outside: bool = True  # it holds text from outside
+    inner_calls: int = 0  # of a program
 
 
 class HistoryCompacted(Struct, frozen=True, tag="compacted"):

@@ -7,8 +7,8 @@ hold. What a tool says is data: it is marked with its source.
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -27,6 +27,7 @@ from registry.display.disclosure import DESCRIBER
 from registry.display.profile_names import accepts
 from registry.display.profiles import PLAIN
 from registry.display.summaries import shorten
+from registry.names.tool_names import CODE_TOOLS, CODE_WING
 from schemas.binding import Does, GatewayBinding
 from schemas.errors import ConnectionRequired, Fault, RelayedFault, ToolgateError
 from schemas.hybrid import ServiceFailed
@@ -70,6 +71,22 @@ class PlannedCall:
     reached: str  # name of that tool; "": there is none
     reads_only: bool
     repeatable: bool  # may be made twice
+    runs_program: bool = False
+
+    def limit_calls(self, left: int) -> "PlannedCall | None":
+        """This run of a program with at most `left` calls; None: its arguments are no object."""
+        given = self.arguments
+        if self.call.name == self.reached:
+            return replace(self, arguments=_limit_calls(given, left))
+        inner = given.get("arguments")
+        if not isinstance(inner, dict):
+            return None
+        return replace(self, arguments={**given, "arguments": _limit_calls(inner, left)})
+
+
+def _limit_calls(arguments: Mapping[str, Any], left: int) -> dict[str, Any]:
+    wanted = arguments.get("calls", left)
+    return {**arguments, "calls": min(wanted, left) if isinstance(wanted, int) else wanted}
 
 
 class Toolbox:
@@ -89,7 +106,7 @@ class Toolbox:
         except msgspec.DecodeError as error:
             raise SearchFailed("the search gave no list of tools") from error
         catalog = self._view(context)
-        return [tool for tool in tools if not _is_agent(catalog.find(tool.name))]
+        return [tool for tool in tools if not self._is_closed(catalog.find(tool.name))]
 
     async def ask_tool(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
         """Answer of a tool that settings name to the arguments of `given` that it has,
@@ -112,6 +129,10 @@ class Toolbox:
             raise SearchFailed(text_of(result)[:200])
         return result
 
+    def _is_closed(self, tool: Tool | None) -> bool:
+        """Whether runs may not call a tool."""
+        return _is_agent(tool) or (_is_program(tool) and not self._settings.code)
+
     def definitions(
         self, context: Context, names: Iterable[str], profile: str = PLAIN
     ) -> list[ToolDefinition]:
@@ -119,14 +140,14 @@ class Toolbox:
         that the profile can express and that fit the budget. The order is stable, so that caches of
         providers hold."""
         catalog = self._view(context)
-        own = [(name, catalog.own[name]) for name in OWN if name in catalog.own]
-        offered = [
-            made for name, tool in own if (made := _definition(catalog, tool, name, profile))
-        ]
+        own = [catalog.own[name] for name in OWN if name in catalog.own]
+        if self._settings.code:
+            own += filter(_is_program, map(catalog.get, CODE_TOOLS))
+        offered = [made for tool in own if (made := _definition(catalog, tool, tool.name, profile))]
         left = self._settings.tool_tokens - sum(map(_size, offered))
         for name in dict.fromkeys(names):
             tool = catalog.find(name)
-            if tool is None or name in OWN or _is_agent(tool):
+            if tool is None or name in (*OWN, *CODE_TOOLS) or self._is_closed(tool):
                 continue
             made = _definition(catalog, tool, name, profile)
             if made is not None and (size := _size(made)) <= left:
@@ -143,10 +164,16 @@ class Toolbox:
             raise UnusableArguments("The answer ended before the arguments. Nothing was executed.")
         arguments = call_arguments(call, ARGUMENTS_BYTES)
         tool = _reached_tool(self._view(context), call.name, arguments)
+        is_program = _is_program(tool)
+        if is_program and not self._settings.code:
+            raise UnusableArguments("Runs may not run programs here. Nothing was executed.")
         hints = tool.annotations if tool is not None else None
         reads = hints is not None and hints.read_only_hint is True
         again = reads or (hints is not None and hints.idempotent_hint is True)
-        return PlannedCall(call, arguments, tool.name if tool is not None else "", reads, again)
+        name = tool.name if tool is not None else ""
+        # one after the other: each may make as many calls as the budget still has
+        reads = reads and not is_program
+        return PlannedCall(call, arguments, name, reads, again, is_program)
 
     async def make(
         self, context: Context, planned: PlannedCall, approvals: Approvals
@@ -166,7 +193,9 @@ class Toolbox:
         if held is not None:
             return PendingCall(call.id, held.id, held.expires)
         outside = self._tells_outside(context, planned, result)
-        return self._result(planned, text_of(result), is_error=result.is_error, outside=outside)
+        made = self._result(planned, text_of(result), is_error=result.is_error, outside=outside)
+        inner = _count_calls(result) if planned.runs_program else 0
+        return msgspec.structs.replace(made, inner_calls=inner)
 
     def describes_outside(self, context: Context, names: Iterable[str]) -> bool:
         """Whether others have written the names, descriptions or schemas of some of these tools."""
@@ -220,6 +249,27 @@ def _reached_tool(catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> 
 def _is_described_outside(catalog: Catalog, tool: Tool) -> bool:
     source = catalog.sources.get(tool.source)
     return source is not None and source.is_described_outside
+
+
+def _is_program(tool: Tool | None) -> TypeGuard[Tool]:
+    """Whether a tool runs programs."""
+    return tool is not None and tool.name in CODE_TOOLS and tool.binding.wing == CODE_WING
+
+
+class _Program(Struct, frozen=True):
+    made: Mapping[str, int] = {}
+
+
+def _count_calls(result: ToolResult) -> int:
+    """The calls that a program has made."""
+    structured = result.structured_content
+    try:
+        end = msgspec.json.decode(
+            b"{}" if structured is UNSET else bytes(structured), type=_Program
+        )
+    except msgspec.DecodeError:
+        return 0
+    return sum(end.made.values())
 
 
 def _is_agent(tool: Tool | None) -> bool:
@@ -287,7 +337,8 @@ def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDe
     shown = catalog.shaper.express(tool, chosen, DESCRIBER.name)
     if shown.left_out is not None:
         return None
-    description = shorten(shown.tool.description, DESCRIPTION_CHARACTERS)
+    text = shown.tool.description
+    description = text if _is_program(tool) else shorten(text, DESCRIPTION_CHARACTERS)
     return ToolDefinition(name, description, shown.tool.input_schema)
 
 
