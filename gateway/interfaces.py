@@ -16,6 +16,10 @@ from schemas.signals import AsyncSignal, Signal
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
+CompleteResults = Callable[[Principal, Sequence[Tool]], Awaitable[Sequence[Tool]]]
+"""Gives the tools, in their order, with output schemas where a principal may know more of their
+results than the tools describe."""
+
 Handler = Callable[[Context, Request], Awaitable[Any]]
 """Serve one request: returns what becomes the `result` (any JSON-encodable value), or raises a
 `Fault`."""

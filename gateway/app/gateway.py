@@ -29,6 +29,7 @@ from gateway.app.shared_state import SharedState, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
 from gateway.interfaces import Events, Guard, Middleware, Relay, Upstream
+from gateway.methods.lists import as_described
 from gateway.methods.result_processing import AnswerProcessing, Mismatches
 from gateway.middleware.message_metrics import CallMetrics, LegacyUse, Metrics
 from gateway.operations.operation_server import OperationServer
@@ -602,6 +603,7 @@ class Gateway:
             accounts=None
             if people is None
             else partial(people.tool, self.catalogs, self.upstreams.client.connections),
+            complete=as_described if self.wings is None else self.wings.complete_results,
         )
 
 

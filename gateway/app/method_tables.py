@@ -12,12 +12,12 @@ from gateway.app.access import Access
 from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
 from gateway.context import Context, Principal
-from gateway.interfaces import Guard, Middleware, Relay, Upstream
+from gateway.interfaces import CompleteResults, Guard, Middleware, Relay, Upstream
 from gateway.methods.call_plans import CallPlans
 from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.hybrid_actions import Services
 from gateway.methods.lifecycle import Lifecycle, LogLevels, Subscriptions
-from gateway.methods.lists import Lists, Modes
+from gateway.methods.lists import Lists, Modes, as_described
 from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.result_processing import AnswerProcessing
@@ -134,13 +134,14 @@ def dispatchers(
     find: Find,
     pool: Callable[[], Pool | None],
     accounts: Callable[[Lists], Upstream] | None = None,
+    complete: CompleteResults = as_described,
 ) -> tuple[Dispatcher, Dispatcher]:
     """Dispatchers of MCP and `/rpc`, and of the portal paths, whose tools/list differs. `upstreams`
     is keyed by the class of the bindings that it executes; `guards` are those of calls, outermost
     first; `pool` returns the registry's connections, None until it has answered; `accounts` makes
     the tool for accounts of callers, where they log in."""
     verify_scope = settings.auth.verify_scope
-    lists = _lists(settings, catalogs, federation, access.policy_view)
+    lists = _lists(settings, catalogs, federation, access.policy_view, complete=complete)
     skills = SkillParts(
         settings,
         lists,
@@ -180,7 +181,12 @@ def dispatchers(
 
 
 def _lists(
-    settings: Settings, catalogs: Catalogs, federation: Federation, policy_view: PolicyView
+    settings: Settings,
+    catalogs: Catalogs,
+    federation: Federation,
+    policy_view: PolicyView,
+    *,
+    complete: CompleteResults,
 ) -> Lists:
     mcp = settings.mcp
     return Lists(
@@ -193,6 +199,7 @@ def _lists(
         modes=_modes(settings),
         agents=Agents(settings.skills.agent_claim),
         policy_view=policy_view,
+        complete=complete,
     )
 
 

@@ -232,6 +232,13 @@ class Wings:
         """The relay of requests to other servers, and to the wings for what they offer."""
         return WingRelay(relay, self._ground.offers)
 
+    async def complete_results(self, principal: Principal, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """The tools, with what open wings know of their results."""
+        for offer in [*self._ground.offers.values()]:
+            if offer.complete_results is not None:
+                tools = await offer.complete_results(principal, tools)
+        return tools
+
     def answering(self, handle: Handler, route: Route) -> Handler:
         """Lets open wings answer requests of MCP, next to the handlers of the gateway."""
         for wing in self._served:

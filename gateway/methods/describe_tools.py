@@ -3,7 +3,7 @@ answering from the catalog, so they are checked, truncated and counted like othe
 
 import difflib
 from bisect import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -63,7 +63,14 @@ class DescribeSeveral:
         catalog, language = self._lists.search_basis(arguments, context)
         chosen = self._lists.profile(context)
         ceiling = ListingBudget(self._tokens, self._lists.shaper, chosen, tool.name)
-        value = await to_thread.run_sync(_several, catalog, ceiling, arguments, language)
+        completed: Mapping[str, Tool] = {}
+        if language is not None:
+            tools = [_find_tool(catalog, name) for name in arguments["names"][:NAMES]]
+            known = [tool for tool in tools if tool is not None]
+            whole = await self._lists.complete(context.principal, known)
+            completed = {tool.id: tool for tool in whole}
+        describe = partial(_several, catalog, ceiling, arguments, language, completed=completed)
+        value = await to_thread.run_sync(describe)
         return answer(value, language)
 
 
@@ -122,8 +129,14 @@ def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json
 
 
 def _several(
-    catalog: Catalog, ceiling: ListingBudget, arguments: Json, language: StubLanguage | None
+    catalog: Catalog,
+    ceiling: ListingBudget,
+    arguments: Json,
+    language: StubLanguage | None,
+    *,
+    completed: Mapping[str, Tool],
 ) -> Json:
+    """`completed`: tools with more of their results, by their ids."""
     names = list(dict.fromkeys(arguments["names"]))
     tools_by_name = {name: _find_tool(catalog, name) for name in names[:NAMES]}
     if language is not None:  # programs do not call the gateway's own
@@ -146,7 +159,7 @@ def _several(
     if path:
         told, more = _parts(tools, path, ceiling, left, language=language)
     elif language is not None:
-        listed = [ListedTool(tool, {}) for tool in tools]
+        listed = [ListedTool(completed.get(tool.id, tool), {}) for tool in tools]
         fitted = stubs_of(catalog, listed, left, language=language, most=ceiling.tokens)
         told, more = fitted.entries, _rest(fitted.left_out)
     else:

@@ -14,7 +14,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.value_types import CodeDisclosure, DisclosureMode
-from gateway.context import Context, RunMark
+from gateway.context import Context, Principal, RunMark
+from gateway.interfaces import CompleteResults
 from gateway.methods.results_by_revision import STAMP
 from gateway.methods.skills.agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
@@ -87,6 +88,10 @@ IN_PROGRAM = RunMark(code=True)
 NOBODY = Agents("")
 
 
+async def as_described(_principal: Principal, tools: Sequence[Tool]) -> Sequence[Tool]:
+    return tools
+
+
 class Lists:
     def __init__(
         self,
@@ -100,9 +105,12 @@ class Lists:
         modes: Modes = ALL_DIRECT,
         agents: Agents = NOBODY,
         policy_view: PolicyView | None = None,
+        complete: CompleteResults = as_described,
     ) -> None:
         """`fail_closed` refuses lists while they may be incomplete; `verify_scope` hides hybrid
-        actions whose scopes the caller's token lacks; `policy_view` None: no policy rules apply."""
+        actions whose scopes the caller's token lacks; `policy_view` None: no policy rules apply;
+        `complete`: for signatures."""
+        self.complete = complete
         self._policy_view = policy_view
         self._verify_scope = verify_scope
         self._modes = modes

@@ -184,6 +184,9 @@ class SearchTools:
             scored, note = await self._find_tools(query, catalog, context)
         except Unreachable as fault:
             return unsearchable_result(fault)
+        if language is not None:
+            tools = await lists.complete(context.principal, [tool for tool, _ in scored])
+            scored = list(zip(tools, (score for _, score in scored), strict=True))
         entries = [
             ListedTool(
                 replace(tool, name=catalog.display_name(tool, chosen)), {"score": round(score, 3)}

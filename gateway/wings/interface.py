@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
-from gateway.interfaces import Events, Handler, Log, ToolCall
+from gateway.interfaces import CompleteResults, Events, Handler, Log, ToolCall
 from gateway.operations.operation import Operation
 from gateway.operations.pages import Pages
 from gateway.operations.resource_view import ResourceView
@@ -192,6 +192,7 @@ class WingContributions:
     """Checks another section of settings, after `config.reload`, and gives what applies it. Raises
     ToolgateError. None: settings need a restart."""
     call_ended: CallEnded | None = None  # where the wing observes calls
+    complete_results: CompleteResults | None = None  # where the wing learns of results
     library: Library | None = None  # where the wing keeps documents
     follow: Callable[[Context, str, int], AsyncIterator[WingEvent]] | None = None
     """The events of a run for its owner, behind a number, up to its end. Raises ProblemDetails."""

@@ -23,6 +23,7 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
             operations=programs.operations,
             tasks=[pool.run, runner.run, runner.stored.sweep],
             listed=await pool.begin(),
+            complete_results=runner.learned.complete if parts.settings.learned_results else None,
         )
     finally:
         await pool.close()

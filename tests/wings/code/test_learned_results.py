@@ -27,6 +27,19 @@ async def test_results_are_learned_from_answers(settings: Settings, tmp_path: Pa
             assert (await CodeShop(shop.shop, client).run(STUB))["result"] == LEARNED
 
 
+async def test_lists_of_signatures_have_learned_results(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path, code={"learned_results": 5}) as shop:
+        await shop.run("tools.get_item(id=1)")
+        for method, params in (
+            ("describe_tools", {"names": ["get-item"], "as": "python"}),
+            ("search_tools", {"query": "get item", "as": "python", "limit": 10}),
+        ):
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            answer = await shop.client.rpc(body)
+            stubs = {entry["name"]: entry["stub"] for entry in answer["result"]["tools"]}
+            assert stubs["get-item"] == LEARNED, method
+
+
 async def test_nothing_is_learned_by_default(settings: Settings, tmp_path: Path) -> None:
     async with code_shop(settings, tmp_path) as shop:
         assert (await shop.run(f"tools.get_item(id=1)\n{STUB}"))["result"] == PLAIN
