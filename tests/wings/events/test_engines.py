@@ -435,7 +435,7 @@ async def test_external_consumers_execute_skills_and_receive_completions(
         one = await invoke_skill(client, "report", {"year": 2025}, replyTo=ends, delayS=3600.0)
         async with client.http.delete(f"{client.url}{ROOT}/{one['id']}"):
             pass
-        group.start_soon(consumers["tell"], ended_, handle)
+        group.start_soon(consumers["handle_all"], ended_, handle)
         await until(lambda: heard)
         status, answer, _ = await client.post("/events/v1/redrives", {"ids": [one["id"]]})
         assert status == 200, answer
