@@ -24,6 +24,7 @@ from config.yaml_document import KeyPath
 from gateway.app.gateway import Gateway
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
+from gateway.cli.running.client_setup import read_clients
 from gateway.methods.rpc_discover import openrpc
 from gateway.protocol.dispatcher import METHODS
 from gateway.wings.events.asyncapi import document
@@ -53,6 +54,13 @@ This page lists every setting with its type, its default and its reason. A setti
 the keys that differ; [Operations](../operations.md#settings) says how it is read again. `NAME`
 stands for a name of your own. The variable of a setting in the environment is `TOOLGATE_` and its
 key in capitals, with two underscores for each dot ([Environment](environment.md)).
+"""
+CLIENTS = """\
+# Clients
+
+This page has the configuration of each MCP client that `toolgate clients setup` knows. `--write`
+adds it to the file, keeps all else in it, and leaves the former file beside it as `.bak`. Keys are
+neither printed nor written: the client reads a variable, asks, or a person puts the key in.
 """
 ENVIRONMENT = """\
 # Environment
@@ -420,6 +428,26 @@ def _first(text: str | None) -> str:
     return " ".join((text or "").split()).partition(". ")[0].rstrip(".") + "."
 
 
+def clients() -> str:
+    values = {"url": "http://127.0.0.1:8765/mcp", "name": "toolgate", "env": "MCP_KEY_TOOLGATE",
+              "key_file": "/home/ann/toolgate.key"}  # fmt: skip
+    parts = [CLIENTS]
+    for name, client in read_clients().items():
+        place = f"`{client.file}`" if client.file else client.where
+        source = f"[this page]({client.source})"
+        parts.append(
+            f"\n## {client.title}\n\n{place}; compared with {source} on {client.checked}.\n"
+        )
+        for title, with_key in (
+            ("with a login, or without authentication", False),
+            ("with a key", True),
+        ):
+            command = f"toolgate clients setup {name}" + (" --key" if with_key else "")
+            text = client.text(values, with_key)
+            parts.append(f"\n`{command}`, {title}:\n\n```{client.format}\n{text}```\n")
+    return "".join(parts)
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings": settings,
     "environment": environment,
@@ -429,6 +457,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics": metrics,
     "events": events,
     "errors": faults,
+    "clients": clients,
 }
 
 

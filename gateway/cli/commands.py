@@ -204,6 +204,10 @@ GROUPS: Mapping[str, CommandGroup] = {
             "list": CommandRow(operation="listClients"),
             "show": CommandRow(operation="getClient"),
             "remove": CommandRow(operation="deleteClient", each=True, says="Removed {typed}."),
+            "setup": (
+                "gateway.cli.running.client_setup:setup",
+                "Print the configuration of an MCP client for this gateway.",
+            ),
         },
     ),
     "connections": CommandGroup(

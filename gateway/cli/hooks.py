@@ -9,7 +9,7 @@ import msgspec
 
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
-from gateway.cli.common.failure import FAILED, no_such
+from gateway.cli.common.failure import FAILED, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows
@@ -33,7 +33,10 @@ def hooks() -> None:
 @settings_option
 def list_(settings: Settings, as_json: bool) -> None:
     """List the hooks, in the order in which they are asked. Loads those in Python."""
-    loaded = Hooks(settings)
+    try:
+        loaded = Hooks(settings)
+    except ToolgateError as error:
+        fail(str(error))
     points = dict.fromkeys(hook.settings.at for hook in loaded.all)
     rows = [_row(hook) for point in points for hook in loaded.at(point)]
     if as_json:
@@ -75,7 +78,7 @@ def test(settings: Settings, name: str, file: IO[bytes]) -> None:
     try:
         given = msgspec.json.decode(file.read(), type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise ToolgateError(f"{file.name}: expected an object of JSON: {error}") from error
+        fail(f"{file.name}: expected an object of JSON: {error}")
     event = {"tenant": settings.tenant.host_id, "principal": "anonymous", "roles": [], **given}
     answer, seconds = run(_ask(settings, name, event))
     shown: dict[str, Any] = {"seconds": round(seconds, 4)}

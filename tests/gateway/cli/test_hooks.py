@@ -37,6 +37,12 @@ def test_a_hook_is_tried_with_a_call(bare: Toolgate, tmp_path: Path) -> None:
     assert "There is no hook 'secnd'. Did you mean second?" in ran.err
 
 
+def test_a_hook_that_cannot_be_loaded_is_named(bare: Toolgate, tmp_path: Path) -> None:
+    text = "hooks: {lost: {at: before, use: tests.servers.hooks:lost}}"
+    ran = bare("-c", config(tmp_path, text), "hooks", "list")
+    assert (ran.code, "hooks.lost.use" in ran.err) == (1, True)
+
+
 def test_the_doctor_names_a_hook_that_cannot_be_loaded(bare: Toolgate, tmp_path: Path) -> None:
     text = "hooks: {lost: {at: before, use: tests.servers.hooks:lost}}"
     ran = bare("-c", config(tmp_path, text), "doctor")
