@@ -47,7 +47,6 @@ class A2ASettings(Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: Seconds
     renew_s: Seconds
     keep_alive_s: Seconds
-    input_s: Seconds
     repeat_s: Amount
     push: bool
     push_private: bool

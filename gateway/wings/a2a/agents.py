@@ -22,7 +22,6 @@ from gateway.wings.tool_calls import structured_body, text_of
 from registry.access.approvals import Approvals
 from schemas.a2a.model import Artifact, Message, Part, TaskState
 from schemas.errors import (
-    ClientRequestFailed,
     Denied,
     Fault,
     Forbidden,
@@ -30,7 +29,6 @@ from schemas.errors import (
     MethodNotFound,
     Unavailable,
 )
-from schemas.mcp.messages import META_CAPABILITIES
 from schemas.tool import EmbeddedResource, ResourceLink, TextContent, Tool, ToolResult
 
 OWN = "a2a"  # the source of the wing's tools
@@ -73,7 +71,7 @@ async def _make_call(agent: A2AAgent, work: TaskWork) -> None:
         return
     await work.status(TaskState.WORKING)
     try:
-        result = await work.parts.call(_calling(context, work), tool.name, named[1])
+        result = await work.parts.call(_with_key(context, work.row.id), tool.name, named[1])
     except Fault as fault:
         is_refusal = isinstance(fault, Denied | Forbidden | InvalidParams | MethodNotFound)
         state = TaskState.REJECTED if is_refusal else TaskState.FAILED
@@ -120,11 +118,10 @@ async def _was_denied(work: TaskWork) -> bool:
     return approval is not None and approval.state == "denied"
 
 
-def _calling(context: Context, work: TaskWork) -> Context:
-    """The context of the call: questions of its server go to the client of the task."""
-    headers = msgspec.structs.replace(context.headers, idempotency_key=work.row.id)
-    meta: dict[str, Any] = {"_meta": {META_CAPABILITIES: {"elicitation": {}}}}
-    return replace(context, headers=headers, peer=TaskPeer(work), params=meta)
+def _with_key(context: Context, key: str) -> Context:
+    """The context of a call that counts once, however often it is made."""
+    headers = replace(context.headers, idempotency_key=key)
+    return replace(context, headers=headers)
 
 
 def result_parts(result: ToolResult) -> tuple[Part, ...]:
@@ -149,45 +146,6 @@ def _content_part(content: Any) -> Part:
         resource = content.resource
         return Part(raw=base64.b64decode(resource.blob), media_type=resource.mime_type)
     return Part(raw=base64.b64decode(content.data), media_type=content.mime_type)
-
-
-class TaskPeer:
-    """The client of a task, as the peer of its call: a question of the tool's server makes the task
-    wait for a message."""
-
-    def __init__(self, work: TaskWork) -> None:
-        self._work = work
-
-    async def notify(self, message: bytes) -> None:
-        """Progress is not passed on."""
-
-    async def keep_alive(self) -> None:
-        """The stream of a task has signs of life of its own."""
-
-    async def ask(self, method: str, params: Any) -> Any:
-        """The data, or the text for a form of one member, that the client answers with."""
-        if method != "elicitation/create" or not isinstance(params, dict) or "url" in params:
-            raise ClientRequestFailed(f"Clients of A2A do not know {method}")
-        schema = params.get("requestedSchema", {})
-        question = str(params.get("message") or "The tool asks for input.")
-        answer = await self._work.ask(question, Part(data={"schema": schema}))
-        if answer is None:
-            return {"action": "cancel"}
-        content = answer_content(answer, schema)
-        if content is None:
-            return {"action": "decline"}
-        return {"action": "accept", "content": content}
-
-
-def answer_content(answer: Message, schema: Any) -> dict[str, Any] | None:
-    """The members that an answer gives: those of a data part, else its text as the only one that is
-    asked for. None: it gives none."""
-    for part in answer.parts:
-        if isinstance(part.data, dict):
-            return part.data
-    names = list(schema.get("properties", {})) if isinstance(schema, dict) else []
-    text = "\n".join(part.text for part in answer.parts if isinstance(part.text, str))
-    return {names[0]: text} if len(names) == 1 and text else None
 
 
 # Runs of the agent wing
@@ -228,7 +186,7 @@ async def _begin_run(name: str, agent: A2AAgent, work: TaskWork, context: Contex
     named = {"id": conversation, "strategy": agent.strategy, "title": name}
     await _call(work, context, "agent_create_conversation", named)
     key = f"{work.row.id}.{len(work.task.history)}"
-    once = replace(context, headers=msgspec.structs.replace(context.headers, idempotency_key=key))
+    once = _with_key(context, key)
     message = {"conversation": conversation, "content": message_text(work.message), "wait": False}
     view = await _call(work, once, "agent_send", message)
     return view.run

@@ -1,6 +1,6 @@
 """Cards of agents, from the settings alone: they name no tool and no person."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -24,14 +24,8 @@ from schemas.untrusted_json import mapping, sequence
 ROOT = "/a2a"
 CARD = ".well-known/agent-card.json"
 DATA, TEXT = "application/json", "text/plain"
-MODES: Mapping[str, tuple[str, ...]] = {"tools": (DATA,)}
-"""Media types of messages by kind of agents; others take texts, too."""
-
+MODES = (TEXT, DATA)  # of messages; words beside a call are for people
 BEARER = SecurityScheme(http_auth_security_scheme=HttpScheme(scheme="bearer"))
-
-
-def input_modes(agent: A2AAgent) -> tuple[str, ...]:
-    return MODES.get(agent.kind, (TEXT, DATA))
 
 
 def make_card(
@@ -67,8 +61,8 @@ def make_card(
         capabilities=AgentCapabilities(
             streaming=True, push_notifications=settings.push, extended_agent_card=not is_open
         ),
-        default_input_modes=input_modes(agent),
-        default_output_modes=(TEXT, DATA),
+        default_input_modes=MODES,
+        default_output_modes=MODES,
         skills=(own, *map(_skill_of, skills), *map(_tool_skill, tools)),
         security_schemes={} if is_open else {"bearer": BEARER},
         security_requirements=() if is_open else (SecurityRequirement({"bearer": Scopes()}),),

@@ -20,7 +20,7 @@ from gateway.context import Context
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of
-from gateway.wings.a2a.cards import input_modes, make_card
+from gateway.wings.a2a.cards import MODES, make_card
 from gateway.wings.a2a.push import Webhooks
 from gateway.wings.a2a.runner import TaskRunner
 from gateway.wings.a2a.store import LeaseLost, NewTask, StoredTask, make_status
@@ -221,9 +221,9 @@ class AgentOperations:
         context, name = _context(asked), asked.names["agent"]
         if context.run is not None:
             raise ProblemDetails(403, "forbidden", "An agent does not call agents.")
-        agent = self.find_agent(name)
+        self.find_agent(name)
         message = decode(Version.V1_0, Message, asked.body.message)
-        _check_modes(agent, message)
+        _check_modes(message)
         context = replace(context, agent_hops=max(context.agent_hops, message.hops))
         if message.task_id:
             row = await self._continue(context, name, message)
@@ -322,19 +322,18 @@ def _context(asked: OperationInput) -> Context:
     return asked.context
 
 
-def _check_modes(agent: A2AAgent, message: Message) -> None:
+def _check_modes(message: Message) -> None:
     """Raises ContentTypeNotSupported."""
-    modes = input_modes(agent)
     for part in message.parts:
         media_type = part.media_type.partition(";")[0].strip().lower()
         if part.text is not UNSET:
             media_type = media_type or "text/plain"
         elif part.data is not UNSET:
             media_type = media_type or "application/json"
-        if media_type not in modes:
+        if media_type not in MODES:
             shown = media_type or "a file without a media type"
             raise ContentTypeNotSupported(
-                f"The agent does not take {shown}: expected {' or '.join(modes)}"
+                f"The agent does not take {shown}: expected {' or '.join(MODES)}"
             )
 
 

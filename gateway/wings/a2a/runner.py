@@ -98,8 +98,7 @@ class TaskWork:
     @property
     def was_working(self) -> bool:
         """Whether a process that is gone worked on the task: perhaps it has done something."""
-        states = (TaskState.WORKING, TaskState.INPUT_REQUIRED)
-        return self.row.attempt > 1 and self.row.task.status.state in states
+        return self.row.attempt > 1 and self.row.task.status.state is TaskState.WORKING
 
     async def status(
         self,
@@ -137,31 +136,15 @@ class TaskWork:
         """Raises LeaseLost."""
         await self._runner.tasks.keep_run(self.row, run)
 
-    async def ask(self, text: str, *parts: Part) -> Message | None:
-        """The answer of the client to a question, while the task keeps its process; None: none came
-        in time. Raises LeaseLost."""
-        message = text_message(self.task, text, *parts)
-        event = status_event(self.task, make_status(TaskState.INPUT_REQUIRED, message))
-        number = await self._store(event)
-        with anyio.move_on_after(self.settings.input_s):
-            async for _, event in self._runner.follow(self.row, number):
-                if event.status_update is not None:
-                    break
-            self.task = (await self._runner.reread(self.row)).task
-            return self.message
-        return None
-
     async def _store(
         self, event: StreamResponse, work: Work = "running", approval: str | None = None
-    ) -> int:
-        """Store an event; its number."""
+    ) -> None:
         task = apply_update(self.task, event)
-        number = await self._runner.tasks.change(
+        await self._runner.tasks.change(
             self.row, Change(work=work, task=task, event=event, approval=approval)
         )
         self.task = task
         await self._runner.stir(self.row.id)
-        return number
 
 
 Execute = Callable[[TaskWork], Awaitable[None]]

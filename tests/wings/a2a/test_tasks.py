@@ -59,6 +59,7 @@ async def test_both_bindings_and_versions_reach_the_same_tasks(rig: Rig) -> None
         call_message("getPet", id="seven"),
         text_message("hello") | {"parts": [{"data": {"arguments": {}}}]},
         text_message("hello") | {"parts": [{"data": [1]}]},
+        text_message("hello"),
     ],
 )
 async def test_messages_that_name_no_valid_call_are_rejected(rig: Rig, message: Any) -> None:
@@ -73,8 +74,10 @@ async def test_rules_hold_for_calls_of_agents(rig: Rig) -> None:
     assert state_of(await rig.task(message, by="ann")) == "COMPLETED"
 
 
-async def test_texts_are_refused_by_an_agent_that_takes_data(rig: Rig) -> None:
-    answer = await rig.rpc("SendMessage", {"message": text_message("hello")})
+async def test_media_types_that_no_agent_takes_are_refused(rig: Rig) -> None:
+    file = {"raw": "aGk=", "mediaType": "image/png"}
+    message = call_message("getPet", id=7) | {"parts": [file]}
+    answer = await rig.rpc("SendMessage", {"message": message})
     assert answer["error"]["code"] == -32005
     assert answer["error"]["data"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
 
