@@ -123,6 +123,14 @@ class Outage(ToolResult, frozen=True):
     distinction is internal to the gateway: on the wire it is an ordinary result."""
 
 
+class AskingResult(ToolResult, frozen=True, kw_only=True):
+    """A result for a client of 2026-07-28 that is asked something, and then calls again (MRTR);
+    any other gets it as an ordinary one."""
+
+    requests: dict[str, Any]  # of MCP to the client, by key
+    state: str  # that it sends with its answers
+
+
 class RelayedResult(Struct, frozen=True):
     """A result of another MCP server with its members unchanged, so that unknown ones are kept."""
 

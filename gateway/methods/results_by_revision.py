@@ -16,9 +16,14 @@ from gateway.protocol.dialects import Payload
 from gateway.protocol.revision_adapter import Members, is_failure, tool_result
 from schemas.errors import Fault, ToolFailed, TooManyRequests
 from schemas.jsonrpc import Request, encode
-from schemas.mcp.messages import META_SERVER, CallToolResult, Implementation
+from schemas.mcp.messages import (
+    META_SERVER,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+)
 from schemas.mcp.revisions import Revision
-from schemas.tool import AudioContent, Content, ResourceLink, TextContent, ToolResult
+from schemas.tool import AskingResult, AudioContent, Content, ResourceLink, TextContent, ToolResult
 
 
 def _version() -> str:
@@ -48,6 +53,13 @@ _said = msgspec.json.Decoder(list[_ContentItem])
 
 def call_result(result: ToolResult, context: Context) -> CallToolResult:
     """`result` as the `result` of tools/call."""
+    if isinstance(result, AskingResult):
+        return InputRequiredResult(
+            (),
+            result_type="input_required",
+            input_requests=result.requests,
+            request_state=result.state,
+        )
     revision = context.revision
     meta = STAMP if revision.result_type else None
     if result.meta is not UNSET:

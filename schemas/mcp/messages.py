@@ -144,6 +144,13 @@ class CallToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
 
 
+class InputRequiredResult(CallToolResult, frozen=True, kw_only=True):
+    """Questions to the client, which calls again with its answers (MRTR: 2026-07-28)."""
+
+    input_requests: dict[str, Any]  # by key
+    request_state: str
+
+
 def read(params: Params | UnsetType, as_type: type[P]) -> P:
     """Read `params` as `as_type`. Raises InvalidParams that names the member and its type."""
     if isinstance(params, list):

@@ -69,6 +69,7 @@ class Conversation:
         self.status: TaskStatus | None = None
         self.artifacts: dict[str, list[Part]] = {}  # their parts, by id
         self.reply: Message | None = None  # instead of a task
+        self.question: Json | None = None  # params of an elicitation that the result has to make
         self.agent = agent
         self._client = client
         self._context = context
@@ -93,13 +94,15 @@ class Conversation:
         """Whether the agent has a task that has not ended."""
         return bool(self.task_id) and not (self.status and self.status.state in TERMINAL)
 
-    async def follow(self, message: Message | None) -> None:
-        """Send a message, or only look at the task, and wait for the agent. Raises UpstreamFailed
-        and AgentRefused."""
+    async def follow(self, message: Message | None, *, is_opened: bool = False) -> None:
+        """Send a message, or only look at the task, and wait for the agent. `is_opened`: a person
+        has opened the address that it waits for. Raises UpstreamFailed and AgentRefused."""
         if message is not None:
             await self._send(message)
         elif self.task_id:
             self._take_task(await self._client.task(self.agent, self.task_id))
+        if is_opened and self.status is not None and self.status.state is TaskState.AUTH_REQUIRED:
+            self._answered.add(_key(self.status))
         for _ in range(self._limits.mcp_client_requests):
             await self._wait()
             answer = await self._ask_person()
@@ -241,12 +244,14 @@ class Conversation:
     async def _elicit(self, asked: dict[str, Any]) -> Mapping[str, Any] | None:
         """The accepted answer of the client; None: there is none."""
         context, peer = self._context, self._context.peer
-        if context.session is None or peer is None:
-            return None
         asker = self.agent.source.name
         capabilities = dict(context.capabilities)
         params = for_client(ELICIT, asked, context.revision, capabilities, asker=asker)
         if isinstance(params, RefusalReason):
+            return None
+        if context.revision.result_type:
+            self.question = params
+        if context.session is None or peer is None:
             return None
         try:
             said = for_server(ELICIT, asked, await peer.ask(ELICIT, params), V2025_11_25)

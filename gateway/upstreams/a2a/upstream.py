@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from gateway.context import Context
 from gateway.operations.progress import report_progress
+from gateway.protocol.client_features import ELICIT
 from gateway.protocol.sealed_state import Sealer
 from gateway.state.background_tasks import BackgroundTasks
 from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentRefused
@@ -30,10 +32,12 @@ from schemas.binding import A2aBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 from schemas.source import Source
-from schemas.tool import TextContent, Tool, ToolResult
+from schemas.tool import AskingResult, TextContent, Tool, ToolResult
 
 HOPS_LIMIT = 3  # agents that hand one request on
 HANDLE = "agent handle"
+STATE = "toolgate/a2a:"  # begins the requestState of a client that was asked; a handle follows
+INPUT = "a2a"  # key of the one question in a result
 HANDLE_TTL_S = 30 * 86_400.0  # the agent forgets its task earlier
 
 
@@ -43,6 +47,15 @@ class AgentHandle(Struct, frozen=True, array_like=True):
     source: str  # its id
     context: str
     task: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """Answer of a client to a question in a result."""
+
+    message: Message | None = None  # to the agent
+    is_opened: bool = False  # an address
+    is_declined: bool = False
 
 
 class A2aUpstream:
@@ -77,6 +90,10 @@ class A2aUpstream:
             async with report_progress(context) as job:
                 patience_s = self._agents.limits.a2a_task_s if context.absent else pool.timeout_s
                 talk = Conversation(self._agents, agent, context, job, patience_s=patience_s)
+                state = context.params.get("requestState")
+                if isinstance(state, str) and state.startswith(STATE):
+                    answered = await self._read_answer(talk, state, context)
+                    return await self._follow(talk, answered.message, context, answered)
                 message = await self._message(talk, tool, arguments, context)
                 return await self._follow(talk, message, context)
         except UpstreamFailed as error:
@@ -84,12 +101,32 @@ class A2aUpstream:
         except AgentRefused as error:
             return failure_result(f"{source.name} refused: {error}")
 
+    async def _read_answer(
+        self, talk: Conversation, state: str, context: Context
+    ) -> "ClientAnswer":
+        """The answer of a client of 2026-07-28, which has called again. Raises InvalidParams."""
+        source = talk.agent.source
+        handle = await self._open("task", state.removeprefix(STATE), source, context)
+        talk.context_id, talk.task_id = handle.context, handle.task
+        responses = context.params.get("inputResponses")
+        answer = responses.get(INPUT) if isinstance(responses, dict) else None
+        if not isinstance(answer, dict) or answer.get("action") != "accept":
+            return ClientAnswer(is_declined=True)
+        content = answer.get("content")
+        if not isinstance(content, dict):
+            return ClientAnswer(is_opened=True)
+        return ClientAnswer(talk.message((Part(data=content),)))
+
     async def _follow(
-        self, talk: Conversation, message: Message | None, context: Context
+        self,
+        talk: Conversation,
+        message: Message | None,
+        context: Context,
+        answered: "ClientAnswer | None" = None,
     ) -> ToolResult:
         name, trouble = talk.agent.source.name, ""
         try:
-            await talk.follow(message)
+            await talk.follow(message, is_opened=answered is not None and answered.is_opened)
         except asyncio.CancelledError:
             if talk.is_running:
                 self._background.start(self._cancel(talk.agent, talk.task_id))
@@ -98,7 +135,12 @@ class A2aUpstream:
             if not talk.is_running:
                 raise
             trouble = str(error)  # the task goes on, and can be asked for
-        result = result_of(talk, await self._handles(talk, context), name)
+        handles = await self._handles(talk, context)
+        result = result_of(talk, handles, name)
+        if talk.question is not None and not (answered is not None and answered.is_declined):
+            asked = {INPUT: {"method": ELICIT, "params": talk.question}}
+            parts = {member: getattr(result, member) for member in ToolResult.__struct_fields__}
+            return AskingResult(**parts, requests=asked, state=STATE + handles.task)
         if not trouble:
             return result
         return replace(result, content=(TextContent(trouble), *result.content))

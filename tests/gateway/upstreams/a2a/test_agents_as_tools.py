@@ -283,6 +283,40 @@ async def test_configured_headers_authenticate_the_gateway(open_gateway: Open) -
         assert agent.heard[0]["headers"]["authorization"] == "Bearer s3cret"
 
 
+async def ask_modern(client: Client, capabilities: Any, **params: Any) -> dict[str, Any]:
+    """The result of a call by a client of 2026-07-28 with these capabilities."""
+    sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "trips"}
+    params["_meta"] = {**META, CAPABILITIES: capabilities}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    _, answer, _ = await client.post("/mcp", body, sent)
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("word", "answer", "expected"),
+    [
+        ("ask", {"action": "accept", "content": {"name": "Cid"}}, "hello Cid"),
+        ("ask", {"action": "decline"}, "Who travels?"),
+        ("login", {"action": "accept"}, "one two"),
+        ("login", {"action": "cancel"}, "Log in at https://login.example.com/start"),
+    ],
+)
+async def test_a_client_without_sessions_is_asked_by_the_result(
+    open_gateway: Open, word: str, answer: Any, expected: str
+) -> None:
+    capabilities = {"elicitation": {"form": {}, "url": {}}}
+    async with open_gateway(ScriptedAgent()) as (client, agent):
+        asked = await ask_modern(client, capabilities, **call_of(word))
+        assert asked["resultType"] == "input_required"
+        assert asked["inputRequests"]["a2a"]["method"] == "elicitation/create"
+        again = {"requestState": asked["requestState"], "inputResponses": {"a2a": answer}}
+        result = await ask_modern(client, capabilities, **call_of(word), **again)
+        assert result["resultType"] == "complete"
+        assert expected in text_of(result)
+        assert len(agent.tasks) == 1  # the call was not made again
+
+
 async def test_a_changed_card_is_noticed_by_its_tag(open_gateway: Open) -> None:
     async with open_gateway(ScriptedAgent()) as (client, agent):
         gateway = client.gateway
