@@ -18,7 +18,7 @@ SWEPT = {
     "knowledge_extracted_t": "gateway/wings/knowledge/background_extraction.py",
     "knowledge_spent_t": "gateway/wings/knowledge/background_extraction.py",
     "knowledge_version_t": "gateway/wings/knowledge/documents.py",
-    "code_run_t": "gateway/wings/code/paused_runs.py",
+    "code_run_t": "gateway/wings/code/stored_runs.py",
     "librarian_answer_t": "gateway/wings/librarian/part_answers.py",
     "librarian_run_t": "gateway/wings/librarian/runs.py",
     "librarian_question_t": "gateway/wings/librarian/exposure.py",
@@ -47,6 +47,7 @@ SWEPT = {
 DROPPED = {"audit_t": "partitions of weeks (audit.retention_days)"}
 BELOW = {  # rows of these end with those of another table, by a foreign key
     "agent_run_t": "agent_conversation_t",
+    "approval_call_t": "approval_t",
     "agent_step_t": "agent_run_t",
     "librarian_step_t": "librarian_run_t",
     "login_refresh_t": "login_grant_t",
