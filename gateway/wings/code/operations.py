@@ -155,15 +155,9 @@ class CodeOperations:
         return (reading, writing)
 
     @property
-    def _languages(self) -> Sequence[ProgramLanguage]:
-        """Languages of the settings that can be run here."""
-        listed = self._settings.languages
-        return [name for name in listed if name != "javascript" or javascript_engine() is not None]
-
-    @property
     def _details(self) -> str:
         parts = {"python": DETAILS, "javascript": JAVASCRIPT}
-        return "\n".join(parts[language] for language in self._languages)
+        return "\n".join(parts[language] for language in languages_of(self._settings))
 
     async def _run(self, asked: OperationInput, *, writes: bool) -> ProgramView:
         body, settings, context = asked.body, self._settings, asked.context
@@ -178,7 +172,7 @@ class CodeOperations:
         if len(body.code.encode()) > settings.source_bytes:
             text = f"code: expected at most {settings.source_bytes} bytes (code.source_bytes)"
             raise invalid(text)
-        if body.language not in (languages := self._languages):
+        if body.language not in (languages := languages_of(self._settings)):
             raise invalid(
                 f"language: expected {' or '.join(languages)} (code.languages); javascript needs "
                 "the package quickjs-ng, as `pip install toolgate[javascript]` installs it"
@@ -197,3 +191,9 @@ class CodeOperations:
             files=body.files,
         )
         return await self.runner.begin(asked, context, program)
+
+
+def languages_of(settings: CodeSettings) -> Sequence[ProgramLanguage]:
+    """Languages of the settings that can be run here."""
+    has_engine = javascript_engine() is not None
+    return [name for name in settings.languages if name != "javascript" or has_engine]

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from config.code import CodeSettings
 from gateway.sandbox.jailed_process import SessionEnded
-from gateway.wings.code.operations import CodeOperations, ProgramPool
+from gateway.wings.code.operations import CodeOperations, ProgramPool, languages_of
 from gateway.wings.interface import Checks, Finding, Wing, WingContributions, WingParts
 from registry.database.migrate import Component
 
@@ -34,7 +34,9 @@ async def check_sandbox(
 ) -> AsyncIterator[Finding]:
     try:
         async with ProgramPool(settings).open():
-            yield Finding("ok", "programs can be run")
+            pass
+        languages = " and ".join(languages_of(settings))
+        yield Finding("ok", f"programs can be run, in {languages}")
     except SessionEnded as ended:
         yield Finding("failed", f"programs cannot be run here: {ended}")
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -92,3 +93,49 @@ async def test_a_denied_tool_is_named_by_nothing(settings: Settings, tmp_path: P
             assert "Did you mean send_mail" not in text, code
             assert "may change something" not in text, code
         assert not shop.shop.mails
+
+
+# With five calls in flight: a number of one of them again, an end, an answer, no frame at all.
+IN_FLIGHT = {
+    "a number in flight": "host.write({'ask': 3, 'do': 'call', 'name': 'get-item'})",
+    "an answer": "host.write({'id': 2, 'value': {}})",
+    "half a frame": "os.write(host._target, bytes([0, 0, 1, 0, 123]))\n    os._exit(0)",
+    "threads": "import threading\n    threads = [threading.Thread(target=send, args=(b'{}',)) "
+    "for _ in range(20)]\n    [thread.start() for thread in threads]",
+}
+FLYING = """
+async def main():
+    calls = [asyncio.create_task(tools.get_item(id=1)) for _ in range(5)]
+    await asyncio.sleep(0)
+    {}
+    await asyncio.gather(*calls)
+await main()
+"""
+SHADOWING = """
+len = print = isinstance = json = Exception = dict = list = None
+ToolError = asyncio = result = None
+first = tools.get_item(id=1)["count"]
+\uff34ools = tools
+first + \uff34ools.get_item(id=2)["count"]
+"""
+
+
+async def test_forged_frames_end_the_calls_in_flight(settings: Settings, tmp_path: Path) -> None:
+    async with code_shop(settings, tmp_path) as shop:
+        for name, forged in IN_FLIGHT.items():
+            shop.shop.hangs = True
+            shop.shop.gone = anyio.Event()
+            end = await shop.run(SEND + FLYING.format(forged))
+            assert (end["state"], end["error"][:22]) == ("failed", "the program was ended:"), name
+            with anyio.fail_after(5):
+                await shop.shop.gone.wait()
+            shop.shop.hangs = False
+            assert (await shop.run("tools.get_item(id=1)['count']"))["result"] == 10, name
+
+
+async def test_shadowed_names_change_nothing_but_the_program(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with code_shop(settings, tmp_path) as shop:
+        end = await shop.run(SHADOWING)
+        assert end.get("result") == 20, end
