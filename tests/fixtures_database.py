@@ -9,9 +9,10 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -20,14 +21,23 @@ import pytest
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import Embedded
-from registry.database.migrate import REGISTRY
+from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS
 from registry.sources.tool_store import ToolStore
 from tests.recycling import Recycling
 
+# Components that only some gateways have, and that add no kind of search.
+OPTIONAL = tuple(
+    Component(package.rpartition(".")[2], files(package).joinpath("sql"))
+    for package in (
+        *("registry.login", "registry.connections", "gateway.console"),
+        *("gateway.wings.agent", "gateway.wings.code", "gateway.wings.events"),
+    )
+)
 HOST = "00000000-0000-0000-0000-000000000001"
-TEMPLATE = "template_toolgate"
+TEMPLATE = "template_toolgate"  # with the tables that every gateway has
+WHOLE = "template_whole"  # and those of `OPTIONAL`
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 6 * 2**30
 
@@ -93,8 +103,10 @@ def cluster(scratch: Path) -> Iterator[Cluster]:
     settings = settings_for(scratch / "data")
     embedded = Embedded.start(settings)
     cluster = Cluster(settings, embedded)
-    cluster.execute(f"CREATE DATABASE {TEMPLATE}")
-    asyncio.run(_migrate(msgspec.structs.replace(settings, url=cluster.url(TEMPLATE))))
+    for template, base, components in ((TEMPLATE, "template1", ()), (WHOLE, TEMPLATE, OPTIONAL)):
+        cluster.execute(f"CREATE DATABASE {template} TEMPLATE {base} STRATEGY file_copy")
+        own = msgspec.structs.replace(settings, url=cluster.url(template))
+        asyncio.run(_migrate(own, components))
     yield cluster
     embedded.stop()
 
@@ -107,7 +119,7 @@ def empty_settings(cluster: Cluster) -> Iterator[Settings]:
 
 @pytest.fixture(scope="session")
 def recycling(cluster: Cluster) -> Iterator[Recycling]:
-    recycling = Recycling(cluster.url, cluster.execute, TEMPLATE)
+    recycling = Recycling(cluster.url, cluster.execute, WHOLE)
     yield recycling
     recycling.close()
 
@@ -144,7 +156,7 @@ def own_database(cluster: Cluster, template: str) -> Iterator[Settings]:
     cluster.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-async def _migrate(settings: Settings) -> None:
-    """With the tables of all components, so that gateways of tests need not make them."""
-    async with Database.open(settings, wait=False, components=(REGISTRY, JOBS)):
+async def _migrate(settings: Settings, more: Sequence[Component]) -> None:
+    """A database with tables that a gateway of a test has made is not used again."""
+    async with Database.open(settings, wait=False, components=(REGISTRY, JOBS, *more)):
         pass
