@@ -103,13 +103,12 @@ class Endpoint:
         self.definitions: dict[bool, str] = {}  # with the tools of code mode, and without
 
     async def prepare(self) -> None:
-        listed = (await self.ask("tools/list", {}))["tools"]
-        every = (await self.ask("tools/list", {}, mode="direct"))["tools"]
-        code = [tool for tool in every if tool["name"] in CODE_TOOLS]
-        self.definitions = {False: _definitions(listed), True: _definitions([*listed, *code])}
+        for is_offered, code in ((False, "off"), (True, "offered")):
+            listed = await self.ask("tools/list", {}, code)
+            self.definitions[is_offered] = _definitions(listed["tools"])
 
     async def ask(
-        self, method: str, params: Mapping[str, Any], mode: str = "search"
+        self, method: str, params: Mapping[str, Any], code: str = "offered"
     ) -> dict[str, Any]:
         """The result of a request. Raises Unavailable."""
         meta = {f"{META}/protocolVersion": STATELESS_REVISION, f"{META}/clientCapabilities": {}}
@@ -118,7 +117,7 @@ class Endpoint:
             headers["Mcp-Name"] = params["name"]
         body = {"jsonrpc": "2.0", "id": next(_ids), "method": method,
                 "params": {**params, "_meta": meta}}  # fmt: skip
-        url = f"{self._url}/mcp?mode={mode}"
+        url = f"{self._url}/mcp?mode=search&code={code}"
         async with self._http.post(url, json=body, headers=headers) as response:
             answer = await response.json(content_type=None)
         if "result" not in answer:
