@@ -89,4 +89,5 @@ WING = Wing(
     body_limits={ROOT: "message_bytes"},
     migrations=TABLES,
     mistakes=find_mistakes,
+    commands={"card": ("gateway.cli.a2a:print_card", "Print your card of an agent.")},
 )
