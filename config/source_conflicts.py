@@ -7,6 +7,7 @@ from config.networks import is_unencrypted
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings, SourceSettings, TokenExchange
 from config.yaml_document import Problem, Where, dotted_path
+from schemas.urls import is_below
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command", "a2a")
 A2A_KEYS = ("allowed_hosts", "signed")
@@ -76,11 +77,17 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             *(_keys_without_token(source, kind) if settings.auth.mode != "jwt" else ()),
             *_unusable_connect(source, kind, login=settings.login.enabled),
             *_framing_headers(source),
+            *_own_agent(source, settings.server.public_url),
             *_incomplete_tls(source),
         ]
         for key, text in conflicts:
             path = ("sources", name, *key.split("."))
             yield Problem(where(path), dotted_path(path), text)
+
+
+def _own_agent(source: SourceSettings, public_url: str) -> Iterator[tuple[str, str]]:
+    if source.a2a and is_below(source.a2a, public_url):
+        yield "a2a", "expected an agent elsewhere, found one below server.public_url"
 
 
 def _kinds(source: SourceSettings) -> list[str]:

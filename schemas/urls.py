@@ -18,3 +18,9 @@ def without_credentials(text: str) -> str:
 def without_queries(text: str) -> str:
     """`text` without the queries of the URLs in it, as some contain tokens."""
     return _URL_QUERY.sub(r"\1?***", text)
+
+
+def is_below(address: str, base: str) -> bool:
+    """Whether a URL is `base`, or below it; nothing is below ""."""
+    url = base.lower().rstrip("/")
+    return bool(url) and f"{address.lower().rstrip('/')}/".startswith(f"{url}/")

@@ -8,6 +8,7 @@ from config.decode import absolute
 from config.settings import Settings
 from config.value_types import HostAndPort, HttpUrl
 from gateway.cli.common.database import settings_option
+from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,
@@ -18,6 +19,7 @@ from gateway.cli.imports.shared import (
     name_option,
 )
 from schemas.source import A2aOptions
+from schemas.urls import is_below
 
 
 @click.command(cls=ReportingCommand, short_help="Import an agent (A2A) as a tool.")
@@ -55,6 +57,8 @@ def a2a(
       toolgate import a2a https://agents.example.com/travel --name travel \\
           --allow-host travel.example.net --signed travel-keys.json
     """
+    if is_below(url, settings.server.public_url):
+        fail(f"expected an agent elsewhere, found one of this gateway: {url}", USAGE)
     keys = absolute(signed, Path.cwd()) if signed else None
     options = A2aOptions(allowed_hosts, keys)
     command = ImportCommand(name=name, location=url, kind="a2a", options=options)

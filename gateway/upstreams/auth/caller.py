@@ -18,6 +18,7 @@ from msgspec import Struct
 from config.access import Auth
 from gateway.context import KEY_MARK, Context, Principal
 from gateway.upstreams.auth.accounts import LoginTokens, SourceAccount
+from schemas.urls import is_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,7 @@ class OwnAudiences:
 
     def has_url(self, address: str) -> bool:
         """Whether an address is below the gateway's own."""
-        url = self.url.lower()
-        return bool(url) and f"{address.lower().rstrip('/')}/".startswith(f"{url}/")
+        return is_below(address, self.url)
 
     def _has(self, audience: str) -> bool:
         return audience in self.names or self.has_url(audience)

@@ -55,3 +55,15 @@ def test_settings_name_an_agent(toolgate: Toolgate, url: str, folder: Path) -> N
     assert (ran.code, ran.err) == (0, "")
     (folder / "toolgate.yaml").write_text(f"sources: {{trips: {{a2a: '{url}', depth: 2}}}}\n")
     assert "sources.trips.depth" in toolgate("config", "check").err
+
+
+def test_an_agent_of_the_gateway_itself_is_not_imported(
+    toolgate: Toolgate, url: str, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(f"server: {{public_url: '{url}'}}\n")
+    ran = toolgate("import", "a2a", f"{url}/a2a/desk", "--name", "trips")
+    assert "found one of this gateway" in ran.err
+    (folder / "toolgate.yaml").write_text(
+        f"server: {{public_url: '{url}'}}\nsources: {{trips: {{a2a: '{url}/a2a/desk'}}}}\n"
+    )
+    assert "sources.trips.a2a: expected an agent elsewhere" in toolgate("config", "check").err
