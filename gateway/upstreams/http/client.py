@@ -214,14 +214,22 @@ def replace_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> di
     return {**kept, **others}
 
 
+class HookedHeaders(dict[str, str]):
+    """Headers of a request that has yet to get its configured ones; those of hooks replace them."""
+
+    def __init__(self, headers: Mapping[str, str], hooked: Mapping[str, str]) -> None:
+        super().__init__(replace_headers(headers, hooked))
+        self.hooked = hooked
+
+
 def hooked_headers(
     pool: SourcePool, headers: Mapping[str, str], hooked: Mapping[str, str]
-) -> Mapping[str, str]:
+) -> HookedHeaders:
     """The headers of a request with those of hooks, which go to addresses of the operator alone.
     Raises UpstreamFailed."""
     if not pool.trusted:
         raise UpstreamFailed(pool.untrusted_text("headers of hooks"))
-    return replace_headers(headers, hooked)
+    return HookedHeaders(headers, hooked)
 
 
 def headers_of_hooks(source: Source, context: Context) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from gateway.http_client.http1 import Http1Response, Site, TooLarge
 from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
+from gateway.upstreams.http.client import HookedHeaders, replace_headers
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed, read
 from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES
 from gateway.upstreams.mcp import wire
@@ -115,11 +116,15 @@ class ServerEndpoint:
     async def headers(
         self, own: Mapping[str, str], headers: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Headers of a request: configured ones, and the credentials of the caller.
-        Raises UpstreamFailed."""
+        """Headers of a request: configured ones, the credentials of the caller, and those of hooks,
+        which replace all others. Raises UpstreamFailed."""
+        asked = headers
         if self.pool.by_caller and not any(name in headers for name in self.pool.proofs):
             headers = {**headers, **await auth_headers(self.pool, self._holder.caller)}
-        return self.pool.with_configured({**headers, **own} if headers else own)
+        if not headers:
+            return self.pool.with_configured(own)
+        sent = self.pool.with_configured({**headers, **own})
+        return replace_headers(sent, asked.hooked) if isinstance(asked, HookedHeaders) else sent
 
     def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False

@@ -16,7 +16,7 @@ from schemas.errors import ToolgateError
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
-from tests.gateway.middleware.test_hooks import create, hook, list_tools, with_hooks
+from tests.gateway.middleware.test_hooks import create, discover, hook, list_tools, with_hooks
 from tests.gateway.upstreams.conftest import source
 from tests.polling import until
 from tests.servers.hooks import EVENTS
@@ -54,18 +54,22 @@ async def test_a_credential_of_a_hook_reaches_the_service(
     assert sent == ["Bearer of-anonymous"] * 2
 
 
-async def test_a_credential_of_a_hook_reaches_an_mcp_server(settings: Settings) -> None:
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_a_credential_of_a_hook_reaches_an_mcp_server(settings: Settings, era: Any) -> None:
     async def book(turn: Turn) -> None:
-        await turn.result(content=[{"type": "text", "text": "done"}])
+        await turn.result(resultType="complete", content=[{"type": "text", "text": "done"}])
 
-    travel = Scripted({"tools/list": list_tools, "tools/call": book}, capabilities={"tools": {}})
+    plays = {"server/discover": discover, "tools/list": list_tools, "tools/call": book}
+    travel = Scripted(plays, capabilities={"tools": {}}, session=None)
     async with serving(travel) as url:
-        sources = {"travel": SourceSettings(mcp=url, era="handshake")}
+        configured = {"authorization": "Bearer of-the-settings", "X-Team": "red"}
+        sources = {"travel": SourceSettings(mcp=url, era=era, headers=configured)}
         vault = hook("credential", "credential", changes=True)
         async with running(with_hooks(replace(settings, sources=sources), vault=vault)) as client:
             await client.modern("tools/call", {"name": "book", "arguments": {}})
         [call] = travel.all("tools/call")
     assert call.header("authorization") == "Bearer of-anonymous"
+    assert call.header("x-team") == "red"
 
 
 @pytest.mark.parametrize("at", ["before", "credential"])
