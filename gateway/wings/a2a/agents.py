@@ -52,7 +52,7 @@ def tool_agent(_name: str, agent: A2AAgent) -> Execute:
 async def _make_call(agent: A2AAgent, work: TaskWork) -> None:
     """One call of a tool, with policy, limits, approvals and audit as any; its result is the
     artifact."""
-    context = replace(work.context, toolset=agent.toolset or None)
+    context = replace(work.context, toolset=agent.toolset or work.context.toolset)
     named = _named_call(work.message)
     try:
         tool = None if named is None else work.parts.check(context, *named)
@@ -165,7 +165,7 @@ def run_agent(name: str, agent: A2AAgent) -> Execute:
 
 async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
     """A run of the agent wing: the context is its conversation, its answer the artifact."""
-    context = replace(work.context, toolset=agent.toolset or None)
+    context = replace(work.context, toolset=agent.toolset or work.context.toolset)
     run = work.row.run
     try:
         if not run:

@@ -173,11 +173,11 @@ class AgentOperations:
         """The card of an agent; `context`: with what its caller may use. Raises
         InvalidParameters."""
         agent = self.find_agent(name)
-        toolset = agent.toolset or None
         catalog = self._parts.catalogs.of(self._parts.tenant, None)
         tools: tuple[Tool, ...] = ()
         if context is not None:
-            seen = self._parts.view(msgspec.structs.replace(context, toolset=toolset))
+            toolset = agent.toolset or context.toolset
+            seen = self._parts.view(replace(context, toolset=toolset))
             tools = tuple(seen.tools)[:TOOLS_SHOWN]
         skills = (catalog.skills.get(skill) for skill in agent.skills)
         return make_card(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.a2a import A2AAgent
 from config.access import Rule
 from config.models import Price, Strategy
-from config.settings import DatabaseSettings, Settings
+from config.settings import DatabaseSettings, Settings, Toolset
 from gateway.wings.a2a import agents
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Pool
@@ -143,6 +143,7 @@ def a2a_settings(
             settings.models, strategy="scripted", strategies={"scripted": model}, backoff_s=0.001
         ),
         policy=replace(settings.policy, rules=rules),
+        toolsets={"letters": Toolset(include=("a2a_*",))},
         agent=replace(settings.agent, enabled=True, poll_s=0.05),
         a2a=replace(settings.a2a, **{**quick, "default": "desk", **a2a}),
     )

@@ -11,6 +11,7 @@ import pytest
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
+from tests.fixtures_gateway import META, MODERN
 from tests.servers.provider import chat_whole
 from tests.wings.a2a.rig import Rig, call_message, second_gateway, state_of, text_message
 
@@ -72,6 +73,26 @@ async def test_rules_hold_for_calls_of_agents(rig: Rig) -> None:
     message = call_message("createPet", name="Tom")
     assert state_of(await rig.task(message, by="bob")) == "REJECTED"
     assert state_of(await rig.task(message, by="ann")) == "COMPLETED"
+
+
+async def test_callers_of_a_toolset_reach_no_further_tools_by_an_agent(rig: Rig) -> None:
+    params = {
+        "name": "a2a_send_message",
+        "arguments": {"agent": "desk", "message": call_message("getPet", id=7)},
+        "_meta": META,
+    }
+    modern = {
+        "MCP-Protocol-Version": MODERN,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": params["name"],
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    states = []
+    for path in ("/mcp", "/mcp/letters"):
+        _, answer, _ = await rig.client.post(path, body, rig.headers("ann") | modern)
+        states.append(answer["result"]["structuredContent"]["state"])
+        params["arguments"]["message"]["messageId"] = uuid4().hex
+    assert states == ["completed", "rejected"]
 
 
 async def test_media_types_that_no_agent_takes_are_refused(rig: Rig) -> None:
