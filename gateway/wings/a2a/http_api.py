@@ -48,7 +48,6 @@ from schemas.a2a.model import (
     StreamResponse,
     Task,
     TaskList,
-    format_time,
 )
 from schemas.a2a.versions import HEADER, METHODS, Version, decode, encode, encode_card, read_version
 from schemas.errors import Fault, InvalidRequest
@@ -347,7 +346,7 @@ class A2AApi:
             "a2a_list_tasks",
             context=params.context_id,
             state="" if state == "unspecified" else state,
-            since=format_time(since) if since else "",
+            since=since.isoformat() if since else "",
             limit=params.page_size,
             after=params.page_token,
             artifacts=params.include_artifacts,

@@ -95,6 +95,12 @@ async def test_callers_of_a_toolset_reach_no_further_tools_by_an_agent(rig: Rig)
     assert states == ["completed", "rejected"]
 
 
+async def test_the_earliest_time_filters_no_task(rig: Rig) -> None:
+    asked = {"statusTimestampAfter": "0001-01-01T00:00:00+14:00"}
+    total = (await rig.rpc("ListTasks", {}))["result"]["totalSize"]
+    assert (await rig.rpc("ListTasks", asked))["result"]["totalSize"] == total
+
+
 async def test_media_types_that_no_agent_takes_are_refused(rig: Rig) -> None:
     file = {"raw": "aGk=", "mediaType": "image/png"}
     message = call_message("getPet", id=7) | {"parts": [file]}
