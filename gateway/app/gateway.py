@@ -269,6 +269,8 @@ class Gateway:
         served = self._fronts()
         self.fronts.clear()
         self.fronts.update(served)
+        if hooks is not None:
+            await hooks.retire_replaced()
 
     def _fronts(self) -> dict[str, ASGIApp]:
         both = (self.dispatcher, self.portal_dispatcher)

@@ -100,7 +100,8 @@ class HookCode(Protocol):
     async def run(self, event: Event) -> Any:
         """The answer, decoded; None: nothing to say. Raises anything."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release what `run` has opened, and opens again."""
 
 
 class PythonHook:
@@ -109,20 +110,23 @@ class PythonHook:
     def __init__(self, name: str, target: str, concurrency: int) -> None:
         """Raises ToolgateError."""
         self._function, self.version = _load(name, target)
+        self._blocks = not inspect.iscoroutinefunction(self._function)
+        self._name, self._concurrency = name, concurrency
         self._threads: ThreadPoolExecutor | None = None
-        if not inspect.iscoroutinefunction(self._function):
-            self._threads = ThreadPoolExecutor(concurrency, f"hook-{name}")
 
     async def run(self, event: Event) -> Any:
         own = msgspec.json.decode(encode(event))  # what it does to its copy changes nothing
-        if self._threads is None:
+        if not self._blocks:
             return await self._function(own)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._concurrency, f"hook-{self._name}")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._function, own)
 
     async def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 class HttpHook:
@@ -146,8 +150,9 @@ class HttpHook:
         return msgspec.json.decode(answer) if answer else None
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.close()
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
 
 
 class Hook:
@@ -170,6 +175,8 @@ class Hook:
                 settings.url, settings.secret or "", settings.concurrency, ANSWER_BYTES
             )
         self._turns = FairLimiter(settings.concurrency)
+        self._asked = 0  # at present
+        self._is_replaced = False
         self._circuit = Circuit(breaker, _no_jitter) if breaker.enabled else None
 
     def concerns(self, tool: Tool) -> bool:
@@ -195,12 +202,19 @@ class Hook:
         self.outcomes["changed" if answer.changes else outcome] += 1
         return answer
 
+    async def retire(self) -> None:
+        """Release what is open, behind the calls that still ask a hook which a reload replaced."""
+        self._is_replaced = True
+        if not self._asked:
+            await self.code.close()
+
     async def _ask(self, event: Event) -> HookAnswer:
         circuit, now = self._circuit, time.monotonic()
         began = 0 if circuit is None else circuit.admit(now)
         if began is None:
             raise HookFailed("it failed too often, and is not asked for a while")
         failed: bool | None = None
+        self._asked += 1
         try:
             answer = await self._run(event)
             failed = False
@@ -208,8 +222,11 @@ class Hook:
             failed = True
             raise
         finally:
+            self._asked -= 1
             if circuit is not None:
                 circuit.record(began, failed, time.monotonic())
+            if self._is_replaced:
+                await self.retire()
         return answer
 
     async def _run(self, event: Event) -> HookAnswer:
@@ -243,10 +260,9 @@ class Hooks:
     """The hooks of the settings, loaded."""
 
     def __init__(self, settings: Settings, before: "Hooks | None" = None) -> None:
-        """Unchanged ones of `before` stay, with what they have counted; calls that run may ask the
-        others still. Raises ToolgateError."""
+        """Unchanged ones of `before` stay, with what they have counted. Raises ToolgateError."""
         breaker, steps = settings.breaker, settings.guardrails.expression_steps
-        earlier: Sequence[Hook] = () if before is None else before.loaded
+        earlier: Sequence[Hook] = () if before is None else before.all
         same = {
             hook.name: hook for hook in earlier if hook.settings == settings.hooks.get(hook.name)
         }
@@ -254,18 +270,21 @@ class Hooks:
             same.get(name) or Hook(name, hook, breaker, steps)
             for name, hook in settings.hooks.items()
         ]
-        self.loaded: Sequence[Hook] = [
-            *(hook for hook in earlier if hook not in self.all),
-            *self.all,
-        ]
+        self._replaced = [hook for hook in earlier if hook not in self.all]
 
     def at(self, point: HookPoint) -> Sequence[Hook]:
         """The hooks of a point, in the order in which they are asked."""
         hooks = (hook for hook in self.all if hook.settings.at == point)
         return sorted(hooks, key=lambda hook: (hook.settings.order, hook.name))
 
+    async def retire_replaced(self) -> None:
+        """Release the hooks that these replace: those that calls still ask, behind them."""
+        for hook in self._replaced:
+            await hook.retire()
+        self._replaced = []
+
     async def close(self) -> None:
-        for hook in self.loaded:
+        for hook in self.all:
             await hook.code.close()
 
 

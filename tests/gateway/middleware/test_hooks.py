@@ -1,11 +1,16 @@
 """Hooks of operators around calls: on every front, before rules, and next to services."""
 
+import asyncio
+import contextlib
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from config.access import Guardrail, Rule
 from config.hooks import HookSettings
@@ -15,6 +20,7 @@ from gateway.audit.queries import AuditQuery, search
 from schemas.errors import ToolgateError
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
+from tests.polling import until
 from tests.servers.hooks import EVENTS, MODULE, SECRET, Endpoint
 from tests.servers.mcp_wire import MODERN, Scripted, Turn
 
@@ -39,6 +45,10 @@ async def create(client: Client, name: str = "rex") -> Any:
         "tools/call", {"name": "createPet", "arguments": {"name": name}}
     )
     return answer["result"]
+
+
+def threads_of(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"hook-{name}")]
 
 
 def text_of(result: Any) -> str:
@@ -246,6 +256,48 @@ async def test_a_hook_that_cannot_be_loaded_stops_the_reload_alone(
         assert json.loads(service.requests[-1]["body"]) == {"name": "rex"}
         await client.gateway.reconfigure(with_hooks(settings, no=hook("refuse")))
         assert (await create(client))["isError"]
+
+
+async def test_hooks_that_a_reload_replaces_keep_no_thread_or_connection(
+    settings: Settings, service: Recorder
+) -> None:
+    opened: list[asyncio.BaseTransport] = []
+
+    class Connection(HttpToolsProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            opened.append(transport)
+            super().connection_made(transport)
+
+    async with serving(Endpoint(), Connection) as url:
+        remote = HookSettings("before", url=url, secret=SECRET)
+        hooks = {"remote": remote, "thread": hook("rename", changes=True)}
+        async with running(with_hooks(settings, **hooks)) as client:
+            await create(client)
+            assert not opened[0].is_closing()
+            assert threads_of("thread")
+            await client.gateway.reconfigure(with_hooks(settings))
+            await until(lambda: opened[0].is_closing() and not threads_of("thread"))
+
+
+async def test_a_call_ends_with_the_hook_that_a_reload_replaces(
+    settings: Settings, service: Recorder
+) -> None:
+    heard, go_on = anyio.Event(), anyio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        heard.set()
+        await go_on.wait()
+        await Endpoint()(scope, receive, send)
+
+    async with serving(slow) as url, contextlib.AsyncExitStack() as stack:
+        remote = HookSettings("before", url=url, secret=SECRET, timeout_s=60)
+        client = await stack.enter_async_context(running(with_hooks(settings, remote=remote)))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        tasks.start_soon(create, client)
+        await heard.wait()
+        await client.gateway.reconfigure(with_hooks(settings))
+        go_on.set()
+    assert len(service.requests) == 1
 
 
 async def test_an_endpoint_is_asked_by_signed_requests(
