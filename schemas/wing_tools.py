@@ -32,7 +32,11 @@ _OPERATIONS: Mapping[str, str] = {
         " map query questions read records references refresh refresh_due research search sources"
         f" status sweep symbols {_JOBS}"
     ),
-    "code": "run run_writing",
+    "code": f"run run_writing {_JOBS}",
+    "a2a": (
+        "add_webhook cancel_task delete_webhook get_card get_task list_agents list_tasks"
+        " list_webhooks send_message"
+    ),
 }
 WING_TOOLS = frozenset(
     f"{wing}_{operation}" for wing, text in _OPERATIONS.items() for operation in text.split()

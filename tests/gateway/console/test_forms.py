@@ -191,7 +191,7 @@ def test_references_that_multiply_are_no_work(
 def test_alternatives_are_chosen() -> None:
     schema = msgspec.json.schema(Import)
     form = Form(schema)
-    assert form.node.variants == ("openapi", "graphql", "hybrid", "mcp")
+    assert form.node.variants == ("openapi", "graphql", "hybrid", "mcp", "a2a")
     other = Form(schema, chosen_in({"#variant": ["3"]}))
     assert other.read(form_values(name="files", url="http://a.example/")).value == {
         "kind": "mcp",

@@ -10,6 +10,7 @@ TIME = re.compile(r"\b(?:timestamptz|date)\b")
 # The module that deletes rows by their time or number.
 SWEPT = {
     "console_session_t": "gateway/console/sessions.py",
+    "a2a_task_t": "gateway/wings/a2a/store.py",
     "agent_conversation_t": "gateway/wings/agent/store.py",
     "agent_usage_t": "gateway/wings/agent/store.py",
     "invocation_t": "gateway/wings/events/sweeper.py",
@@ -46,6 +47,7 @@ SWEPT = {
 }
 DROPPED = {"audit_t": "partitions of weeks (audit.retention_days)"}
 BELOW = {  # rows of these end with those of another table, by a foreign key
+    "a2a_push_t": "a2a_task_t",
     "agent_run_t": "agent_conversation_t",
     "approval_call_t": "approval_t",
     "agent_step_t": "agent_run_t",
@@ -76,6 +78,7 @@ BOUNDED = {
     "connection_t": "connections.per_person of each person",
     "upstream_client_t": "one of each authorization server and source",
     "usage_embedding_t": "one of a tool, with which it ends",
+    "code_shape_t": "code.learned_results of each principal",
     "memory_tombstone_t": "kept: they say that nothing comes back",
 }
 

@@ -61,7 +61,7 @@ class KnowledgeRig(WingDatabase):
         """All places for reading files are taken, by files of this owner."""
         slots = self.parts.workers._slots
         async with AsyncExitStack() as stack:
-            while slots._has_place(HOST, owner):
+            while slots.has_place(HOST, owner):
                 await stack.enter_async_context(slots.turn(HOST, owner))
             yield
 
