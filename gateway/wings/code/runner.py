@@ -244,28 +244,35 @@ class Runner:
 
     async def _take_up(self, tasks: TaskGroup) -> None:
         settings = self._settings
-        if (free := self._turns.free) <= 0:
+        if self._turns.free <= 0:
             return
-        for tenant, run_id, principal in await self.stored.due(free, settings.runs_per_principal):
+        # as many as may run, since those whose tenant or principal has no place are passed over
+        due = await self.stored.due(settings.runs, settings.runs_per_principal)
+        for tenant, run_id, principal in due:
             if not self._turns.has_place(tenant, principal):
                 continue
-            if (taken := await self._claim(tenant, run_id)) is not None:
-                tasks.start_soon(self._work, taken)
+            async with AsyncExitStack() as place:
+                await place.enter_async_context(self._turn((tenant, principal)))
+                if (taken := await self._claim(tenant, run_id)) is not None:
+                    tasks.start_soon(self._work, taken, place.pop_all())
 
     async def _claim(self, tenant: str, run_id: str) -> TakenRun | None:
         return None if run_id in self._held else await self.stored.claim(tenant, run_id)
 
-    async def _work(self, taken: TakenRun) -> None:
-        """Go on with a run whose caller does not wait."""
+    async def _work(self, taken: TakenRun, place: AsyncExitStack) -> None:
+        """Go on with a run whose caller does not wait, at its place among the runs."""
+        async with place:
+            await self._work_on(taken)
+
+    async def _work_on(self, taken: TakenRun) -> None:
         claim, run = taken.claim, HeldRun.of(taken)
         try:
             caller = read_caller(taken.caller or b"")
             principal = await current_caller(self._parts.pool, caller.principal)
-            async with self._turn(principal.key):
-                context = later_context(
-                    caller, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
-                )
-                await self._go_on(run, taken, context, NO_JOB)
+            context = later_context(
+                caller, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
+            )
+            await self._go_on(run, taken, context, NO_JOB)
         except ProblemDetails as problem:
             with suppress(LeaseLost, *AWAY):
                 if problem.status in (429, 503):

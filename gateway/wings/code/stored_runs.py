@@ -38,7 +38,9 @@ _LOOK_AT_DUE = compose(
     "  (PARTITION BY host_id, principal ORDER BY created_ts) AS place FROM ("
     "   SELECT r.* FROM code_run_t r WHERE {died} AND r.caller IS NOT NULL"
     "   UNION ALL SELECT r.* FROM code_run_t r WHERE {decided} AND r.caller IS NOT NULL"
-    "  ) AS due) AS ranked WHERE place <= %(each)s ORDER BY place, created_ts LIMIT %(limit)s",
+    "  ) AS due) AS ranked WHERE place <= %(each)s"
+    " ORDER BY row_number() OVER (PARTITION BY host_id ORDER BY place, created_ts), created_ts"
+    " LIMIT %(limit)s",
     died=_DIED,
     decided=_DECIDED,
 )
@@ -233,7 +235,8 @@ class StoredRuns:
             return int((await rows.fetchall())[0][0])
 
     async def due(self, limit: int, each: int) -> list[tuple[str, str, str]]:
-        """Tenant, id and principal of runs that no process goes on with, `each` of a principal."""
+        """Tenant, id and principal of runs that no process goes on with, `each` of a principal, of
+        tenants in turn, and of the principals of a tenant in turn."""
         async with borrow(self._pool) as connection:
             rows = await connection.execute(_LOOK_AT_DUE, {"limit": limit, "each": each})
             return [(host, run, principal) async for host, run, principal in rows]

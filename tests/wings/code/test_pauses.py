@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import psycopg
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
-from gateway.wings.code.stored_runs import StoredRuns
+from gateway.wings.code.stored_runs import Claim, StoredProgram, StoredRuns
 from registry.access.approvals import Approvals, Grant
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
@@ -26,6 +27,7 @@ from tests.wings.code.shop import CodeShop, code_shop
 pytestmark = pytest.mark.anyio
 
 WRITING = "run_code_writing"
+OTHER = "00000000-0000-0000-0000-0000000000b2"
 RULES = {"mails": Rule("approve", tools=("send_mail",))}
 
 
@@ -127,6 +129,42 @@ async def test_a_run_goes_on_by_itself_after_the_decision(
         end = await wait_for_end(shop, paused["run"])
         assert (end["state"], shop.shop.mails) == ("completed", ["a"] if approve else [])
         assert await go_on(shop, paused) == end
+
+
+async def test_runs_that_go_on_are_taken_up_by_tenants_in_turn(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """However many principals of one tenant have older ones."""
+    program = StoredProgram("1", "python", writes=True, calls_limit=1, time_s=1.0)
+    async with code_shop(settings, tmp_path, code={"poll_s": 600.0}) as shop:
+        stored = StoredRuns(shop.client.gateway.feed.pool, keep_s=60, lease_s=60, most=1)
+        of_tenants = [(HOST, "ann"), (HOST, "ann"), (HOST, "ann"), (HOST, "bob"), (OTHER, "eve")]
+        for tenant, principal in of_tenants:
+            claim = Claim(tenant, str(uuid4()), principal, 1)
+            await stored.begin(claim, program, b"{}")
+            await stored.release(claim)
+        due = await stored.due(limit=8, each=2)
+    assert [(tenant, principal) for tenant, _, principal in due] == [
+        (HOST, "ann"), (OTHER, "eve"), (HOST, "bob"), (HOST, "ann"),
+    ]  # fmt: skip
+
+
+async def test_no_more_runs_are_claimed_than_there_are_places(
+    settings: Settings, tmp_path: Path
+) -> None:
+    code = {"runs": 2, "runs_per_tenant": 1}
+    program = "tools.send_mail(text='a')\ntools.get_item(id=1)"
+    async with code_shop(settings, tmp_path, code=code, policy=with_rules(settings)) as shop:
+        for _ in range(2):
+            await shop.run(program, WRITING)
+        shop.shop.hangs = True
+        async with shop.client.gateway.feed.pool.connection() as connection:
+            await connection.execute("UPDATE approval_t SET state = 'approved'")
+            await connection.commit()
+            with anyio.fail_after(20):
+                await shop.shop.arrived.wait()
+            rows = await connection.execute("SELECT state FROM code_run_t ORDER BY state")
+            assert [state for (state,) in await rows.fetchall()] == ["running", "waiting"]
 
 
 async def test_a_call_that_nobody_decides_on_is_denied(settings: Settings, tmp_path: Path) -> None:
