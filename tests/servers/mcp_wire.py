@@ -173,6 +173,7 @@ class TwoEndpoints:
     names: str = "/messages?session_id=1"
     revision: str = "2024-11-05"
     heard: list[Any] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)  # the POSTs of `heard`
     _stream: Turn | None = None
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -185,6 +186,7 @@ class TwoEndpoints:
             await turn.say(404)
         else:
             self.heard.append(turn.message)
+            self.seen.append(seen)
             await turn.say(202, b"Accepted", "text/plain")
             await self._answer(turn.message)
 

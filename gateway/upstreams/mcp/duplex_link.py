@@ -90,9 +90,9 @@ class Carrier(Protocol):
     def open(self) -> bool:
         """Whether the server is still connected."""
 
-    async def send(self, body: bytes) -> None:
-        """Send one message. Raises UpstreamFailed, and SessionLost when the server was gone
-        before."""
+    async def send(self, body: bytes, headers: Mapping[str, str] = {}) -> None:
+        """Send one message, with these headers where a message has any. Raises UpstreamFailed, and
+        SessionLost when the server was gone before."""
 
     async def close(self) -> None: ...
 
@@ -137,11 +137,12 @@ class DuplexLink(SubscribableLink):
         handler: MessageHandler | None,
         timeout: Timeout,
         *,
-        headers: Mapping[str, str] = {},  # noqa: ARG002 (there are none here)
+        headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
         if not self.facts.revision.handshake:
             params = with_envelope(params, self._profile.client)
-        return await self._result_of(self._exchanges.begin(method, params, handler, timeout))
+        exchange = self._exchanges.begin(method, params, handler, timeout)
+        return await self._result_of(exchange, headers=headers)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._send(wire.notice(method, params))
@@ -212,14 +213,16 @@ class DuplexLink(SubscribableLink):
         subscription = meta.get(META_SUBSCRIPTION) if isinstance(meta, dict) else None
         return self._exchanges.running.get(subscription) if type(subscription) is int else None
 
-    async def _result_of(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
+    async def _result_of(
+        self, exchange: Exchange, cancels: bool = True, headers: Mapping[str, str] = {}
+    ) -> dict[str, Raw]:
         """Wait for the result of a request. Cancelling this cancels the request at the server, if
         `cancels`."""
         box = self._boxes[exchange.id] = Mailbox()
         settled = not cancels
         try:
             with exchange.idle_timeout:
-                await self._send(exchange.body)
+                await self._send(exchange.body, headers)
                 while True:
                     message = await box.get()
                     if message.answers(exchange.id):
@@ -246,7 +249,7 @@ class DuplexLink(SubscribableLink):
             while True:
                 await self._exchanges.receive(await self._background.get(), None)
 
-    async def _send(self, body: bytes) -> None:
+    async def _send(self, body: bytes, headers: Mapping[str, str] = {}) -> None:
         if self.carrier is None or not self.alive:
             raise SessionLost(f"{self._name} has ended the session", sent=False)
-        await self.carrier.send(body)
+        await self.carrier.send(body, headers)

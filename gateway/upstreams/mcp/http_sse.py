@@ -69,12 +69,12 @@ class HttpSseCarrier:
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
 
-    async def send(self, body: bytes) -> None:
+    async def send(self, body: bytes, headers: Mapping[str, str] = {}) -> None:
         try:
             async with (
                 asyncio.timeout(self._endpoint.pool.timeout_s),
                 self._endpoint.notify(
-                    body, await self._headers(HEADERS), await self._address
+                    body, await self._endpoint.headers(HEADERS, headers), await self._address
                 ) as response,
             ):
                 if 200 <= response.status < 300:
@@ -94,9 +94,6 @@ class HttpSseCarrier:
         self._address.cancel()
         await self._endpoint.close()
 
-    async def _headers(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        return await self._endpoint.headers(own, {})
-
     async def _read(self) -> None:
         """Read the stream. Failures are raised until the address is known; later ones only end the
         link."""
@@ -112,7 +109,7 @@ class HttpSseCarrier:
 
     async def _stream(self) -> None:
         events = EventStream(self.limit_bytes)
-        async with self._endpoint.stream(await self._headers({})) as response:
+        async with self._endpoint.stream(await self._endpoint.headers({}, {})) as response:
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
             if response.content_type != SSE:

@@ -255,7 +255,11 @@ class StdioCarrier:
             self._backoff.record_end(0.0, "could not be started")
             raise UpstreamFailed(f"{self.name} could not be started") from error
 
-    async def send(self, body: bytes) -> None:
+    async def send(
+        self,
+        body: bytes,
+        headers: Mapping[str, str] = {},  # noqa: ARG002 - a line has none
+    ) -> None:
         if self._process is None or not self._process.running:
             raise SessionLost(f"{self.name} has ended", sent=False)
         if not self._process.write(body):

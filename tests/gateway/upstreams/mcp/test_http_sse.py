@@ -53,6 +53,16 @@ async def test_a_session_begins_with_the_address_that_the_stream_names(open_link
     ]
 
 
+async def test_headers_of_a_request_reach_the_server(open_link):
+    """Those of hooks, for example."""
+    server = TwoEndpoints(echo)
+    link = await open_link(server)
+    await link.request("x", {}, None, PATIENT, headers={"Authorization": "Bearer of-a-hook"})
+    await link.request("y", {}, None, PATIENT)
+    sent = [dict(seen.headers).get("authorization") for seen in server.seen]
+    assert sent == [None, None, "Bearer of-a-hook", None]
+
+
 async def test_answers_find_their_requests_in_any_order(open_link):
     waiting: list[Any] = []
 
