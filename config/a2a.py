@@ -39,6 +39,8 @@ class A2ASettings(Struct, frozen=True, forbid_unknown_fields=True):
     card_age_s: Amount
     message_bytes: Bytes
     tasks: Count
+    tasks_per_tenant: Count
+    tasks_per_principal: Count
     open_tasks: Count
     streams: Count
     keep_days: Count

@@ -41,11 +41,17 @@ class FairLimiter:
         try:
             yield
         finally:
-            self._release(tenant, owner)
+            self.release(tenant, owner)
+
+    def take(self, tenant: str, owner: str) -> bool:
+        """Take a place without waiting, until `release`; False: there is none for `owner`."""
+        if not self.has_place(tenant, owner):
+            return False
+        self._held.update([(), (tenant,), (tenant, owner)])
+        return True
 
     async def _acquire(self, tenant: str, owner: str) -> None:
-        if self.has_place(tenant, owner):
-            self._hold(tenant, owner)
+        if self.take(tenant, owner):
             return
         turn = anyio.Event()
         owners = self._waiting.setdefault(tenant, OrderedDict())
@@ -54,7 +60,7 @@ class FairLimiter:
             await turn.wait()
         except BaseException:
             if turn.is_set():
-                self._release(tenant, owner)
+                self.release(tenant, owner)
             else:
                 self._leave(tenant, owner, turn)
             raise
@@ -80,10 +86,7 @@ class FairLimiter:
             places += (not held[tenant,]) + (not held[tenant, owner])
         return held[()] < places
 
-    def _hold(self, tenant: str, owner: str) -> None:
-        self._held.update([(), (tenant,), (tenant, owner)])
-
-    def _release(self, tenant: str, owner: str) -> None:
+    def release(self, tenant: str, owner: str) -> None:
         self._held -= Counter([(), (tenant,), (tenant, owner)])
         while self._pass_place():  # one place more is free where the tenant lost its reserve
             pass
@@ -92,8 +95,7 @@ class FairLimiter:
         """Whether the next one that waits and may have a place was given one."""
         for next_tenant, owners in self._waiting.items():
             for next_owner, turns in owners.items():
-                if self.has_place(next_tenant, next_owner):
-                    self._hold(next_tenant, next_owner)
+                if self.take(next_tenant, next_owner):
                     turns.popleft().set()
                     self._rotate(next_tenant, next_owner)
                     return True

@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -157,6 +158,7 @@ class _RunView(msgspec.Struct):
     answer: str = ""
     stopped: str = ""
     error: str = ""
+    approvals: tuple[str, ...] = ()
 
 
 def run_agent(name: str, agent: A2AAgent) -> Execute:
@@ -193,7 +195,7 @@ async def _begin_run(name: str, agent: A2AAgent, work: TaskWork, context: Contex
 
 
 async def _follow_run(work: TaskWork, context: Context, run: str) -> None:
-    """Tell the states of a run until it has ended. Raises Fault."""
+    """Tell the states of a run until it has ended, or a person has to decide. Raises Fault."""
     pause, looked = work.settings.poll_s, ""
     while True:
         view = await _call(work, context, "agent_get_run", {"run": run})
@@ -208,12 +210,24 @@ async def _follow_run(work: TaskWork, context: Context, run: str) -> None:
             state = TaskState.FAILED if view.state == "failed" else TaskState.CANCELED
             await work.status(state, view.stopped)
             return
-        if view.state != looked and view.state == "waiting":
-            await work.status(TaskState.AUTH_REQUIRED, WAITS)
-        elif view.state != looked and work.task.status.state is not TaskState.WORKING:
+        awaited = await _open_approval(work, view.approvals)
+        if awaited is not None:
+            await work.status(TaskState.AUTH_REQUIRED, WAITS, work="waiting", approval=awaited)
+            return
+        if view.state != looked and work.task.status.state is not TaskState.WORKING:
             await work.status(TaskState.WORKING)
         looked = view.state
         await anyio.sleep(min(pause, LONGEST_POLL * work.settings.poll_s))
+
+
+async def _open_approval(work: TaskWork, ids: tuple[str, ...]) -> str | None:
+    """The first of these approvals that a person may still decide."""
+    approvals = Approvals(work.parts.pool, work.row.tenant)
+    for id_ in ids:
+        approval = await approvals.get(id_)
+        if approval and approval.state == "waiting" and approval.expires > datetime.now(UTC):
+            return id_
+    return None
 
 
 async def _call(

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, new_r
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import current_caller, later_context, read_caller
+from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.a2a.store import (
     A2ATasks,
     Change,
@@ -155,6 +157,7 @@ Execute = Callable[[TaskWork], Awaitable[None]]
 class HeldTask:
     row: StoredTask
     scope: anyio.CancelScope
+    place: ExitStack
     cancelled: bool = False  # by its owner
 
 
@@ -168,29 +171,49 @@ class TaskRunner:
         self.settings: A2ASettings = parts.settings
         self.tasks = A2ATasks(parts.pool, uuid4().hex, self.settings.lease_s)
         self._agents = agents
+        self._turns = FairLimiter(
+            self.settings.tasks,
+            of_tenant=self.settings.tasks_per_tenant,
+            of_owner=self.settings.tasks_per_principal,
+        )
         self._held: dict[str, HeldTask] = {}
+        self._is_crowded = False  # whether tasks wait for a place, which new ones do not overtake
         self._contexts: dict[str, Context] = {}  # of callers, of tasks that were begun here
         self._group: TaskGroup | None = None
 
     async def begin(self, context: Context, new: NewTask) -> tuple[StoredTask, bool]:
         """Begin a task, and whether it is new; without room for it here it waits until a process
         has some. Raises UnsupportedOperation where its owner has too many."""
-        held = self._group is not None and len(self._held) < self.settings.tasks
-        made = await self.tasks.create(
-            context.principal.tenant,
-            new,
-            limit=self.settings.open_tasks,
-            repeat_s=self.settings.repeat_s,
-            held=held,
-        )
-        if made is None:
-            most = self.settings.open_tasks
-            raise UnsupportedOperation(f"You have {most} tasks that have not ended")
-        row, is_new = made
-        if is_new and held:
-            self._contexts[row.id] = _without_session(context)
-            self._start(row)
+        with self._take_place(context.principal.tenant, new.owner) as place:
+            made = await self.tasks.create(
+                context.principal.tenant,
+                new,
+                limit=self.settings.open_tasks,
+                repeat_s=self.settings.repeat_s,
+                held=place is not None,
+            )
+            if made is None:
+                most = self.settings.open_tasks
+                raise UnsupportedOperation(f"You have {most} tasks that have not ended")
+            row, is_new = made
+            if is_new and place is not None:
+                self._contexts[row.id] = _without_session(context)
+                self._start(row, place)
         return row, is_new
+
+    @contextmanager
+    def _take_place(
+        self, tenant: str, owner: str, *, waited: bool = False
+    ) -> Iterator[ExitStack | None]:
+        """A place for a task of `owner`, given back at the end unless it moved out of the stack;
+        None: there is none now, or others wait for it."""
+        is_blocked = self._group is None or (self._is_crowded and not waited)
+        if is_blocked or not self._turns.take(tenant, owner):
+            yield None
+            return
+        with ExitStack() as place:
+            place.callback(self._turns.release, tenant, owner)
+            yield place
 
     async def answer(self, context: Context, row: StoredTask, message: Message) -> StoredTask:
         """Give a message to a task that asks for one. Raises UnsupportedOperation if it does not,
@@ -203,16 +226,18 @@ class TaskRunner:
             state = row.task.status.state.name.lower()
             raise UnsupportedOperation(f"The task takes no message now: it is {state}")
         await self.stir(row.id)
-        room = self._group is not None and len(self._held) < self.settings.tasks
-        if work == "queued" and room and (taken := await self.tasks.claim(row.tenant, row.id)):
-            self._contexts[row.id] = _without_session(context)
-            self._start(taken)
+        if work == "queued":
+            with self._take_place(row.tenant, row.owner) as place:
+                if place is not None and (taken := await self.tasks.claim(row.tenant, row.id)):
+                    self._contexts[row.id] = _without_session(context)
+                    self._start(taken, place)
         return await self.reread(row)
 
     async def cancel(self, row: StoredTask) -> StoredTask:
         """The task, once it has ended, or as it is when the time is over."""
         await self.tasks.ask_to_cancel(row)
-        while (row := await self.reread(row)).work in ("queued", "waiting", "asking"):
+        # a process that takes it up cancels its run
+        while (row := await self.reread(row)).work not in ("running", "ended") and not row.run:
             event = status_event(row.task, make_status(TaskState.CANCELED))
             change = Change(work="ended", task=apply_update(row.task, event), event=event)
             if await self.tasks.change_idle(row, change):
@@ -290,15 +315,20 @@ class TaskRunner:
                 self._group = None
 
     async def _take_up(self) -> None:
-        room = self.settings.tasks - len(self._held)
-        for tenant, id_ in await self.tasks.due(room) if room > 0 else ():
-            if id_ not in self._held and (row := await self.tasks.claim(tenant, id_)):
-                self._start(row)
+        is_crowded = False
+        held = Counter((task.row.tenant, task.row.owner) for task in self._held.values())
+        for tenant, id_, owner in await self.tasks.due(self._turns.free + 1, held, self.settings):
+            with self._take_place(tenant, owner, waited=True) as place:
+                if place is None:
+                    is_crowded = True
+                elif id_ not in self._held and (row := await self.tasks.claim(tenant, id_)):
+                    self._start(row, place)
+        self._is_crowded = is_crowded
 
-    def _start(self, row: StoredTask) -> None:
+    def _start(self, row: StoredTask, place: ExitStack) -> None:
         if self._group is None:
             return  # it is due once its lease is over
-        self._held[row.id] = held = HeldTask(row, anyio.CancelScope())
+        self._held[row.id] = held = HeldTask(row, anyio.CancelScope(), place.pop_all())
         self._group.start_soon(self._work, held)
 
     async def _work(self, held: HeldTask) -> None:
@@ -321,6 +351,7 @@ class TaskRunner:
             log.exception("a2a_task_failed", extra={"task": row.id})
             await self._fail(row, "Internal error; the gateway's log has the story.")
         finally:
+            held.place.close()
             self._held.pop(row.id, None)
             self._contexts.pop(row.id, None)  # a token is not held while a task waits
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 
+from config.a2a import A2ASettings
 from registry.database.leases import Leases, OldRows, held_rows
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
@@ -105,8 +106,7 @@ _OPEN = sql.SQL("work <> 'ended'")
 _LEASES = Leases(
     "a2a_task_t", "task_id", "r.work = 'running'", fence="attempt", until="lease_until"
 )
-# Tasks whose process is gone, and those whose approval is open no more. The oldest of each owner
-# come first.
+# Tasks whose process is gone, and those whose approval is open no more.
 _DUE = sql.SQL(
     "(r.work = 'queued' OR r.work = 'running' AND (r.lease_until IS NULL"
     " OR r.lease_until < statement_timestamp())"
@@ -114,11 +114,21 @@ _DUE = sql.SQL(
     " WHERE a.host_id = r.host_id AND a.approval_id = r.approval AND a.state = 'waiting'"
     " AND a.expire_ts > statement_timestamp())))"
 )
+# Tenants, and their owners, have as many turns behind them as tasks at work here, and none beyond
+# their shares: a task that could not begin would hold up the others.
 _LOOK_AT_DUE = compose(
-    "SELECT r.host_id::text, r.task_id::text FROM a2a_task_t AS r"
-    " WHERE r.work IN ('queued', 'running', 'waiting') AND {due}"
-    " ORDER BY row_number() OVER (PARTITION BY r.host_id, r.owner ORDER BY r.created_ts),"
-    " r.created_ts LIMIT %(limit)s",
+    "WITH held AS (SELECT * FROM unnest(%(hosts)s::uuid[], %(owners)s::text[], %(counts)s::int[])"
+    " AS h(host_id, owner, tasks)),"
+    " due AS (SELECT r.host_id, r.task_id, r.owner, r.created_ts,"
+    " row_number() OVER (PARTITION BY r.host_id, r.owner ORDER BY r.created_ts)"
+    " + coalesce((SELECT tasks FROM held AS h"
+    " WHERE h.host_id = r.host_id AND h.owner = r.owner), 0) AS turn"
+    " FROM a2a_task_t AS r WHERE r.work IN ('queued', 'running', 'waiting') AND {due}),"
+    " next AS (SELECT *, row_number() OVER (PARTITION BY host_id ORDER BY turn, created_ts)"
+    " + coalesce((SELECT sum(tasks) FROM held AS h WHERE h.host_id = due.host_id), 0)"
+    " AS tenant_turn FROM due WHERE turn <= %(of_owner)s)"
+    " SELECT host_id::text, task_id::text, owner FROM next WHERE tenant_turn <= %(of_tenant)s"
+    " ORDER BY tenant_turn, turn, created_ts LIMIT %(limit)s",
     due=_DUE,
 )
 _CLAIM = _LEASES.claim(
@@ -371,11 +381,22 @@ class A2ATasks:
                 [row.tenant, row.id],
             )
 
-    async def due(self, limit: int) -> list[tuple[str, str]]:
-        """Tenants and ids of tasks that no process works on."""
+    async def due(
+        self, limit: int, held: Mapping[tuple[str, str], int], shares: A2ASettings
+    ) -> list[tuple[str, str, str]]:
+        """Tenants, ids and owners of tasks that no process works on, in the order of their turns.
+        `held`: how many this process works on, by tenant and owner."""
+        values = {
+            "hosts": [tenant for tenant, _ in held],
+            "owners": [owner for _, owner in held],
+            "counts": list(held.values()),
+            "of_tenant": shares.tasks_per_tenant,
+            "of_owner": shares.tasks_per_principal,
+            "limit": limit,
+        }
         async with borrow(self._pool) as connection:
-            rows = await connection.execute(_LOOK_AT_DUE, {"limit": limit})
-            return [(tenant, id_) async for tenant, id_ in rows]
+            rows = await connection.execute(_LOOK_AT_DUE, values)
+            return [(tenant, id_, owner) async for tenant, id_, owner in rows]
 
     async def claim(self, host_id: str, id_: str) -> StoredTask | None:
         """Take up a task; None: another process was faster."""
