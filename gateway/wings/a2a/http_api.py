@@ -7,7 +7,7 @@ not offered.
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,11 +111,12 @@ class A2AApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         name, _, rest = request.url.path.removeprefix(f"{ROOT}/").strip("/").partition("/")
-        try:
-            response = await self._respond(request, name, rest)
-        except (ProblemDetails, Fault) as error:
-            response = await respond_problem(request, error)
-        await response(scope, receive, send)
+        with ExitStack() as request.state.places:  # up to the end of the answer
+            try:
+                response = await self._respond(request, name, rest)
+            except (ProblemDetails, Fault) as error:
+                response = await respond_problem(request, error)
+            await response(scope, receive, send)
 
     async def default_card(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI application of the card at the root of the host."""
@@ -238,10 +239,9 @@ class A2AApi:
 
     def _stream(self, asked: Asked, events: AsyncIterator[A2AObject], envelope: Any) -> Response:
         async def write_events() -> AsyncIterator[bytes]:
-            with self._count_stream(asked.context):
-                async for event in events:
-                    value = envelope(_json_of(asked.version, event))
-                    yield sse_writer.event(msgspec.json.encode(value), b"")
+            async for event in events:
+                value = envelope(_json_of(asked.version, event))
+                yield sse_writer.event(msgspec.json.encode(value), b"")
 
         return EventSourceResponse(
             write_events(),
@@ -252,6 +252,10 @@ class A2AApi:
 
     @contextmanager
     def _count_stream(self, context: Context) -> Iterator[None]:
+        """A stream of the caller within. Raises UnsupportedOperation for one too many."""
+        most = self._settings.streams
+        if self._streams[context.principal.key] >= most:
+            raise UnsupportedOperation(f"You have {most} streams open (a2a.streams)")
         self._streams[context.principal.key] += 1
         try:
             yield
@@ -267,9 +271,8 @@ class A2AApi:
         tenant = self._settings.agents[asked.agent].tenant
         if tenant and asked.params.tenant not in (tenant, ""):
             raise InvalidParameters("tenant: expected the one of the interface on the card")
-        open_streams, most = self._streams[asked.context.principal.key], self._settings.streams
-        if asked.operation in STREAMS and open_streams >= most:
-            raise UnsupportedOperation(f"You have {most} streams open (a2a.streams)")
+        if asked.operation in STREAMS:
+            request.state.places.enter_context(self._count_stream(asked.context))
         try:
             match asked.operation:
                 case "send" | "stream":

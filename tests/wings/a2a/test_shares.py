@@ -103,3 +103,30 @@ async def test_cancelling_a_task_that_waits_for_a_person_cancels_its_run(
         async with borrow(rig.pool) as connection:
             rows = await connection.execute("SELECT state FROM agent_run_t")
             assert await rows.fetchall() == [("cancelled",)]
+
+
+async def test_streams_at_the_same_time_are_no_more_than_the_limit(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with open_small_rig(database_settings, tmp_path, streams=2) as rig:
+        beginnings: list[str] = []
+
+        async def open_stream() -> None:
+            body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage"}
+            message = {"message": call_message("slow")}
+            async with rig.client.http.post(
+                f"{rig.client.url}/a2a/desk", json=body | {"params": message},
+                headers=rig.headers("ann"),
+            ) as response:  # fmt: skip
+                beginnings.append((await response.content.readline()).decode()[:5])
+                if len(beginnings) == 5:
+                    rig.service.release.set()
+                await response.read()
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                for _ in range(5):
+                    group.start_soon(open_stream)
+            assert sorted(beginnings) == ["data:"] * 2 + ['{"jso'] * 3
+            await open_stream()  # the places were given back
+        assert beginnings[-1] == "data:"
