@@ -32,6 +32,7 @@ log = logging.getLogger("toolgate.a2a")
 
 LEASE_S = 60.0
 BATCH = 20  # webhooks that a process sends to at the same time
+OF_OWNER = 5  # of them of one principal, at all nodes
 FIRST_S, LONGEST_S = 1.0, 3600.0  # between attempts
 TOKEN_HEADER = "X-A2A-Notification-Token"  # noqa: S105 - the name of a header
 NONCE_BYTES = 12
@@ -51,11 +52,15 @@ class DueWebhook:
 
 
 _CLAIM = sql.SQL(
-    "WITH due AS MATERIALIZED (SELECT host_id, task_id, config_id FROM a2a_push_t"
-    " WHERE due_ts <= statement_timestamp()"
-    " AND (lease_ts IS NULL OR lease_ts < statement_timestamp())"
-    " ORDER BY row_number() OVER (PARTITION BY host_id, task_id ORDER BY due_ts), due_ts"
-    " LIMIT %(limit)s)"
+    "WITH owned AS (SELECT p.host_id, p.task_id, p.config_id, p.due_ts, t.owner,"
+    " coalesce(p.lease_ts >= statement_timestamp(), false) AS held"
+    " FROM a2a_push_t p JOIN a2a_task_t t USING (host_id, task_id)"
+    " WHERE p.due_ts <= statement_timestamp()),"
+    # those that are held have the first turns of their owner
+    " turns AS (SELECT *, row_number() OVER (PARTITION BY host_id, owner"
+    " ORDER BY held DESC, due_ts) AS turn FROM owned),"
+    " due AS MATERIALIZED (SELECT host_id, task_id, config_id FROM turns"
+    " WHERE NOT held AND turn <= %(of_owner)s ORDER BY turn, due_ts LIMIT %(limit)s)"
     " UPDATE a2a_push_t AS r SET fence = r.fence + 1,"
     " since_ts = coalesce(r.since_ts, clock_timestamp()),"
     " lease_ts = clock_timestamp() + make_interval(secs => %(lease)s)"
@@ -165,15 +170,21 @@ class Webhooks:
     async def _claim(self, limit: int) -> list[DueWebhook]:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(DueWebhook))
-            await cursor.execute(_CLAIM, {"limit": limit, "lease": LEASE_S})
+            await cursor.execute(_CLAIM, {"limit": limit, "of_owner": OF_OWNER, "lease": LEASE_S})
             return await cursor.fetchall()
 
     async def _send_all(self, due: DueWebhook, limiter: anyio.CapacityLimiter) -> None:
         """Send the events that a receiver lacks, one after the other, up to a failure."""
         async with limiter:
             with suppress(*AWAY):  # or its lease ends, and it is sent again
-                with anyio.move_on_after(LEASE_S / 2):
-                    await self._send_in_order(due)
+                try:
+                    with anyio.move_on_after(LEASE_S / 2):
+                        await self._send_in_order(due)
+                except AWAY:
+                    raise
+                except Exception:  # an unreadable row must not end the sender
+                    log.exception("a2a_push_failed", extra={"task": due.task_id})
+                    await self._settle(due, due.sent, "Internal error", _pause_s(due))
 
     async def _send_in_order(self, due: DueWebhook) -> None:
         sent = due.sent
@@ -184,8 +195,7 @@ class Webhooks:
                 await self._delete(due.host_id, due.task_id, due.config_id)
                 return
             if outcome and due.age_s < self._settings.push_s:
-                wait_s = min(LONGEST_S, FIRST_S * 2 ** min(due.attempt, 20))
-                await self._settle(due, sent, outcome, random.uniform(wait_s / 2, wait_s))  # noqa: S311
+                await self._settle(due, sent, outcome, _pause_s(due))
                 return
             if outcome:
                 extra = {"task": due.task_id, "reason": outcome}
@@ -272,6 +282,12 @@ class Webhooks:
             except InvalidTag as error:
                 raise SecretRefused("a webhook of A2A is not what was stored there") from error
         return msgspec.json.decode(data, type=PushConfig)
+
+
+def _pause_s(due: DueWebhook) -> float:
+    """The time until the next attempt."""
+    wait_s = min(LONGEST_S, FIRST_S * 2 ** min(due.attempt, 20))
+    return random.uniform(wait_s / 2, wait_s)  # noqa: S311
 
 
 def _authorization(config: PushConfig) -> dict[str, str]:

@@ -16,7 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from config.settings import DatabaseSettings
+from gateway.wings.a2a.push import OF_OWNER
 from registry.database.postgres import borrow
+from tests.fixtures_database import HOST
 from tests.fixtures_servers import serving
 from tests.wings.a2a.rig import Rig, open_rig, text_message
 
@@ -60,12 +62,12 @@ async def receiving(failures: int = 0) -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def send_with(rig: Rig, config: Any, name: str = "tck-stream-001") -> Any:
+async def send_with(rig: Rig, config: Any, name: str = "tck-stream-001", by: str = "ann") -> Any:
     params = {
         "message": text_message("go", f"{name}-{uuid4()}"),
         "configuration": {"taskPushNotificationConfig": config},
     }
-    return await rig.rpc("SendMessage", params, agent="tck")
+    return await rig.rpc("SendMessage", params, agent="tck", by=by)
 
 
 async def test_a_webhook_gets_the_changes_of_its_task_in_their_order(
@@ -152,6 +154,59 @@ async def test_names_that_lead_inside_get_nothing(rig: Rig) -> None:
                 break
             await anyio.sleep(0.02)
     assert (error, sent) == ("its address is not public", 0)
+
+
+async def test_an_unreadable_webhook_fails_alone(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with (
+        open_rig(database_settings, tmp_path, push_private=True) as rig,
+        receiving(failures=1) as receiver,
+    ):
+        task = (await rig.task(text_message("go", f"tck-stream-001-{uuid4()}"), agent="tck"))["id"]
+        async with borrow(rig.pool) as connection:
+            for version, config in (("9.9", b"{}"), ("1.0", b"\xff"), ("1.0", b'{"url": 7}')):
+                await connection.execute(
+                    "INSERT INTO a2a_push_t (host_id, task_id, config_id, version, config, sent,"
+                    " due_ts) VALUES (%s, %s, %s, %s, %s, 0, now() - interval '1 day')",
+                    [HOST, task, uuid4().hex, version, config],
+                )
+        await send_with(rig, {"url": receiver.url})
+        await receiver.until(3)
+        async with borrow(rig.pool) as connection:
+            rows = await connection.execute(
+                "SELECT count(*) FROM a2a_push_t WHERE error <> '' AND attempt > 0"
+            )
+            assert await rows.fetchone() == (3,)
+
+
+async def test_webhooks_of_one_person_leave_places_to_other_people(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    entered = 0
+    release = anyio.Event()
+
+    async def hang(_request: Request) -> Response:
+        nonlocal entered
+        entered += 1
+        await release.wait()
+        return Response()
+
+    app = Starlette(routes=[Route("/", hang, methods=["POST"])])
+    async with (
+        open_rig(database_settings, tmp_path, push_private=True) as rig,
+        receiving() as receiver,
+        serving(app) as url,
+    ):
+        for _ in range(3):
+            task = (await send_with(rig, {"url": url}))["result"]["task"]["id"]
+            for _ in range(9):
+                more = {"taskId": task, "url": url}
+                await rig.rpc("CreateTaskPushNotificationConfig", more, agent="tck")
+        await send_with(rig, {"url": receiver.url}, by="bob")
+        await receiver.until(3)
+        assert 0 < entered <= OF_OWNER
+        release.set()
 
 
 async def test_a_gateway_without_push_says_so(
