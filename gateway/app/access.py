@@ -465,7 +465,7 @@ class HookCalls(Collector):
             return
         calls = CounterMetricFamily(
             "toolgate_hook_calls",
-            "Answers of hooks of the operator, by outcome; passed: a failure that passes.",
+            "Answers of hooks, by outcome; passed: a failure that passes; busy: there was no turn.",
             labels=("hook", "outcome"),
         )
         for hook in hooks.all:

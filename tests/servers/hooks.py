@@ -1,6 +1,7 @@
 """Hooks for tests: functions of Python, which remember what they were told, and an endpoint."""
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +44,20 @@ def crash(event: dict[str, Any]) -> None:
 
 def sleep(event: dict[str, Any]) -> None:
     time.sleep(0.3)  # a function that blocks, in its thread
+
+
+GATE = threading.Event()
+
+
+def wait_for_gate(event: dict[str, Any]) -> Mapping[str, Any]:
+    """Answers to Ann when the gate opens, and to others at once."""
+    if event["principal"] == "ann":
+        GATE.wait(10)
+    return {"refuse": "was asked"}
+
+
+def wait_for_anybody(event: dict[str, Any]) -> None:
+    GATE.wait(10)
 
 
 def answer(event: dict[str, Any]) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ from gateway.middleware.hooks.hook import (
     VERSION_CHARACTERS,
     Hook,
     HookAnswer,
+    HookBusy,
     HookFailed,
     HookResult,
 )
@@ -226,6 +227,8 @@ async def ask_for(
     began, answer = time.perf_counter(), None
     try:
         answer = await ask()
+    except HookBusy:
+        return _refuse(call, hook, "it is busy with other calls; try again")
     except HookFailed:
         return _refuse(call, hook, "it failed, and calls do not pass without it")
     finally:

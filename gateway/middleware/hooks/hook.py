@@ -2,19 +2,22 @@
 
 A hook is a function of Python, or an HTTP endpoint, that gets an event (`v: 1`) and answers with an
 object: `{"refuse": "reason"}`, or what it changes, or nothing. An answer that it may not give, an
-error, a timeout and an open circuit are failures, which refuse unless `failure: pass`.
+error, a timeout and an open circuit are failures, which refuse unless `failure: pass`. Of the
+requests at a time, a tenant has three quarters and a caller half; one that gets no turn in time is
+refused, whatever `failure` says, and no sign of a fault.
 """
 
 import asyncio
 import hashlib
 import inspect
 import logging
+import math
 import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -39,6 +42,8 @@ log = logging.getLogger("toolgate.hooks")
 
 GROUP = "toolgate.hooks"  # of entry points
 VERSION_CHARACTERS = 40
+ANSWER_BYTES = 4 << 20  # of endpoints
+OF_TENANT, OF_CALLER = 0.75, 0.5  # most of the requests at a time
 ANSWERS: Mapping[HookPoint, frozenset[str]] = {  # members that change something, by point
     "identity": frozenset({"roles", "attributes"}),
     "list": frozenset({"hide"}),
@@ -92,10 +97,15 @@ class HookFailed(ToolgateError):
     """A hook that gave no answer that counts."""
 
 
+class HookBusy(HookFailed):
+    """A hook at which a caller got no turn in time."""
+
+
 class HookCode(Protocol):
-    """The code behind a hook."""
+    """The code behind a hook. `blocks`: `run` goes on when it is cancelled, in its thread."""
 
     version: str
+    blocks: bool
 
     async def run(self, event: Event) -> Any:
         """The answer, decoded; None: nothing to say. Raises anything."""
@@ -110,13 +120,13 @@ class PythonHook:
     def __init__(self, name: str, target: str, concurrency: int) -> None:
         """Raises ToolgateError."""
         self._function, self.version = _load(name, target)
-        self._blocks = not inspect.iscoroutinefunction(self._function)
+        self.blocks = not inspect.iscoroutinefunction(self._function)
         self._name, self._concurrency = name, concurrency
         self._threads: ThreadPoolExecutor | None = None
 
     async def run(self, event: Event) -> Any:
         own = msgspec.json.decode(encode(event))  # what it does to its copy changes nothing
-        if not self._blocks:
+        if not self.blocks:
             return await self._function(own)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._concurrency, f"hook-{self._name}")
@@ -131,6 +141,8 @@ class PythonHook:
 
 class HttpHook:
     """An endpoint that gets each event as a signed POST."""
+
+    blocks = False
 
     def __init__(self, url: str, secret: str, concurrency: int, limit_bytes: int) -> None:
         self.version = ""
@@ -174,7 +186,10 @@ class Hook:
             self.code = HttpHook(
                 settings.url, settings.secret or "", settings.concurrency, ANSWER_BYTES
             )
-        self._turns = FairLimiter(settings.concurrency)
+        most = settings.concurrency
+        self._turns = FairLimiter(
+            most, of_tenant=math.ceil(most * OF_TENANT), of_owner=math.ceil(most * OF_CALLER)
+        )
         self._asked = 0  # at present
         self._is_replaced = False
         self._circuit = Circuit(breaker, _no_jitter) if breaker.enabled else None
@@ -186,11 +201,14 @@ class Hook:
     async def ask(self, event: Event, check: Check | None = None) -> HookAnswer:
         """The answer to an event, which gets an id, the time, and the name and point of the hook.
         `check` raises HookFailed for an answer that is of no use. Raises HookFailed, unless
-        failures pass."""
+        failures pass, and HookBusy."""
         try:
             answer = await self._ask(event)
             if check is not None and answer.refuse is None:
                 check(answer)
+        except HookBusy:
+            self.outcomes["busy"] += 1
+            raise
         except HookFailed as error:
             passes = self.settings.failure == "pass"
             self.outcomes["passed" if passes else "failed"] += 1
@@ -216,8 +234,12 @@ class Hook:
         failed: bool | None = None
         self._asked += 1
         try:
-            answer = await self._run(event)
+            async with AsyncExitStack() as place:
+                await self._wait_for_turn(event, place)
+                answer = await self._run(event, place)
             failed = False
+        except HookBusy:  # which says nothing about the hook
+            raise
         except HookFailed:
             failed = True
             raise
@@ -229,7 +251,18 @@ class Hook:
                 await self.retire()
         return answer
 
-    async def _run(self, event: Event) -> HookAnswer:
+    async def _wait_for_turn(self, event: Event, place: AsyncExitStack) -> None:
+        """Enter `place`. Raises HookBusy."""
+        settings = self.settings
+        try:
+            async with asyncio.timeout(settings.timeout_s):
+                turn = self._turns.turn(str(event["tenant"]), str(event["principal"]))
+                await place.enter_async_context(turn)
+        except TimeoutError as error:
+            raise HookBusy(f"no turn within {settings.timeout_s:g} s") from error
+
+    async def _run(self, event: Event, place: AsyncExitStack) -> HookAnswer:
+        """The answer of the code, which keeps its place where it goes on behind the deadline."""
         settings = self.settings
         whole = {
             "v": 1, "id": f"hook_{secrets.token_urlsafe(12)}", "time": round(time.time(), 3),
@@ -237,8 +270,7 @@ class Hook:
         }  # fmt: skip
         try:
             async with asyncio.timeout(settings.timeout_s):
-                async with self._turns.turn(str(event["tenant"]), str(event["principal"])):
-                    said = await self.code.run(whole)
+                said = await self._start(whole, place)
             answer = PASS if said is None else msgspec.convert(said, HookAnswer)
         except TimeoutError as error:
             raise HookFailed(f"no answer within {settings.timeout_s:g} s") from error
@@ -252,8 +284,23 @@ class Hook:
             raise HookFailed("it wants to change something, and has no changes: true")
         return answer
 
+    def _start(self, event: Event, place: AsyncExitStack) -> Awaitable[Any]:
+        if not self.code.blocks:
+            return self.code.run(event)
+        running = asyncio.ensure_future(_run_at(place.pop_all(), self.code.run(event)))
+        running.add_done_callback(_take_error)
+        return asyncio.shield(running)
 
-ANSWER_BYTES = 4 << 20  # of endpoints
+
+async def _run_at(place: AsyncExitStack, answer: Awaitable[Any]) -> Any:
+    async with place:
+        return await answer
+
+
+def _take_error(running: "asyncio.Future[Any]") -> None:
+    """Of an answer that nobody waits for any more: asyncio would log it."""
+    if not running.cancelled():
+        running.exception()
 
 
 class Hooks:

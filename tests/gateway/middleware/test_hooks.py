@@ -17,11 +17,12 @@ from config.hooks import HookSettings
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.audit.queries import AuditQuery, search
+from gateway.middleware.hooks.hook import Hook, HookFailed
 from schemas.errors import ToolgateError
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.polling import until
-from tests.servers.hooks import EVENTS, MODULE, SECRET, Endpoint
+from tests.servers.hooks import EVENTS, GATE, MODULE, SECRET, Endpoint
 from tests.servers.mcp_wire import MODERN, Scripted, Turn
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +175,50 @@ async def test_a_hook_that_keeps_failing_is_not_asked(settings: Settings) -> Non
         for _ in range(6):
             assert (await create(client))["isError"]
     assert len(EVENTS) == 3
+
+
+@pytest.mark.parametrize("failure", ["refuse", "pass"])
+async def test_slow_calls_of_one_caller_delay_no_second_caller(
+    settings: Settings, failure: Any
+) -> None:
+    """Not even the threads that nobody waits for any more are all theirs."""
+    GATE.clear()
+    breaker = replace(settings.breaker, calls=2, failures=0.9)
+    slow = hook("wait_for_gate", concurrency=2, timeout_s=0.1, failure=failure)
+    checked = Hook("slow", slow, breaker, 100)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(outcome_of(checked, "ann")) for _ in range(3)]
+        assert [task.result() for task in asked].count("HookBusy") == 2
+        assert (await outcome_of(checked, "bob")) == "was asked"
+        assert checked.outcomes["busy"] == 2
+    finally:
+        GATE.set()
+    with anyio.fail_after(5):
+        while await outcome_of(checked, "ann") == "HookBusy":
+            pass
+    await checked.retire()
+
+
+async def outcome_of(asked: Hook, principal: str) -> str:
+    try:
+        return (await asked.ask({"tenant": "t", "principal": principal})).refuse or "passed"
+    except HookFailed as error:
+        return type(error).__name__
+
+
+async def test_a_call_that_gets_no_turn_is_refused_though_failures_pass(
+    settings: Settings, service: Recorder
+) -> None:
+    GATE.clear()
+    slow = hook("wait_for_anybody", concurrency=1, timeout_s=0.1, failure="pass")
+    async with running(with_hooks(settings, slow=slow)) as client:
+        try:
+            await create(client)  # its thread goes on
+            assert "busy" in text_of(await create(client))
+        finally:
+            GATE.set()
+    assert len(service.requests) == 1
 
 
 async def test_a_refusal_is_the_result_of_the_call(settings: Settings, service: Recorder) -> None:
