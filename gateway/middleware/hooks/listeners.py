@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -116,33 +117,40 @@ class ListHooks:
 
 
 class AuditHooks:
-    """Gives hooks a copy of each record, in order; the log itself does not wait for them."""
+    """Gives hooks a copy of each record, in order; neither the log nor another hook waits."""
 
     def __init__(self, hooks: Listed) -> None:
         self._hooks = hooks
-        self._waiting: deque[tuple[Hook, AuditEntry]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[Hook, deque[AuditEntry]] = {}  # while a task delivers to the hook
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, entry: AuditEntry) -> None:
         for hook in self._hooks():
-            if len(self._waiting) < hook.settings.queue:
-                self._waiting.append((hook, entry))
+            waiting = self._waiting.get(hook)
+            if waiting is None:
+                self._waiting[hook] = deque([entry])
+                task = asyncio.create_task(self._deliver(hook))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            elif len(waiting) < hook.settings.queue:
+                waiting.append(entry)
             else:
                 hook.outcomes["dropped"] += 1
-        if self._waiting and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._deliver())
 
-    async def _deliver(self) -> None:
-        while self._waiting:
-            hook, entry = self._waiting.popleft()
-            event = {"tenant": entry.host_id, "principal": entry.principal, "record": entry}
-            try:
-                await hook.ask(event)
-            except HookFailed:
-                continue  # counted, and logged
+    async def _deliver(self, hook: Hook) -> None:
+        waiting = self._waiting[hook]
+        try:
+            while waiting:
+                entry = waiting.popleft()
+                event = {"tenant": entry.host_id, "principal": entry.principal, "record": entry}
+                with suppress(HookFailed):  # counted, and logged
+                    await hook.ask(event)
+        finally:
+            del self._waiting[hook]
 
     async def settle(self) -> None:
         """Deliver what waits, for a while."""
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=SETTLE_S)
-            self._task.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=SETTLE_S)
+            for task in late:
+                task.cancel()

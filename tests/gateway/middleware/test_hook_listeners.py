@@ -1,25 +1,31 @@
 """Hooks for credentials, identities, lists and records."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
 from config.sources import SourceSettings
+from gateway.audit.records import AuditEntry
+from gateway.middleware.hooks.hook import Hook
+from gateway.middleware.hooks.listeners import AuditHooks
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.errors import ToolgateError
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
 from tests.gateway.middleware.test_hooks import create, discover, hook, list_tools, with_hooks
 from tests.gateway.upstreams.conftest import source
 from tests.polling import until
-from tests.servers.hooks import EVENTS
+from tests.servers.hooks import EVENTS, GATE
 from tests.servers.mcp_wire import Scripted, Turn
 
 pytestmark = pytest.mark.anyio
@@ -128,6 +134,33 @@ async def test_a_hook_gets_a_copy_of_each_record(settings: Settings, tmp_path: P
 
         await until(is_told)
     assert [event["record"]["subject"] for event in EVENTS] == ["createPet"]
+
+
+async def test_a_slow_hook_delays_and_drops_records_of_no_second_hook(settings: Settings) -> None:
+    """Records wait for each hook apart."""
+    GATE.clear()
+    slow, quick = (
+        Hook(name, hook(name, "audit", timeout_s=10.0, queue=1), settings.breaker, 100)
+        for name in ("wait_for_anybody", "remember")
+    )
+    listeners = AuditHooks(lambda: [slow, quick])
+
+    async def number_of_events(count: int) -> None:
+        with anyio.fail_after(5):
+            while len(EVENTS) < count:
+                await anyio.lowlevel.checkpoint()
+
+    try:
+        for number in range(4):
+            listeners.add(AuditEntry(HOST, datetime.now(UTC), subject=f"tool-{number}"))
+            await number_of_events(number + 1)
+        assert (slow.outcomes["dropped"], quick.outcomes["dropped"]) == (2, 0)
+    finally:
+        GATE.set()
+    await listeners.settle()
+    assert slow.outcomes["ok"] == 2
+    for closing in (slow, quick):
+        await closing.retire()
 
 
 @pytest.mark.parametrize("at", ["identity", "audit"])
