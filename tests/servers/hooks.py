@@ -32,6 +32,10 @@ def rename(event: dict[str, Any]) -> Mapping[str, Any] | None:
     return None if name is None else {"arguments": {"name": f"{name} the second"}}
 
 
+def add_long_name(event: dict[str, Any]) -> Mapping[str, Any]:
+    return {"arguments": {**event["arguments"], "x" * 5000: 1}}
+
+
 def refuse(event: dict[str, Any]) -> Mapping[str, Any]:
     EVENTS.append(event)
     return {"refuse": "not today"}

@@ -46,7 +46,7 @@ from schemas.tool import FIELDS, RelayedResult, Tool, ToolResult
 STATE = "toolgate/hooks:"  # begins a requestState that hooks have wrapped
 PURPOSE = "hooks of a call"
 TOOLS = 10_000  # whose checkers are kept
-PATHS_SHOWN = 50  # changed arguments in a record
+PATHS_SHOWN, PATH_CHARACTERS = 50, 200  # changed arguments in a record, and of each
 SHOWN = ("content", "structuredContent", "isError", "_meta")  # members of a result
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
 INPUT_REQUIRED = Raw(b'"input_required"')
@@ -332,7 +332,8 @@ def _note(call: ToolCall, hook: Hook, answer: HookAnswer | None, seconds: float)
         version = answer.version[:VERSION_CHARACTERS] or version
         changed = sorted(answer.changes - {"arguments"})
         if not isinstance(answer.arguments, UnsetType):
-            changed += islice(_changed_paths(call.arguments, answer.arguments), PATHS_SHOWN)
+            paths = islice(_changed_paths(call.arguments, answer.arguments), PATHS_SHOWN)
+            changed += [path[:PATH_CHARACTERS] for path in paths]
         facts |= {"changed": changed} if changed else {}
     facts |= {"version": version} if version else {}
     before = note.hooks[:-1] + "," if note.hooks else "["

@@ -287,6 +287,24 @@ async def test_a_record_names_hooks_versions_and_changed_paths(
     assert all(entry["us"] > 0 for entry in ran)
 
 
+async def test_a_record_cuts_long_names_of_changed_arguments(
+    settings: Settings, tmp_path: Path
+) -> None:
+    audit = replace(settings.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    travel = Scripted({"tools/list": list_tools, "tools/call": book}, capabilities={"tools": {}})
+    async with serving(travel) as url:
+        sources = {"travel": SourceSettings(mcp=url, era="handshake")}
+        recording = replace(settings, audit=audit, sources=sources)
+        adding = hook("add_long_name", changes=True)
+        async with running(with_hooks(recording, adding=adding)) as client:
+            await client.modern("tools/call", {"name": "book", "arguments": {}})
+            await client.gateway.access.settle()
+            assert client.gateway.feed.pool is not None
+            page = await search(client.gateway.feed.pool, settings.tenant.host_id, AuditQuery())
+    [entry] = json.loads(page.records[0].entry.hooks)
+    assert entry["changed"] == ["/" + 199 * "x"]
+
+
 async def test_a_hook_that_cannot_be_loaded_stops_the_reload_alone(
     settings: Settings, service: Recorder
 ) -> None:
