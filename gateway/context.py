@@ -45,6 +45,7 @@ class Principal(_Prepared):
     scopes: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = field(default_factory=dict)
     roles: frozenset[str] = frozenset()
+    hook_roles: frozenset[str] = frozenset()  # those of `roles` that only hooks have given
     # Fingerprint of the credential, not usable as one: KEY_MARK and the id of an API key, or the
     # beginning of the SHA-256 of a token; "": none.
     mark: str = ""

@@ -55,7 +55,7 @@ from schemas.errors import ToolgateError
 
 if TYPE_CHECKING:  # a gateway without hooks does not import them
     from gateway.middleware.hooks.hook import Hook, Hooks
-    from gateway.middleware.hooks.listeners import AuditHooks
+    from gateway.middleware.hooks.listeners import AuditHooks, IdentityHooks, Outcome
 
 log = logging.getLogger("toolgate.access")
 
@@ -288,7 +288,10 @@ class Access:
         copy = None if self._audit_hooks is None else self._audit_hooks.add
         denials = Denials(self.policy_view, catalogs)
         self.auditing = AuditCollector(settings, handle.pool, denials, copy)
-        own_identify = self._identify_with_hooks(self.authenticator.identify)
+        self._identity_hooks = self._hooks_of_identities()
+        own_identify: Identify = self.authenticator.identify
+        if self._identity_hooks is not None:
+            own_identify = self._identity_hooks.identifying(own_identify)
         identify = demanding(own_identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(own_identify)
@@ -371,12 +374,17 @@ class Access:
     def _hooks_at(self, point: HookPoint) -> "Sequence[Hook]":
         return () if self._hooks is None else self._hooks.at(point)
 
-    def _identify_with_hooks(self, identify: Identify) -> Identify:
+    def asking_later(self, outcome: "Outcome") -> "Outcome":
+        """The outcomes of requests of wings, some of which are made when their callers are gone."""
+        hooks = self._identity_hooks
+        return outcome if hooks is None else hooks.asking_later(outcome)
+
+    def _hooks_of_identities(self) -> "IdentityHooks | None":
         if not self._hooks_at("identity"):
-            return identify
+            return None
         from gateway.middleware.hooks.listeners import IdentityHooks
 
-        return IdentityHooks(lambda: self._hooks_at("identity")).identifying(identify)
+        return IdentityHooks(lambda: self._hooks_at("identity"))
 
     def _listen_to_records(self) -> "AuditHooks | None":
         if not self._hooks_at("audit"):

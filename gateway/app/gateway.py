@@ -339,7 +339,7 @@ class Gateway:
                 offers={},
                 metrics=self.metrics.registry,
                 middleware=lambda: self._middleware,
-                outcome=self._outcome,
+                outcome=self.access.asking_later(self._outcome),
                 kept=self.shared.kept,
                 embedder=self.embeddings.embedder,
                 search=self.search.run,

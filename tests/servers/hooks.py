@@ -129,6 +129,14 @@ def promote(event: dict[str, Any]) -> Mapping[str, Any]:
     )
 
 
+LEFT: set[str] = set()
+
+
+def have_left(event: dict[str, Any]) -> Mapping[str, Any]:
+    """A directory that people leave."""
+    return {"refuse": "has left"} if event["principal"] in LEFT else {"roles": ["keeper"]}
+
+
 def hide(event: dict[str, Any]) -> Mapping[str, Any]:
     EVENTS.append(event)
     names = [tool["name"] for tool in event["tools"]]

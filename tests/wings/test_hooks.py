@@ -5,20 +5,25 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from config.access import Rule
 from config.hooks import HookSettings
 from config.settings import Settings
 from gateway.operations.jobs import RESPOND_ASYNC
 from tests.fixtures_gateway import Recorder, running
-from tests.servers.hooks import EVENTS, MODULE
+from tests.gateway.guards.signing import FOREVER, by_jwks, signer
+from tests.servers.hooks import EVENTS, LEFT, MODULE
 from tests.servers.provider import chat_whole, providing
 from tests.wings.agent.rig import Rig, agent_settings
 from tests.wings.code.shop import code_shop
+from tests.wings.code.test_pauses import decide
+from tests.wings.code.test_pauses import wait_for_end as wait_for_run
 from tests.wings.events.rig import invoke_skill, wait_for_end, with_events
 from tests.wings.rig import wings, with_toy
 from tests.wings.test_jobs import until
 
 pytestmark = pytest.mark.anyio
 
+KEY = signer("ES256", kid="2026")
 WATCHED = {"watch": HookSettings("before", use=f"{MODULE}:remember")}
 
 
@@ -36,6 +41,29 @@ async def test_each_call_of_a_program_asks_its_hooks(settings: Settings, tmp_pat
         await shop.run("[tools.get_item(id=n) for n in (1, 2)]")
     assert asked_about() == ["run_code", "get-item", "get-item"]
     assert [event["context"]["code"] for event in EVENTS] == [False, True, True]
+
+
+async def test_a_run_that_goes_on_by_itself_asks_about_its_caller_again(
+    settings: Settings, tmp_path: Path
+) -> None:
+    directory = HookSettings("identity", use=f"{MODULE}:have_left", changes=True)
+    policy = replace(settings.policy, rules={"mails": Rule("approve", tools=("send_mail",))})
+    own = replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]), policy=policy)
+    token = {"Authorization": f"Bearer {KEY.token(sub='ann', exp=FOREVER, scope='code:write')}"}
+    call = {"code": "tools.send_mail(text='a')"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "run_code_writing", "params": call}
+    async with code_shop(own, tmp_path, hooks={"directory": directory}) as shop:
+        _, answer, _ = await shop.client.post("/rpc", body, token)
+        assert "result" in answer, answer
+        paused = answer["result"]
+        LEFT.add("ann")
+        try:
+            await decide(shop, paused)
+            end = await wait_for_run(shop, paused["run"])
+        finally:
+            LEFT.clear()
+        assert shop.shop.mails == []
+    assert "Refused by the hook 'directory': has left" in end["error"]
 
 
 async def test_a_hook_refuses_calls_of_a_program(settings: Settings, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, UnsetType
+from msgspec.structs import replace as replace_members
 
 from gateway.audit.records import AuditEntry
 from gateway.context import Context, Identify, Identity
@@ -24,6 +25,8 @@ ATTRIBUTES = "attributes"  # the claim of what hooks know about a caller
 SETTLE_S = 5.0  # for records at the end of a process
 Listed = Callable[[], Sequence[Hook]]
 """The hooks of now."""
+Outcome = Callable[[Context, Request], Awaitable[Any]]
+"""The dispatcher's answer, or the Fault of a request."""
 
 
 class _MadeBy(NamedTuple):
@@ -45,27 +48,44 @@ class IdentityHooks:
 
     def identifying(self, identify: Identify) -> Identify:
         async def identify_and_ask(scope: MutableMapping[str, Any]) -> Identity:
-            identity = await identify(scope)
-            hooks = self._hooks()
-            if not hooks or identity.refusal is not None or not identity.verified:
-                return identity
-            principal = identity.principal
-            made_by, cached = principal.prepared.get(CACHED, (NOTHING, None))
-            if made_by.hooks == hooks and time.monotonic() < made_by.until:
-                known: Identity = cached
-                if made_by.identity is identity:
-                    return known
-                return replace(identity, principal=known.principal)  # another X-Scope-Token
-            extended = await self._ask_all(hooks, identity)
-            if extended.refusal is None:
-                until = time.monotonic() + min(hook.settings.cache_s for hook in hooks)
-                principal.prepared[CACHED] = (_MadeBy(hooks, until, identity), extended)
-            return extended
+            return await self.extend(await identify(scope))
 
         return identify_and_ask
 
+    def asking_later(self, outcome: Outcome) -> Outcome:
+        """Requests by which stored calls go on, with what the hooks say about their callers now."""
+
+        async def ask_and_answer(context: Context, request: Request) -> Any:
+            if context.absent:
+                identity = await self.extend(context.identity)
+                if identity.refusal is not context.identity.refusal:
+                    return identity.refusal
+                context = replace_members(context, identity=identity)
+            return await outcome(context, request)
+
+        return ask_and_answer
+
+    async def extend(self, identity: Identity) -> Identity:
+        """The identity with what the hooks say about it, or their refusal."""
+        hooks = self._hooks()
+        if not hooks or identity.refusal is not None or not identity.verified:
+            return identity
+        principal = identity.principal
+        made_by, cached = principal.prepared.get(CACHED, (NOTHING, None))
+        if made_by.hooks == hooks and time.monotonic() < made_by.until:
+            known: Identity = cached
+            if made_by.identity is identity:
+                return known
+            return replace(identity, principal=known.principal)  # another X-Scope-Token
+        extended = await self._ask_all(hooks, identity)
+        if extended.refusal is None:
+            until = time.monotonic() + min(hook.settings.cache_s for hook in hooks)
+            principal.prepared[CACHED] = (_MadeBy(hooks, until, identity), extended)
+        return extended
+
     async def _ask_all(self, hooks: Sequence[Hook], identity: Identity) -> Identity:
-        roles = set(identity.principal.roles)
+        own = identity.principal.roles - identity.principal.hook_roles
+        roles = set(own)
         attributes: dict[str, Any] = {}
         for hook in hooks:
             try:
@@ -79,7 +99,12 @@ class IdentityHooks:
             attributes |= {} if isinstance(answer.attributes, UnsetType) else answer.attributes
         # always set: a claim of that name in a token is no word of a hook
         claims = {**identity.principal.claims, ATTRIBUTES: attributes}
-        principal = replace(identity.principal, roles=frozenset(roles), claims=claims)
+        principal = replace(
+            identity.principal,
+            roles=frozenset(roles),
+            hook_roles=frozenset(roles - own),
+            claims=claims,
+        )
         return replace(identity, principal=principal)
 
 

@@ -1,5 +1,6 @@
 """Hooks for credentials, identities, lists and records."""
 
+from dataclasses import replace as replace_principal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from config.access import Rule
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.audit.records import AuditEntry
+from gateway.context import Identity, Principal
 from gateway.middleware.hooks.hook import Hook
-from gateway.middleware.hooks.listeners import AuditHooks
+from gateway.middleware.hooks.listeners import AuditHooks, IdentityHooks
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
@@ -110,6 +112,19 @@ async def test_a_hook_gives_roles_that_rules_read(settings: Settings, tmp_path: 
         assert (await get_pet(client, **forged))["error"]["code"] == -32602
         status, _ = await client.modern("tools/list", **bearer("eve"))
         assert status == 403
+
+
+async def test_roles_that_a_hook_gives_no_more_go(settings: Settings) -> None:
+    directory = Hook("directory", hook("promote", "identity", changes=True), settings.breaker, 100)
+    asking = IdentityHooks(lambda: [directory])
+    ben = Principal(
+        "ben", HOST, roles=frozenset({"own", "keeper"}), hook_roles=frozenset({"keeper"})
+    )
+    extended = await asking.extend(Identity(ben, verified=True))
+    assert (extended.principal.roles, extended.principal.hook_roles) == ({"own"}, set())
+    ann = await asking.extend(Identity(replace_principal(ben, id="ann"), verified=True))
+    assert (ann.principal.roles, ann.principal.hook_roles) == ({"own", "keeper"}, {"keeper"})
+    await directory.retire()
 
 
 async def test_a_hook_hides_tools_from_lists(settings: Settings) -> None:
