@@ -82,7 +82,7 @@ def test_several_uses_at_once_are_granted_up_to_the_limit(
         uses = live(uses, now, slot)
         left = limit - sum(uses.values())
         verdict = admit(uses, limit, now, slot, wanted=wanted)
-        assert (verdict.grant_tokens, verdict.remaining) == (
+        assert (verdict.granted, verdict.remaining) == (
             min(wanted, left),
             left - min(wanted, left),
         )
