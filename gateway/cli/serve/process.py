@@ -40,6 +40,7 @@ GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allo
 log = logging.getLogger("toolgate.serve")
 
 READY_PIPE = "GATEWAY_READY_FD"  # environment of a replacement: to tell that it is ready
+QUIET_LOOKS = 5  # until what was accepted has its protocol, and what was read its call
 LOOKS, LOOK_EVERY_S = 250, 0.02  # for requests on connections that were accepted just before
 
 EXAMINE_S = 60.0
@@ -313,8 +314,11 @@ class UvicornServer(uvicorn.Server):
         """Stop accepting, serve the connections whose request is still to come, then drain."""
         for server in self.servers:
             server.close()
+        quiet = 0  # looks in a row without a new connection
         for _ in range(LOOKS):
-            if not any(_is_new(connection) for connection in self.server_state.connections):
+            is_new = any(map(_is_new, self.server_state.connections))
+            quiet = 0 if is_new else quiet + 1
+            if quiet > QUIET_LOOKS:
                 break
             await asyncio.sleep(LOOK_EVERY_S)
         self._drain(sig, frame)
