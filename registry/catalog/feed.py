@@ -335,8 +335,8 @@ class Feed:
         pause_s = RETRY_FIRST_S
         while True:
             await asyncio.sleep(pause_s)
-            states = self.state.sources
-            failed = [spec for spec in self._import_specs() if states.get(spec.name) == "failed"]
+            names = [name for name, state in self.state.sources.items() if state == "failed"]
+            failed = [spec for name in names if (spec := self._spec(name)) is not None]
             await self._import(store, failed)
             pause_s = min(pause_s * 2, RETRY_LONGEST_S) if failed else RETRY_FIRST_S
 

@@ -72,5 +72,5 @@ class CardWatch:
         )
         if card.unchanged or card.data == before.data:
             return
-        self._seen[key] = SeenCard(card.validator, card.data)
         await self._changed(source.name)
+        self._seen[key] = SeenCard(card.validator, card.data)  # after a failure it is told again

@@ -122,6 +122,21 @@ async def test_failed_imports_are_retried(
         assert len(names(feed)) == 5
 
 
+async def test_failed_imports_of_sources_outside_the_settings_are_retried(
+    database_settings: DatabaseSettings, description: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "RETRY_FIRST_S", 0.01)
+    wanted = {"pets": SourceSettings(openapi=str(description))}
+    async with feeding(database_settings, wanted):
+        pass
+    async with feeding(database_settings, {}) as feed:
+        gone = description.rename(description.with_name("gone.json"))
+        await feed.refresh("pets")
+        assert feed.state.sources == {"pets": "failed"}
+        gone.rename(description)
+        await until(lambda: feed.state.sources == {"pets": "ok"})
+
+
 async def test_other_settings_are_taken_and_descriptions_read_again(
     database_settings: DatabaseSettings, description: Path
 ) -> None:

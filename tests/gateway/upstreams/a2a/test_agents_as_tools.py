@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
+from gateway.upstreams.a2a.card_watch import CardWatch
 from schemas.binding import A2aBinding
-from schemas.errors import InvalidParams
+from schemas.errors import InvalidParams, Unavailable
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import TextContent, ToolResult
 from tests.fixtures_database import HOST
@@ -330,6 +331,25 @@ async def test_a_changed_card_is_noticed_by_its_tag(open_gateway: Open) -> None:
         with anyio.fail_after(DEADLINE_S):
             while "trips" in await list_names(client):
                 pass
+
+
+async def test_a_changed_card_that_was_not_imported_is_told_of_again(open_gateway: Open) -> None:
+    async with open_gateway(ScriptedAgent()) as (client, _):
+        names: list[str] = []
+
+        async def import_source(name: str) -> None:
+            names.append(name)
+            if len(names) == 1:
+                raise Unavailable("The database is away")
+
+        gateway = client.gateway
+        watch = CardWatch(gateway.settings.imports, 60, import_source)
+        source = gateway.catalogs.of(HOST).sources["trips"]
+        with pytest.raises(Unavailable):
+            await watch.look(source)
+        for _ in range(2):
+            await watch.look(source)
+        assert names == ["trips"] * 2
 
 
 async def list_names(client: Client) -> set[str]:
