@@ -14,7 +14,7 @@ import uuid
 from asyncio import get_running_loop, sleep
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from config.networks import is_unencrypted
 from gateway.audit.records import is_secret_name
@@ -326,6 +326,8 @@ def _identifier(text: str) -> str:
     """Raises UpstreamFailed."""
     if len(text) > IDENTIFIER:
         raise AgentMisbehaved("The agent gave an id that is too long")
+    if unquote(unquote(text)) in (".", ".."):  # of HTTP+JSON, which proxies may decode once more
+        raise AgentMisbehaved(f"The agent gave {text!r}, which is no id of a task")
     return text
 
 

@@ -188,6 +188,17 @@ async def test_events_about_another_task_end_the_call(
     assert "answered about another task" in text_of(result)
 
 
+@pytest.mark.parametrize("id_", [".", "..", "%2e%2E", "%252e."])
+async def test_ids_that_are_steps_in_a_path_are_refused(
+    database_settings: DatabaseSettings, hostile: Hostile, id_: str
+) -> None:
+    hostile.say(event({"task": {**WORKING, "id": id_}}))
+    async with open_gateway(database_settings, hostile) as client:
+        result = await ask(client, message="x")
+    assert "no id of a task" in text_of(result)
+    assert set(hostile.paths) == {"/rpc"}
+
+
 async def test_redirects_are_not_followed(
     database_settings: DatabaseSettings, hostile: Hostile
 ) -> None:
