@@ -17,7 +17,12 @@ from types import TracebackType
 import aiohttp
 
 from gateway.http_client.pool import IDLE_S
-from registry.documents.ssrf_protection import PublicResolver, check_url_host, is_private
+from registry.documents.ssrf_protection import (
+    PublicResolver,
+    check_url_host,
+    is_private,
+    read_url,
+)
 from schemas.errors import ToolgateError, retry_after_s
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
@@ -84,12 +89,19 @@ def _signature(id_: str, timestamp: str, body: bytes, secret: str) -> str:
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
-def check_receiver(url: str) -> None:
-    """Check an address that is to be reached on the public Internet. Raises ToolgateError."""
-    if not url.startswith("https://"):
-        raise ToolgateError("expected https://")
+def check_receiver(url: str, *, private: bool = False) -> None:
+    """Check an address that is to be reached on the public Internet; `private`: or in the own
+    network. Raises ToolgateError."""
+    if not url.startswith(("https://", "http://") if private else "https://"):
+        raise ToolgateError("expected https://" + " or http://" * private)
+    if not url.isprintable() or " " in url:
+        raise ToolgateError("expected a URL without spaces and control characters")
     try:
-        check_url_host(url)
+        address = read_url(url)
+        if not address.host or not address.port:
+            raise ToolgateError("expected a URL with a host, and with a port above 0 if any")
+        if not private:
+            check_url_host(url)
     except ValueError as error:
         raise ToolgateError(str(error)) from error
 
@@ -116,6 +128,7 @@ class WebhookSender:
             connector=aiohttp.TCPConnector(
                 resolver=PublicResolver(), limit=20, keepalive_timeout=IDLE_S
             ),
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         )
         self._private = operator_session(100)

@@ -129,10 +129,7 @@ class Webhooks:
         if not all(text.isascii() and text.isprintable() for text in headers):
             raise InvalidParameters("Expected a token and credentials of printable ASCII")
         try:
-            if not self._settings.push_private:
-                check_receiver(config.url)
-            elif not config.url.startswith(("http://", "https://")):
-                raise ToolgateError("expected http:// or https://")
+            check_receiver(config.url, private=self._settings.push_private)
             if config.token or config.authentication:
                 self._keys.sealing()
         except ToolgateError as error:

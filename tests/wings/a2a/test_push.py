@@ -127,6 +127,13 @@ async def check_configs(rig: Rig, task: str, url: str) -> None:
         "https://2130706433/hook",
         "file:///etc/passwd",
         "",
+        "https://",
+        "https://:8443/hook",
+        "https://example.com:0/hook",
+        "https://example.com:99999/hook",
+        "https://example.com/a hook",
+        "https://example.com/hook\n",
+        "https://[x]@/hook",
     ],
 )
 async def test_webhooks_of_private_addresses_are_refused(rig: Rig, url: str) -> None:
