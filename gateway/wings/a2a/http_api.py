@@ -384,8 +384,8 @@ class A2AApi:
         if asked.operation == "delete_push":
             await self._call_raw(asked, "a2a_delete_webhook", task=row.id, webhook=params.id)
             return None
-        body = await self._call_raw(asked, "a2a_list_webhooks", task=row.id)
-        configs = tuple(decode(Version.V1_0, PushConfig, value) for value in body["configs"])
+        await self._call_raw(asked, "a2a_list_webhooks", task=row.id)
+        configs = tuple(await self._operations.find_webhooks(row))
         if asked.operation == "list_push":
             return PushConfigs(configs)
         for config in configs:
@@ -400,7 +400,8 @@ class A2AApi:
             body = await self._call_raw(asked, "a2a_add_webhook", task=task)
         finally:
             asked.context.upload = None
-        return decode(Version.V1_0, PushConfig, body)
+        stored = decode(Version.V1_0, PushConfig, body)
+        return replace(stored, token=config.token, authentication=config.authentication)
 
     async def _call(self, asked: Asked, operation: str, **arguments: Any) -> TaskView:
         body = await self._call_raw(asked, operation, **arguments)

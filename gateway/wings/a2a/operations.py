@@ -42,6 +42,7 @@ from schemas.a2a.model import (
     TaskState,
 )
 from schemas.a2a.versions import Version, decode, encode
+from schemas.masking import MASK
 from schemas.tool import Tool
 
 T = TypeVar("T")
@@ -202,6 +203,10 @@ class AgentOperations:
             raise TaskNotFound(f"Task not found: {id_[:60]!r}")
         return row
 
+    async def find_webhooks(self, row: StoredTask) -> list[PushConfig]:
+        """The webhooks of a task, with their credentials."""
+        return await self._webhooks.all(row)
+
     async def agents(self, _asked: OperationInput) -> AgentPage:
         return AgentPage(
             tuple(
@@ -294,7 +299,7 @@ class AgentOperations:
 
     async def webhooks(self, asked: OperationInput) -> Json:
         configs = await self._webhooks.all(await self._task_of(asked))
-        return {"configs": [encode(Version.V1_0, config) for config in configs]}
+        return {"configs": [encode(Version.V1_0, _mask(config)) for config in configs]}
 
     async def add_webhook(self, asked: OperationInput) -> Json:
         """The config and the version of its client are beside the arguments, which are recorded: it
@@ -306,7 +311,7 @@ class AgentOperations:
         config = msgspec.json.decode(data, type=PushConfig)
         row = await self._task_of(asked)
         stored = await self._webhooks.add(row, config, Version(version.decode()))
-        value: Json = encode(Version.V1_0, stored)
+        value: Json = encode(Version.V1_0, _mask(stored))
         return value
 
     async def delete_webhook(self, asked: OperationInput) -> None:
@@ -320,6 +325,16 @@ def _context(asked: OperationInput) -> Context:
     if asked.context is None:  # operations of wings have one
         raise ProblemDetails(500, "failed", "The operation was called without a context.")
     return asked.context
+
+
+def _mask(config: PushConfig) -> PushConfig:
+    """A webhook as it is shown, without its credentials: its client gets them back by A2A alone."""
+    given = config.authentication
+    return replace(
+        config,
+        token=config.token and MASK,
+        authentication=given and replace(given, credentials=given.credentials and MASK),
+    )
 
 
 def _check_modes(message: Message) -> None:

@@ -141,6 +141,26 @@ async def test_webhooks_of_private_addresses_are_refused(rig: Rig, url: str) -> 
     assert answer["error"]["code"] == -32602
 
 
+async def test_webhooks_are_listed_for_people_without_their_credentials(rig: Rig) -> None:
+    config = {
+        "url": "https://localhost/hook",
+        "token": TOKEN,
+        "authentication": {"scheme": "Bearer", "credentials": "secret-of-the-client"},
+    }
+    task = (await send_with(rig, config))["result"]["task"]["id"]
+    url = f"{rig.client.url}/a2a-api/v1/agents/tck/tasks/{task}/webhooks"
+    async with rig.client.http.get(url, headers=rig.headers("ann")) as response:
+        [shown] = (await response.json())["configs"]
+    assert (shown["token"], shown["authentication"]["credentials"]) == ("***", "***")
+    listed = await rig.rpc("ListTaskPushNotificationConfigs", {"taskId": task}, agent="tck")
+    [own] = listed["result"]["configs"]
+    assert own == {**config, "id": shown["id"], "taskId": task}
+    made = await rig.rpc(
+        "CreateTaskPushNotificationConfig", {**config, "taskId": task, "id": "x"}, agent="tck"
+    )
+    assert made["result"] == {**own, "id": "x"}
+
+
 async def test_header_injection_by_credentials_is_refused(rig: Rig) -> None:
     config = {"url": "https://example.com/", "token": "a\r\nX-Admin: 1"}
     assert (await send_with(rig, config))["error"]["code"] == -32602
