@@ -205,6 +205,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *login_conflicts(settings, where),
         *_connection_conflicts(settings, where),
         *_agent_conflicts(settings, where),
+        *_a2a_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
         *_event_conflicts(settings, where),
@@ -340,6 +341,20 @@ def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             key = ("agent", setting)
             text = f"expected SOURCE.{name}, or an operation of a wing; found {name}"
             yield Problem(where(key), dotted_path(key), text)
+
+
+def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Agents that are served with a toolset or a strategy that does not exist."""
+    strategies = settings.models.strategies
+    for name, agent in settings.a2a.agents.items() if settings.a2a.enabled else ():
+        key = ("a2a", "agents", name)
+        if agent.toolset and agent.toolset not in settings.toolsets:
+            known = ", ".join(settings.toolsets) or "there is none"
+            text = f"expected one of toolsets ({known}), found {agent.toolset}"
+            yield Problem(where((*key, "toolset")), dotted_path((*key, "toolset")), text)
+        if agent.strategy and agent.strategy not in strategies:
+            text = f"expected an entry of models.strategies, found {agent.strategy}"
+            yield Problem(where((*key, "strategy")), dotted_path((*key, "strategy")), text)
 
 
 def _event_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -398,3 +398,17 @@ def test_schedules_and_hooks_name_tools_with_their_source(section: str, entry: s
     told = problem(events("notes"))
     assert f"events.{section}.x.skill" in told
     assert "expected SOURCE.notes, a key of events.skills, or an operation of a wing" in told
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("toolset: sales", "toolset: expected one of toolsets (letters), found sales"),
+        ("strategy: clever", "strategy: expected an entry of models.strategies, found clever"),
+    ],
+)
+def test_served_agents_name_existing_toolsets_and_strategies(entry: str, expected: str) -> None:
+    agent = f"a2a: {{enabled: true, agents: {{desk: {{description: d, {entry}}}}}}}"
+    assert problem(f"toolsets: {{letters: {{}}}}\n{agent}") == (
+        f"toolgate.yaml:2: a2a.agents.desk.{expected}"
+    )
