@@ -233,13 +233,17 @@ class Runner:
         return await self.follow(asked, context, run_id, writes=writes)
 
     async def run(self) -> None:
-        """Take up runs that no process goes on with, and renew the leases of ours, until
-        cancelled."""
+        """Take up runs that no process goes on with, renew the leases of ours, and end those whose
+        credentials were revoked, until cancelled."""
+        checked = anyio.current_time()
         async with anyio.create_task_group() as tasks:
             while True:
                 with suppress(Unavailable, *AWAY):
                     await self._renew()
                     await self._take_up(tasks)
+                    if anyio.current_time() - checked >= self._settings.lease_s:
+                        checked = anyio.current_time()
+                        await self._end_revoked()
                 await anyio.sleep(self._settings.poll_s)
 
     async def _take_up(self, tasks: TaskGroup) -> None:
@@ -446,6 +450,17 @@ class Runner:
                 continue
             run.cancelled = run.cancelled or ours.get(run_id, False)
             if run.cancelled or run_id not in ours:
+                run.scope.cancel()
+
+    async def _end_revoked(self) -> None:
+        """End the runs whose callers' credentials were revoked; jobs are judged at their starts."""
+        for run in list(self._held.values()):
+            if run.caller is None:
+                continue
+            try:
+                await current_caller(self._parts.pool, read_caller(run.caller).principal)
+            except ProblemDetails:
+                run.cancelled = True
                 run.scope.cancel()
 
     def _longest_s(self, context: Context) -> float:

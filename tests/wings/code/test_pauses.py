@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,9 +19,11 @@ from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.code.stored_runs import Claim, StoredProgram, StoredRuns
 from registry.access.approvals import Approvals, Grant
+from registry.access.revocations import Revocation, Revocations
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import running
+from tests.gateway.guards.signing import FOREVER, by_jwks, signer
 from tests.properties import examples
 from tests.wings.code.shop import CodeShop, code_shop
 
@@ -165,6 +168,30 @@ async def test_no_more_runs_are_claimed_than_there_are_places(
                 await shop.shop.arrived.wait()
             rows = await connection.execute("SELECT state FROM code_run_t ORDER BY state")
             assert [state for (state,) in await rows.fetchall()] == ["running", "waiting"]
+
+
+async def test_a_run_ends_when_the_credential_of_its_caller_is_revoked(
+    settings: Settings, tmp_path: Path
+) -> None:
+    key = signer("ES256", kid="2026")
+    token = {"Authorization": f"Bearer {key.token(sub='zoe', exp=FOREVER, scope='code:write')}"}
+    own = replace(settings, auth=by_jwks(tmp_path, [key.jwk()]), policy=with_rules(settings))
+    call = {"code": "tools.send_mail(text='a')\ntools.get_item(id=1)"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": WRITING, "params": call}
+    code = {"poll_s": 0.05, "lease_s": 1.0}
+    async with code_shop(own, tmp_path, code=code) as shop:
+        _, answer, _ = await shop.client.post("/rpc", body, token)
+        shop.shop.hangs = True
+        await decide(shop, answer["result"])
+        with anyio.fail_after(20):
+            await shop.shop.arrived.wait()
+            now = datetime.now(UTC)
+            later = now + timedelta(hours=1)
+            revoked = Revocation(None, "zoe", issued_before=now, expires=later)
+            await Revocations(shop.client.gateway.feed.pool, HOST).add(revoked)
+            await shop.shop.gone.wait()
+        end = await wait_for_end(shop, answer["result"]["run"])
+    assert end["error"] == "the run was cancelled"
 
 
 async def test_a_call_that_nobody_decides_on_is_denied(settings: Settings, tmp_path: Path) -> None:
