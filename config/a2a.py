@@ -43,6 +43,7 @@ class A2ASettings(Struct, frozen=True, forbid_unknown_fields=True):
     tasks_per_principal: Count
     open_tasks: Count
     streams: Count
+    list_bytes: Bytes
     keep_days: Count
     wait_s: Seconds
     poll_s: Seconds

@@ -282,7 +282,11 @@ class AgentOperations:
             },
         )
         rows, after, total = await self._runner.tasks.page(
-            asked.tenant, asked.principal.id, query.agent, wanted
+            asked.tenant,
+            asked.principal.id,
+            query.agent,
+            wanted,
+            list_bytes=self._settings.list_bytes,
         )
         views = tuple(task_view(row, artifacts=query.artifacts) for row in rows)
         return TaskPage(views, after, total)

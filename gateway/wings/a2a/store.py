@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Literal
 from uuid import UUID
 
@@ -248,10 +249,11 @@ class A2ATasks:
             )
 
     async def page(
-        self, host_id: str, owner: str, agent: str, asked: ListRequest
+        self, host_id: str, owner: str, agent: str, asked: ListRequest, *, list_bytes: int
     ) -> tuple[list[StoredTask], str, int]:
-        """Tasks by the time of their status, the newest first; the token of the next page ("": it
-        is the last one); and their number on all pages. Raises InvalidParameters."""
+        """Tasks by the time of their status, the newest first, up to the one that reaches
+        `list_bytes`; the token of the next page ("": it is the last one); and their number on all
+        pages. Raises InvalidParameters."""
         wanted = asked.status.value if asked.status is not TaskState.UNSPECIFIED else None
         values: dict[str, Any] = {
             "host": host_id,
@@ -261,6 +263,7 @@ class A2ATasks:
             "state": wanted,
             "since": asked.status_timestamp_after,
             "limit": asked.page_size + 1,
+            "bytes": list_bytes,
             **_read_token(asked.page_token),
         }
         condition = sql.SQL(
@@ -272,12 +275,17 @@ class A2ATasks:
         )
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(StoredTask))
+            # with one task more than the page has: whether there is a next one
             await cursor.execute(
                 sql.SQL(
-                    "SELECT {columns} FROM a2a_task_t AS r WHERE {condition}"
+                    "SELECT {columns} FROM (SELECT *, sum(octet_length(task)) OVER newest"
+                    " - octet_length(task) - coalesce(lag(octet_length(task)) OVER newest, 0)"
+                    " AS bytes FROM a2a_task_t WHERE {condition}"
                     " AND (%(before)s::timestamptz IS NULL"
                     " OR (status_ts, task_id) < (%(before)s, %(id)s::uuid))"
-                    " ORDER BY status_ts DESC, task_id DESC LIMIT %(limit)s"
+                    " WINDOW newest AS (ORDER BY status_ts DESC, task_id DESC)"
+                    " ORDER BY status_ts DESC, task_id DESC LIMIT %(limit)s) AS r"
+                    " WHERE bytes < %(bytes)s ORDER BY status_ts DESC, task_id DESC"
                 ).format(columns=_COLUMNS, condition=condition),
                 values,
             )
@@ -286,8 +294,14 @@ class A2ATasks:
                 sql.SQL("SELECT count(*) FROM a2a_task_t WHERE {}").format(condition), values
             )
             total = ((await count.fetchone()) or (0,))[0]
-        token = _write_token(rows[asked.page_size - 1]) if len(rows) > asked.page_size else ""
-        return rows[: asked.page_size], token, total
+        sizes = accumulate((len(row.data) for row in rows), initial=0)
+        page = [
+            row
+            for row, before in zip(rows[: asked.page_size], sizes, strict=False)
+            if before < list_bytes
+        ]
+        token = _write_token(page[-1]) if len(page) < len(rows) else ""
+        return page, token, total
 
     async def events(
         self, host_id: str, id_: str, after: int, limit: int = 100

@@ -105,6 +105,22 @@ async def test_cancelling_a_task_that_waits_for_a_person_cancels_its_run(
             assert await rows.fetchall() == [("cancelled",)]
 
 
+async def test_a_page_of_large_tasks_ends_early(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with open_rig(database_settings, tmp_path, list_bytes=10_000) as rig:
+        large = [call_message("noTool", text="x" * size) for size in (20_000, 4_000, 4_000, 4_000)]
+        ids = [(await rig.task(message))["id"] for message in large]
+        pages, token = [], ""
+        while True:
+            page = (await rig.rpc("ListTasks", {"pageToken": token}))["result"]
+            assert page["totalSize"] == 4
+            pages.append([task["id"] for task in page["tasks"]])
+            if not (token := page["nextPageToken"]):
+                break
+        assert pages == [ids[:0:-1], ids[:1]]
+
+
 async def test_streams_at_the_same_time_are_no_more_than_the_limit(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
