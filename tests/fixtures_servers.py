@@ -1,6 +1,7 @@
 """Fixtures: real HTTP servers on free loopback ports, in the event loop of the test."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -46,3 +47,14 @@ async def serve(anyio_backend: str) -> AsyncIterator[Serve]:
     """Start servers: `url = await serve(app)`; they stop when the test ends."""
     async with AsyncExitStack() as stack:
         yield lambda app: stack.enter_async_context(serving(app))
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of loopback that nobody listens at."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,6 +1,5 @@
 """Two gateways whose agents are each other's tools."""
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,18 +12,9 @@ from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
+from tests.fixtures_servers import free_ports
 
 pytestmark = pytest.mark.anyio
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def settings_of(database: DatabaseSettings, own: int, peer: int) -> Settings:
