@@ -13,6 +13,11 @@ from psycopg import sql
 
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import Fragment
+from schemas.errors import ToolgateError
+
+
+class LeaseLost(ToolgateError):
+    """Another worker has claimed the row, or it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)

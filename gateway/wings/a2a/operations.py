@@ -23,8 +23,9 @@ from gateway.operations.stored_callers import caller_of
 from gateway.wings.a2a.cards import MODES, make_card
 from gateway.wings.a2a.push import Webhooks
 from gateway.wings.a2a.runner import TaskRunner
-from gateway.wings.a2a.store import LeaseLost, NewTask, StoredTask, make_status
+from gateway.wings.a2a.store import NewTask, StoredTask, make_status
 from gateway.wings.interface import WingParts, is_open
+from registry.database.leases import LeaseLost
 from schemas.a2a.errors import (
     A2AFault,
     ContentTypeNotSupported,

@@ -21,7 +21,6 @@ from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.a2a.store import (
     A2ATasks,
     Change,
-    LeaseLost,
     NewTask,
     StoredTask,
     Work,
@@ -30,6 +29,7 @@ from gateway.wings.a2a.store import (
     with_message,
 )
 from gateway.wings.interface import WingParts
+from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY
 from schemas.a2a.errors import UnsupportedOperation
 from schemas.a2a.model import (

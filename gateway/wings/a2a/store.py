@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 
 from config.a2a import A2ASettings
-from registry.database.leases import Leases, OldRows, held_rows
+from registry.database.leases import LeaseLost, Leases, OldRows, held_rows
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from schemas.a2a.errors import InvalidParameters
@@ -38,10 +38,6 @@ _encode = msgspec.json.encode
 _tasks = msgspec.json.Decoder(Task)
 _events = msgspec.json.Decoder(StreamResponse)
 _messages = msgspec.json.Decoder(Message)
-
-
-class LeaseLost(Exception):
-    """Another process has taken up the task, or it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ from gateway.wings.agent.steps import (
 from gateway.wings.agent.store import (
     NOTHING,
     Ending,
-    LeaseLost,
     Run,
     Runs,
     UsageAmounts,
@@ -63,6 +62,7 @@ from gateway.wings.models.messages import (
 from gateway.wings.models.tool_call_assembly import UnusableArguments
 from gateway.wings.models.usage import BudgetExhausted
 from registry.access.approvals import Approvals
+from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY
 from schemas.errors import ConnectionRequired, Unavailable
 

@@ -26,7 +26,6 @@ from gateway.wings.agent.store import (
     NOTHING,
     Conversations,
     Ending,
-    LeaseLost,
     NewRun,
     Run,
     Runs,
@@ -35,6 +34,7 @@ from gateway.wings.agent.tools import Toolbox
 from gateway.wings.interface import WingParts
 from gateway.wings.models.messages import ChatMessage, ChatModel, LastRequest, ModelFailed
 from registry.access.approvals import KEPT_DAYS, ApprovalRefused, Approvals
+from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable
 

@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
 from gateway.wings.models.messages import ChatMessage, ModelExchange
-from registry.database.leases import Leases, OldRows, held_rows
+from registry.database.leases import LeaseLost, Leases, OldRows, held_rows
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 
@@ -130,10 +130,6 @@ class ConversationBusy(Exception):
     def __init__(self, run: str) -> None:
         super().__init__(run)
         self.run = run
-
-
-class LeaseLost(Exception):
-    """Another process has taken up the run."""
 
 
 _CONVERSATION = sql.SQL(

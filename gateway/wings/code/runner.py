@@ -47,7 +47,6 @@ from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.run_calls import READING, WRITING, RunCalls
 from gateway.wings.code.stored_runs import (
     Claim,
-    LeaseLost,
     PendingCall,
     StoredProgram,
     StoredRuns,
@@ -55,6 +54,7 @@ from gateway.wings.code.stored_runs import (
 )
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals, HeldProgram, TooManyWaiting
+from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY, is_uuid
 from schemas.errors import TooManyRequests, Unavailable
 

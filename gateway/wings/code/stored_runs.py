@@ -14,10 +14,10 @@ from psycopg import sql
 
 from gateway.sandbox.program import ProgramLanguage
 from gateway.wings.code.journal import Steps
-from registry.database.leases import Leases, held_rows
+from registry.database.leases import LeaseLost, Leases, held_rows
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
-from schemas.errors import ToolgateError, Unavailable
+from schemas.errors import Unavailable
 
 SWEPT_S = 600.0
 
@@ -83,10 +83,6 @@ _END = compose(
 )
 _RELEASE = compose("UPDATE code_run_t AS r SET lease_ts = NULL WHERE {mine}", mine=_LEASES.of_one)
 _REMOVE = compose("DELETE FROM code_run_t AS r WHERE {mine}", mine=_LEASES.of_one)
-
-
-class LeaseLost(ToolgateError):
-    """Another process has taken the run over."""
 
 
 class StoredProgram(Struct, frozen=True):

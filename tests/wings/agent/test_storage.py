@@ -20,7 +20,6 @@ from gateway.wings.agent.store import (
     ConversationBusy,
     Conversations,
     Ending,
-    LeaseLost,
     NewRun,
     Run,
     Runs,
@@ -31,6 +30,7 @@ from gateway.wings.agent.wing import TABLES
 from gateway.wings.models.messages import ModelCall, ModelExchange, ModelReply
 from gateway.wings.models.usage import BudgetExhausted, TokenUsage
 from registry.access.approvals import ApprovalRequest, Approvals
+from registry.database.leases import LeaseLost
 from registry.database.migrate import REGISTRY
 from registry.database.postgres import Database, Pool, borrow
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
