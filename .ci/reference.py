@@ -19,12 +19,12 @@ import yaml
 from msgspec import UNSET
 
 from config.load import DEFAULTS, load
+from config.mcp_clients import read_clients
 from config.published_schema import descriptions
 from config.yaml_document import KeyPath
 from gateway.app.gateway import Gateway
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
-from gateway.cli.running.client_setup import read_clients
 from gateway.methods.rpc_discover import openrpc
 from gateway.protocol.dispatcher import METHODS
 from gateway.wings.events.asyncapi import document

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 import yaml
 
-from gateway.cli.running.client_setup import read_clients
+from config.mcp_clients import read_clients
 from tests.gateway.cli.conftest import Toolgate
 
 URL = "http://127.0.0.1:8765/mcp"
