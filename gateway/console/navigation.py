@@ -25,6 +25,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Skills", "skills", "book", "listSkills"),
         Place("Agents", "agents", "agent", "listAgents"),
         Place("Search", "search", "vector", "getEmbeddings"),
+        Place("Connect", "connect", "plug", "listToolsets"),
     ),
     "Access": (
         Place("Approvals", "approvals", "inbox", "listApprovals"),

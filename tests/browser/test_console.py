@@ -25,7 +25,17 @@ SCREENS = (
     *("sources/shop", "sources/new", "policy", "approvals", "audit", "keys", "do/putRule"),
     *("health", "limits", "skills", "skills/sell-a-pet", "agents", "agents/clerk", "sessions"),
     *("embeddings", "design", "tools/evil0", "tools/evil0/try", "toolsets", "revocations"),
-    *("secrets", "jobs", "nowhere", "chat", "agent", "memory", "events", "collections"),
+    *(
+        "secrets",
+        "jobs",
+        "nowhere",
+        "connect?access=key",
+        "chat",
+        "agent",
+        "memory",
+        "events",
+        "collections",
+    ),
     *(
         "documents",
         "librarian",

@@ -41,7 +41,16 @@ PAGES = (
     *("", "tools", "tools?q=add+a+pet", "tools/listPets", "tools/createPet/try", "sources"),
     *("sources/pets", "sources/new", "policy", "approvals", "audit", "audit/export", "keys"),
     *("search", "search/compare"),
-    *("revocations", "secrets", "sessions", "toolsets", "skills", "agents", "embeddings"),
+    *(
+        "revocations",
+        "secrets",
+        "sessions",
+        "toolsets",
+        "skills",
+        "agents",
+        "embeddings",
+        "connect",
+    ),
     *("health", "limits", "design", "do/createKey", "do/putRule", "?format=json"),
 )
 
