@@ -52,10 +52,11 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Names of the settings that limit a fetch, for its errors."""
+    """Names of the settings that limit a fetch, for its errors, and what is sent besides."""
 
     limit_bytes: str
     timeout_s: str
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 OF_DESCRIPTIONS = FetchSettings("imports.document_limit_bytes", "imports.fetch_timeout_s")
@@ -201,7 +202,8 @@ async def _follow(
         resolver = ssrf_protection.PublicResolver()
         _check_literal(url, f"Cannot fetch {_public_url(url)}")
     for hop in range(redirects + 1):
-        async with _get(url, resolver, validator) as response:
+        headers = (*settings.headers, validator) if validator[0] else settings.headers
+        async with _get(url, resolver, headers) as response:
             if hop == 0 and isinstance(resolver, _Recorder):
                 trusted = trusted or resolver.private(url)
             if response.status not in _REDIRECTS or "Location" not in response.headers:
@@ -250,12 +252,12 @@ class _Recorder(AbstractResolver):
 
 @asynccontextmanager
 async def _get(
-    url: URL, resolver: AbstractResolver, validator: tuple[str, str]
+    url: URL, resolver: AbstractResolver, further: tuple[tuple[str, str], ...]
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send one GET; failures, also while the body is read, become `ImportRejected`."""
     connector = aiohttp.TCPConnector(resolver=resolver)
     timeout = aiohttp.ClientTimeout(total=None)  # the caller holds the deadline
-    headers = {**_HEADERS, **dict([validator] if validator[0] else [])}
+    headers = {**_HEADERS, **dict(further)}
     session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers)
     try:
         async with session, session.get(url, allow_redirects=False) as response:

@@ -12,6 +12,7 @@ import msgspec
 from config.settings import Imports
 from registry.documents.fetch import FetchedDocument, FetchSettings, fetch
 from registry.importers.a2a import parse_card
+from schemas.a2a.versions import HEADER, Version
 from schemas.canonical_json import canonical_json
 from schemas.errors import ImportRejected
 from schemas.source import A2aOptions
@@ -20,7 +21,11 @@ WELL_KNOWN = "/.well-known/agent-card.json"
 ALGORITHMS = ("ES256", "ES384", "ES512", "EdDSA", "RS256", "PS256")  # of public keys alone
 SIGNATURES = 10  # of a card, of which one has to be good
 KEYS_BYTES = 2**20
-_SETTINGS = FetchSettings("imports.card_limit_bytes", "imports.card_timeout_s")
+_SETTINGS = FetchSettings(
+    "imports.card_limit_bytes",
+    "imports.card_timeout_s",
+    ((HEADER, Version.V1_0.value),),  # without it, some show a card of 0.3 that nobody has signed
+)
 _EMPTY: tuple[Any, ...] = ("", None, [], {})
 
 

@@ -11,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace as replaced
 from starlette.applications import Starlette
-from starlette.responses import RedirectResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Route
 
 from config.load import load
@@ -126,6 +127,21 @@ async def test_a_card_that_does_not_come_is_given_up(
     spec = replace(spec_of(agent), location=await serve(drip))
     with pytest.raises(ImportRejected, match=r"within 0.2 s \(setting imports.card_timeout_s"):
         await Sources(store, HOST, limits).import_(spec)
+
+
+async def test_the_card_of_1_0_is_asked_for(
+    agent: ScriptedAgent, sources: Sources, store: ToolStore, serve: Serve
+) -> None:
+    """Agents of both versions show the card of 0.3, which is unsigned, unless they are told."""
+
+    def card(request: Request) -> JSONResponse:
+        is_new = request.headers.get("A2A-Version") == "1.0"
+        return JSONResponse(agent.card if is_new else {"name": "old"})
+
+    spec = spec_of(agent, allowed_hosts=(agent.base.removeprefix("http://"),))
+    location = await serve(Starlette(routes=[Route("/{path:path}", card)]))
+    await sources.import_(replace(spec, location=location))
+    assert await names(store) == ["trips"]
 
 
 async def test_a_redirected_card_does_not_choose_the_host(
