@@ -55,6 +55,7 @@ class ScriptedAgent:
     cancelled: list[str] = field(default_factory=list)
     losses: int = 0  # of answers, from now on
     forgets: bool = False  # what it began before an answer was lost
+    shows_past: bool = False  # begins an answer in a task with the task as it was before
     release: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     polled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -176,6 +177,8 @@ class ScriptedAgent:
         word, _, rest = text.partition(" ")
         known = self.tasks.get(message.get("taskId", ""))
         if known is not None:
+            if self.shows_past:
+                yield {"task": {**known}}
             known["history"].append(message)
             data = next((part["data"] for part in parts if "data" in part), {})
             known["status"] = {"state": "TASK_STATE_COMPLETED"}

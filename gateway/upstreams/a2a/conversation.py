@@ -9,6 +9,7 @@ What an agent says is a stranger's text: it names no address that the gateway wo
 never asked of people in a form where it looks like a request for credentials.
 """
 
+import hashlib
 import re
 import uuid
 from asyncio import get_running_loop, sleep
@@ -54,7 +55,6 @@ _URL = re.compile(r"https?://[^\s<>\"'`]+")
 
 
 Json = dict[str, Any]
-StatusKey = tuple[TaskState, str, str]
 
 
 class Conversation:
@@ -66,6 +66,7 @@ class Conversation:
         """`patience_s`: how long the call may wait for the agent, people's answers not counted."""
         self.context_id = ""
         self.task_id = ""
+        self.asked = ""  # key of the question that the message answers
         self.status: TaskStatus | None = None
         self.artifacts: dict[str, list[Part]] = {}  # their parts, by id
         self.reply: Message | None = None  # instead of a task
@@ -77,7 +78,7 @@ class Conversation:
         self._limits = client.limits
         self._until = get_running_loop().time() + patience_s
         self._events = 0
-        self._answered: set[StatusKey] = set()  # questions that people have answered
+        self._answered: set[str] = set()  # questions that people have answered
 
     @property
     def is_settled(self) -> bool:
@@ -90,6 +91,12 @@ class Conversation:
         return status.state in TERMINAL | INTERRUPTED
 
     @property
+    def question_key(self) -> str:
+        """Key of the question at which the task waits; "": it does not."""
+        status = self.status
+        return _key(status) if status is not None and status.state in INTERRUPTED else ""
+
+    @property
     def is_running(self) -> bool:
         """Whether the agent has a task that has not ended."""
         return bool(self.task_id) and not (self.status and self.status.state in TERMINAL)
@@ -98,6 +105,8 @@ class Conversation:
         """Send a message, or only look at the task, and wait for the agent. `is_opened`: a person
         has opened the address that it waits for. Raises UpstreamFailed and AgentRefused."""
         if message is not None:
+            # An agent may show the task as it was before the answer first, as that of @a2a-js/sdk
+            self._answered.add(self.asked)
             await self._send(message)
         elif self.task_id:
             self._take_task(await self._client.task(self.agent, self.task_id))
@@ -331,7 +340,7 @@ def _identifier(text: str) -> str:
     return text
 
 
-def _key(status: TaskStatus) -> StatusKey:
+def _key(status: TaskStatus) -> str:
     """Key of one state of a task, by which an answered question is known."""
     message_id = status.message.message_id if status.message else ""
-    return status.state, message_id, status.timestamp
+    return hashlib.sha256(encode([status.state, message_id, status.timestamp])).hexdigest()[:16]

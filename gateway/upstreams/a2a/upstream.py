@@ -47,6 +47,7 @@ class AgentHandle(Struct, frozen=True, array_like=True):
     source: str  # its id
     context: str
     task: str = ""
+    question: str = ""  # key of the one at which the task waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class A2aUpstream:
         """The answer of a client of 2026-07-28, which has called again. Raises InvalidParams."""
         source = talk.agent.source
         handle = await self._open("task", state.removeprefix(STATE), source, context)
-        talk.context_id, talk.task_id = handle.context, handle.task
+        _resume(talk, handle)
         responses = context.params.get("inputResponses")
         answer = responses.get(INPUT) if isinstance(responses, dict) else None
         if not isinstance(answer, dict) or answer.get("action") != "accept":
@@ -160,7 +161,7 @@ class A2aUpstream:
                 handle = await self._open(name, text, source, context)
                 if talk.context_id not in ("", handle.context):
                     raise InvalidParams("context: expected that of the task, or none")
-                talk.context_id, talk.task_id = handle.context, handle.task
+                _resume(talk, handle)
         parts = await self._parts(arguments, context)
         if parts:
             return talk.message(parts, _message_id(tool, context))
@@ -202,7 +203,7 @@ class A2aUpstream:
             return sealer.seal(HANDLE, handle, _owner(context), HANDLE_TTL_S)
 
         shared = seal(AgentHandle(source, talk.context_id)) if talk.context_id else ""
-        task = AgentHandle(source, talk.context_id, talk.task_id)
+        task = AgentHandle(source, talk.context_id, talk.task_id, talk.question_key)
         return Handles(shared, seal(task) if talk.is_running else "")
 
     async def _open(
@@ -218,6 +219,10 @@ class A2aUpstream:
         if handle.source != source.id or bool(handle.task) != (argument == "task"):
             raise InvalidParams(expected)
         return handle
+
+
+def _resume(talk: Conversation, handle: AgentHandle) -> None:
+    talk.context_id, talk.task_id, talk.asked = handle.context, handle.task, handle.question
 
 
 def _message_id(tool: Tool, context: Context) -> str:

@@ -147,6 +147,14 @@ async def test_a_question_names_its_task_for_the_answer(open_gateway: Open) -> N
         assert agent.heard[-1]["params"]["message"]["taskId"] == task
 
 
+async def test_an_answered_question_that_the_agent_repeats_is_not_asked_again(
+    open_gateway: Open,
+) -> None:
+    async with open_gateway(ScriptedAgent(shows_past=True)) as (client, _):
+        asked = facts_of(await ask(client, message="ask"))
+        assert text_of(await ask(client, message="Ada", task=asked["task"])) == "hello Ada"
+
+
 async def test_a_client_that_shows_forms_is_asked_the_question(open_gateway: Open) -> None:
     async with open_gateway(ScriptedAgent()) as (client, _):
         asked, result = await call_with_answer(
