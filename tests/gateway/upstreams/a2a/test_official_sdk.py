@@ -1,4 +1,5 @@
-"""Agents of the official SDK behind the gateway, where an interpreter has it: `make a2a-sdk`."""
+"""Agents of the official SDKs behind the gateway: `make a2a-sdk`, which names an interpreter of
+Python that has its SDK, and installs that of JavaScript."""
 
 import asyncio
 import json
@@ -13,6 +14,7 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
+from tests.conformance import node
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.upstreams.a2a.test_agents_as_tools import (
     ask,
@@ -33,21 +35,28 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="A2A_PYTHON names no interpreter with the SDK"),
 ]
 
-WAYS = [(name, streams) for name in ("rpc", "rest", "old") for streams in (True, False)]
+Way = tuple[str, str, bool]
+WAYS = [
+    (sdk, name, streams)
+    for sdk in ("a2a-sdk", "@a2a-js/sdk")
+    for name in ("rpc", "rest", "old")
+    for streams in (True, False)
+]
 
 
 @asynccontextmanager
 async def open_gateway(
-    database: DatabaseSettings, interface: str, streams: bool, **changes: Any
+    database: DatabaseSettings, way: Way, **changes: Any
 ) -> AsyncIterator[Client]:
-    """A gateway before an agent of the SDK."""
+    """A gateway before an agent of an SDK."""
+    sdk, interface, streams = way
+    program = [PYTHON, AGENT] if sdk == "a2a-sdk" else node.install().script("agent.mjs")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     base = f"http://127.0.0.1:{port}"
-    process = await asyncio.create_subprocess_exec(
-        PYTHON, AGENT, str(port), interface, "1" if streams else "0"
-    )
+    options = str(port), interface, "1" if streams else "0"
+    process = await asyncio.create_subprocess_exec(*program, *options)
     try:
         await wait_for_card(base)
         async with running(with_agent(database, ScriptedAgent(base), **changes)) as client:
@@ -69,11 +78,9 @@ async def wait_for_card(base: str) -> None:
                     await anyio.sleep(0.05)
 
 
-@pytest.mark.parametrize(("interface", "streams"), WAYS)
-async def test_an_agent_of_the_sdk_is_a_tool(
-    database_settings: DatabaseSettings, interface: str, streams: bool
-) -> None:
-    async with open_gateway(database_settings, interface, streams) as client:
+@pytest.mark.parametrize("way", WAYS, ids=str)
+async def test_an_agent_of_the_sdk_is_a_tool(database_settings: DatabaseSettings, way: Way) -> None:
+    async with open_gateway(database_settings, way) as client:
         said = await ask(client, message="say hello")
         assert (text_of(said), bool(facts_of(said)["context"])) == ("hello", True)
         worked = await ask(client, message="work")
@@ -87,11 +94,11 @@ async def test_an_agent_of_the_sdk_is_a_tool(
         assert kinds == ["text", "image", "resource_link"]
 
 
-@pytest.mark.parametrize(("interface", "streams"), WAYS)
+@pytest.mark.parametrize("way", WAYS, ids=str)
 async def test_questions_of_the_sdk_are_answered(
-    database_settings: DatabaseSettings, interface: str, streams: bool
+    database_settings: DatabaseSettings, way: Way
 ) -> None:
-    async with open_gateway(database_settings, interface, streams) as client:
+    async with open_gateway(database_settings, way) as client:
         asked = await ask(client, message="ask")
         assert "Who travels?" in text_of(asked)
         answered = await ask(client, message="Ada", task=facts_of(asked)["task"])
@@ -99,13 +106,21 @@ async def test_questions_of_the_sdk_are_answered(
         accepted = {"action": "accept", "content": {"name": "Bea"}}
         _, result = await call_with_answer(client, "ask", {"elicitation": {}}, accepted)
         assert text_of(result) == "hello Bea"
+        waiting = await ask(client, message="login")
+        assert facts_of(waiting)["state"] == "auth_required"
+        assert "https://login.example.com/start" in text_of(waiting)
+        task = {"task": facts_of(waiting)["task"]}
+        with anyio.fail_after(DEADLINE_S):
+            while "auth_required" in (done := facts_of(await ask(client, **task)))["state"]:
+                pass
+        assert done["state"] == "completed"
 
 
-@pytest.mark.parametrize(("interface", "streams"), WAYS)
+@pytest.mark.parametrize("way", WAYS, ids=str)
 async def test_a_task_of_the_sdk_is_cancelled(
-    database_settings: DatabaseSettings, interface: str, streams: bool
+    database_settings: DatabaseSettings, way: Way
 ) -> None:
-    async with open_gateway(database_settings, interface, streams, timeout_s=1) as client:
+    async with open_gateway(database_settings, way, timeout_s=1) as client:
         late = await ask(client, message="slow")
         assert facts_of(late)["state"] == "working"
         session = await client.session("2025-11-25")
