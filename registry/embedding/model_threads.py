@@ -44,7 +44,6 @@ class Lanes:
         dimension: int,
         batch: int,
         query: bool,
-        slack: int = SLACK,
     ) -> Vectors:
         """Embed in batches of at most `batch` texts. A cancelled caller returns when the current
         runs have ended.
@@ -54,9 +53,7 @@ class Lanes:
         async with AsyncExitStack() as turn:
             if not query:
                 await turn.enter_async_context(self._turn)
-            return await self._embed(
-                encode, texts, dimension=dimension, batch=batch, query=query, slack=slack
-            )
+            return await self._embed(encode, texts, dimension=dimension, batch=batch, query=query)
 
     def _lane(self, query: bool) -> CapacityLimiter:
         return self._queries if query else self._texts
@@ -69,11 +66,10 @@ class Lanes:
         dimension: int,
         batch: int,
         query: bool,
-        slack: int,
     ) -> Vectors:
         lane = self._lane(query)
         rows: dict[int, Any] = {}  # vectors, by the index of their text
-        batches = list(_batches([len(text) for text in texts], batch, slack))
+        batches = list(_batches([len(text) for text in texts], batch))
         left = iter(batches)
         failures: list[EmbeddingFailed] = []
 

@@ -34,7 +34,6 @@ log = logging.getLogger("toolgate.search")
 TOKENS, QUERY_TOKENS = 96, 40  # of a pair, and at most of its request; as in training
 CHARACTERS = 8 * TOKENS  # that are tokenised of a text
 CLEAR = 0.1  # lead of the first from which `auto` reads none: it is right in 6 to 10 of 10 then
-BATCH = 8  # pairs of similar length
 RUNS = 2  # concurrent runs of the model
 LONGEST_REST_S = 60.0
 INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
@@ -130,11 +129,7 @@ class _CrossEncoder:
         """One score for each text, shape (texts,). Raises CannotRerank."""
         asked = self._tokens(query, QUERY_TOKENS)
         read = [self._tokens(text, TOKENS - len(asked) + 1)[1:] for text in texts]
-        order = sorted(range(len(read)), key=lambda at: len(read[at]))
-        scores = np.empty(len(read), np.float32)
-        for start in range(0, len(order), BATCH):
-            some = order[start : start + BATCH]
-            scores[some] = self._run(asked, [read[at] for at in some])
+        scores = np.array([self._run(asked, tokens) for tokens in read], np.float32)
         if not np.isfinite(scores).all():
             raise CannotRerank("search.rerank_model gave a score that is no finite number")
         return scores
@@ -145,17 +140,13 @@ class _CrossEncoder:
         ids: list[int] = self._tokenizer.encode(readable(text, CHARACTERS)).ids
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
-    def _run(self, asked: list[int], read: Sequence[list[int]]) -> "NDArray[Any]":
-        ids = np.zeros((len(read), len(asked) + max(map(len, read))), np.int64)
-        mask, kinds = np.zeros_like(ids), np.zeros_like(ids)
-        for row, tokens in enumerate(read):
-            end = len(asked) + len(tokens)
-            ids[row, :end] = asked + tokens
-            mask[row, :end] = 1
-            kinds[row, len(asked) : end] = 1
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds}
+    def _run(self, asked: list[int], read: list[int]) -> float:
+        """The score of one pair. An int8 graph would give a pair another score beside others."""
+        ids = np.array([asked + read], np.int64)
+        kinds = np.array([[0] * len(asked) + [1] * len(read)], np.int64)
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": kinds}
         try:
             (scores, *_) = self._session.run(None, given)
-            return np.asarray(scores, np.float32).reshape(len(read))
+            return float(np.asarray(scores).reshape(()))
         except Exception as error:  # as above
             raise CannotRerank(f"search.rerank_model failed: {error}") from error

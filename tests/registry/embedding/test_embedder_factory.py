@@ -55,7 +55,7 @@ async def embedder(request: pytest.FixtureRequest) -> AsyncIterator[Embedder]:
 
 
 def alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Cosines row by row. An int8 model rounds by what else is in a batch: none is exactly 1."""
+    """Cosines row by row. Torch sums other shapes in another order: none is exactly 1."""
     return np.sum(one * other, axis=1)
 
 
