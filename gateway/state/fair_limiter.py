@@ -28,7 +28,7 @@ class FairLimiter:
         neither waits for the end of what others began. `of_tenant`, `of_owner`: places that one
         may hold."""
         self._places = places
-        self._of_tenant, self._of_owner = of_tenant, of_owner
+        self.of_tenant, self.of_owner = of_tenant, of_owner
         self._reserve = reserve
         self._held: Counter[tuple[str, ...]] = Counter()  # of all, by tenant, and by owner
         # tenants and owners in the order of their next turns
@@ -67,9 +67,14 @@ class FairLimiter:
 
     def shortage(self, tenant: str, owner: str) -> Literal["owner", "tenant", "all"]:
         """The limit that `owner` waits for: of its places, of its tenant's, or of all."""
-        if self._held[tenant, owner] >= self._of_owner:
+        if self._held[tenant, owner] >= self.of_owner:
             return "owner"
-        return "tenant" if self._held[tenant,] >= self._of_tenant else "all"
+        return "tenant" if self._held[tenant,] >= self.of_tenant else "all"
+
+    @property
+    def held(self) -> dict[tuple[str, str], int]:
+        """Places by the tenants and owners that hold them."""
+        return {(key[0], key[1]): count for key, count in self._held.items() if len(key) == 2}
 
     @property
     def free(self) -> int:
@@ -79,7 +84,7 @@ class FairLimiter:
     def has_place(self, tenant: str, owner: str) -> bool:
         """Whether `owner` need not wait."""
         held = self._held
-        if held[tenant,] >= self._of_tenant or held[tenant, owner] >= self._of_owner:
+        if held[tenant,] >= self.of_tenant or held[tenant, owner] >= self.of_owner:
             return False
         places = self._places
         if self._reserve:

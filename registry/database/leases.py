@@ -7,13 +7,16 @@ nothing. The clock is the database's; rows that another transaction has locked a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any, Generic, LiteralString, TypeVar
 
 from psycopg import sql
 
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import Fragment
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
+
+Row = TypeVar("Row")
 
 
 class LeaseLost(ToolgateError):
@@ -60,7 +63,7 @@ class Leases:
     def renew(self, returning: LiteralString) -> bytes:
         """Statement that prolongs the leases of those of many rows that are still held."""
         rows = self._compose("UPDATE {table} AS r SET {until} = {end}")
-        return b"%b %b RETURNING %b" % (rows.text, self._many.text, sql.SQL(returning).as_bytes())
+        return b"%b %b RETURNING %b" % (rows.text, self._many.text, self._compose(returning).text)
 
     def release(self, changes: LiteralString) -> bytes:
         """Statement that ends the leases of those of many rows that are still held."""
@@ -68,6 +71,51 @@ class Leases:
             "UPDATE {table} AS r SET {until} = NULL, {changes}", changes=sql.SQL(changes)
         )
         return b"%b %b" % (rows.text, self._many.text)
+
+    def statements(
+        self,
+        row: type[Row],
+        columns: sql.Composable,
+        *,
+        owner: LiteralString,
+        due: sql.Composable,
+        claim: LiteralString,
+        release: LiteralString,
+        rows: sql.Composable | None = None,
+    ) -> "LeaseStatements[Row]":
+        """Statements of rows with a condition `due`, and with columns of these names. `claim` and
+        `release` are further changes; `rows` is the FROM of the rows that are due, where an index
+        needs it."""
+        own = self._compose("WHERE r.host_id = %(host)s AND r.{id} = %(id)s AND ({due})", due=due)
+        return LeaseStatements(
+            row=row,
+            due=self._look_at_due(
+                owner, rows or self._compose("{table} AS r WHERE {due}", due=due)
+            ),
+            claim=self.claim(claim, own, columns),
+            renew=self.renew("r.{id}::text, r.cancel"),
+            release=self.release(release),
+        )
+
+    def _look_at_due(self, owner: LiteralString, rows: sql.Composable) -> bytes:
+        # Tenants, and their owners, have as many turns behind them as rows that this process holds,
+        # and none beyond their shares: a row that could not begin would hold up the others.
+        return self._compose(
+            "WITH held AS (SELECT * FROM"
+            " unnest(%(hosts)s::uuid[], %(owners)s::text[], %(counts)s::int[])"
+            " AS h(host_id, owner, rows)),"
+            " due AS (SELECT r.host_id, r.{id} AS id, r.{owner} AS owner, r.created_ts,"
+            " row_number() OVER (PARTITION BY r.host_id, r.{owner} ORDER BY r.created_ts)"
+            " + coalesce((SELECT rows FROM held AS h"
+            " WHERE h.host_id = r.host_id AND h.owner = r.{owner}), 0) AS turn FROM {rows}),"
+            " next AS (SELECT *, row_number() OVER (PARTITION BY host_id ORDER BY turn, created_ts)"
+            " + coalesce((SELECT sum(rows) FROM held AS h WHERE h.host_id = due.host_id), 0)"
+            " AS tenant_turn FROM due WHERE turn <= %(of_owner)s)"
+            " SELECT host_id::text, id::text, owner FROM next WHERE tenant_turn <= %(of_tenant)s"
+            " ORDER BY tenant_turn, turn, created_ts LIMIT %(limit)s",
+            owner=sql.SQL(owner),
+            rows=rows,
+        ).text
 
     @property
     def of_one(self) -> Fragment:
@@ -92,6 +140,63 @@ class Leases:
         own["end"] = sql.SQL("clock_timestamp() + make_interval(secs => %(lease)s)")
         step = own["next_fence"].format(fence=own["fence"])
         return Fragment.of(sql.SQL(template).format(**{**own, "next_fence": step, **parts}))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatements(Generic[Row]):
+    """Statements of a table whose rows are `row`; see `Leases`."""
+
+    row: type[Row]
+    due: bytes
+    claim: bytes
+    renew: bytes  # returns ids, and whether a row is to be cancelled
+    release: bytes
+
+
+class LeasedRows(Tables, Generic[Row]):
+    """Rows of a table that this process claims, renews and releases. All methods raise
+    `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, statements: LeaseStatements[Row], **values: Any) -> None:
+        """`values`: parameters of claims and renewals, such as `lease`."""
+        super().__init__(pool)
+        self._statements = statements
+        self._values = values
+
+    async def due(
+        self, limit: int, held: Mapping[tuple[str, str], int], *, of_tenant: int, of_owner: int
+    ) -> list[tuple[str, str, str]]:
+        """Tenants, ids and owners of rows that no process works on, in the order of their turns.
+        `held`: how many this process holds, by tenant and owner; `of_tenant`, `of_owner`: how many
+        it may hold."""
+        values = {
+            "hosts": [tenant for tenant, _ in held],
+            "owners": [owner for _, owner in held],
+            "counts": list(held.values()),
+            "of_tenant": of_tenant,
+            "of_owner": of_owner,
+            "limit": limit,
+        }
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(self._statements.due, values)
+            return [(tenant, id_, owner) async for tenant, id_, owner in rows]
+
+    async def claim(self, host_id: str, id_: str) -> Row | None:
+        """Take up a row that is due; None: it is not, or another process was faster."""
+        values = {"host": host_id, "id": id_, **self._values}
+        return await self._fetch_row(self._statements.row, self._statements.claim, values)
+
+    async def renew(self, claims: Iterable[tuple[str, str, int]]) -> dict[str, bool]:
+        """Renew leases: by the ids of the rows that are still ours, whether they are to be
+        cancelled."""
+        values = {**held_rows(claims), **self._values}
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(self._statements.renew, values)
+            return {id_: cancel async for id_, cancel in rows}
+
+    async def release(self, claim: tuple[str, str, int]) -> None:
+        """Let another process take up the row at once."""
+        await self._execute(self._statements.release, held_rows([claim]))
 
 
 def held_rows(claims: Iterable[tuple[str, str, int]]) -> dict[str, Any]:

@@ -1,22 +1,14 @@
-"""Supervisor of the tasks of this process: start, take over, renew leases, cancel, release."""
+"""Tasks of agents in this process: begin, answer, cancel, follow, and work on them."""
 
-import asyncio
-import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from uuid import uuid4
 
 import anyio
-from anyio.abc import TaskGroup
-from msgspec.structs import replace
 
 from config.a2a import A2ASettings
-from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, new_request_id
+from gateway.context import Context, Identity, Principal
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.stored_callers import current_caller, later_context, read_caller
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.a2a.store import (
     A2ATasks,
@@ -29,8 +21,9 @@ from gateway.wings.a2a.store import (
     with_message,
 )
 from gateway.wings.interface import WingParts
+from gateway.wings.run_streams import Outlook, follow_events, stir, stream_of
+from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.database.leases import LeaseLost
-from registry.database.postgres import AWAY
 from schemas.a2a.errors import UnsupportedOperation
 from schemas.a2a.model import (
     INTERRUPTED,
@@ -47,22 +40,10 @@ from schemas.a2a.updates import apply_update
 from schemas.errors import Fault, Unavailable
 from schemas.mcp.revisions import V2025_11_25
 
-log = logging.getLogger("toolgate.a2a")
-
-PRUNE_S = 3600.0  # interval of deleting old tasks
 CANCEL_S = 5.0  # that a request waits for the end of a cancelled task
 
 
 NOBODY = Context(Identity(Principal("", "")), V2025_11_25, "")  # of changes that make no call
-
-
-def _without_session(context: Context) -> Context:
-    """The context of a task's calls, which may outlive the request."""
-    return replace(context, session=None, peer=None, note=None)
-
-
-def stream_of(id_: str) -> str:
-    return f"a2a:{id_}"
 
 
 def text_message(task: Task, text: str, *parts: Part) -> Message:
@@ -153,38 +134,26 @@ Execute = Callable[[TaskWork], Awaitable[None]]
 """Works on a task until it has ended or waits for somebody. Raises Fault."""
 
 
-@dataclass(eq=False)
-class HeldTask:
-    row: StoredTask
-    scope: anyio.CancelScope
-    place: ExitStack
-    cancelled: bool = False  # by its owner
-
-
-class TaskRunner:
+class TaskRunner(RunSupervisor[StoredTask]):
     def __init__(self, parts: WingParts, agents: Mapping[str, Execute]) -> None:
         """`agents`: how the agents of the settings work. Raises Unavailable."""
         if parts.log is None:
             raise Unavailable("Agents need a gateway")
         self._log: Log = parts.log
-        self.parts = parts
         self.settings: A2ASettings = parts.settings
         self.tasks = A2ATasks(parts.pool, uuid4().hex, self.settings.lease_s)
         self._agents = agents
-        self._turns = FairLimiter(
+        places = FairLimiter(
             self.settings.tasks,
             of_tenant=self.settings.tasks_per_tenant,
             of_owner=self.settings.tasks_per_principal,
         )
-        self._held: dict[str, HeldTask] = {}
-        self._is_crowded = False  # whether tasks wait for a place, which new ones do not overtake
-        self._contexts: dict[str, Context] = {}  # of callers, of tasks that were begun here
-        self._group: TaskGroup | None = None
+        super().__init__("a2a", parts, self.tasks, places, renew_s=self.settings.renew_s)
 
     async def begin(self, context: Context, new: NewTask) -> tuple[StoredTask, bool]:
         """Begin a task, and whether it is new; without room for it here it waits until a process
         has some. Raises UnsupportedOperation where its owner has too many."""
-        with self._take_place(context.principal.tenant, new.owner) as place:
+        with self.take_place(context.principal.tenant, new.owner) as place:
             made = await self.tasks.create(
                 context.principal.tenant,
                 new,
@@ -197,23 +166,8 @@ class TaskRunner:
                 raise UnsupportedOperation(f"You have {most} tasks that have not ended")
             row, is_new = made
             if is_new and place is not None:
-                self._contexts[row.id] = _without_session(context)
-                self._start(row, place)
+                self.start(row, place, context)
         return row, is_new
-
-    @contextmanager
-    def _take_place(
-        self, tenant: str, owner: str, *, waited: bool = False
-    ) -> Iterator[ExitStack | None]:
-        """A place for a task of `owner`, given back at the end unless it moved out of the stack;
-        None: there is none now, or others wait for it."""
-        is_blocked = self._group is None or (self._is_crowded and not waited)
-        if is_blocked or not self._turns.take(tenant, owner):
-            yield None
-            return
-        with ExitStack() as place:
-            place.callback(self._turns.release, tenant, owner)
-            yield place
 
     async def answer(self, context: Context, row: StoredTask, message: Message) -> StoredTask:
         """Give a message to a task that asks for one. Raises UnsupportedOperation if it does not,
@@ -227,10 +181,9 @@ class TaskRunner:
             raise UnsupportedOperation(f"The task takes no message now: it is {state}")
         await self.stir(row.id)
         if work == "queued":
-            with self._take_place(row.tenant, row.owner) as place:
+            with self.take_place(row.tenant, row.owner) as place:
                 if place is not None and (taken := await self.tasks.claim(row.tenant, row.id)):
-                    self._contexts[row.id] = _without_session(context)
-                    self._start(taken, place)
+                    self.start(taken, place, context)
         return await self.reread(row)
 
     async def cancel(self, row: StoredTask) -> StoredTask:
@@ -242,18 +195,12 @@ class TaskRunner:
             change = Change(work="ended", task=apply_update(row.task, event), event=event)
             if await self.tasks.change_idle(row, change):
                 break
-        if (held := self._held.get(row.id)) is not None:
-            held.cancelled = True
-            held.scope.cancel()
+        self.cancel_here(row.id)
         await self.stir(row.id)
         with anyio.move_on_after(CANCEL_S):
             async for _ in self.follow(row, row.number):
                 pass
         return await self.reread(row)
-
-    def is_cancelled(self, id_: str) -> bool:
-        held = self._held.get(id_)
-        return held is not None and held.cancelled
 
     async def reread(self, row: StoredTask) -> StoredTask:
         """Raises LeaseLost for a task that was deleted."""
@@ -263,32 +210,23 @@ class TaskRunner:
         return current
 
     async def stir(self, id_: str) -> None:
-        """Make followers at all nodes read the events of a task."""
-        with suppress(Fault):  # they look at it now and then
-            await self._log.append(stream_of(id_), b"")
+        await stir(self._log, stream_of("a2a", id_))
 
-    async def follow(
-        self, row: StoredTask, after: int
-    ) -> AsyncIterator[tuple[int, StreamResponse]]:
+    def follow(self, row: StoredTask, after: int) -> AsyncIterator[tuple[int, StreamResponse]]:
         """The events of a task behind a number, up to its end."""
-        wake = asyncio.Event()
-        with self._log.watch(stream_of(row.id), wake.set):
-            while True:
-                wake.clear()
-                # a reader that leaves within a query would cost the pool a connection
-                with anyio.CancelScope(shield=True):
-                    current = await self.tasks.get(row.tenant, row.owner, row.agent, row.id)
-                    events = await self.tasks.events(row.tenant, row.id, after)
-                if current is None:
-                    return
-                for after, event in events:
-                    yield after, event
-                if events:
-                    continue
-                if current.has_ended and after >= current.number:
-                    return
-                with anyio.move_on_after(self.settings.poll_s):
-                    await wake.wait()
+
+        async def read(_is_late: bool) -> tuple[list[tuple[int, StreamResponse]], Outlook]:
+            nonlocal after
+            current = await self.tasks.get(row.tenant, row.owner, row.agent, row.id)
+            events = await self.tasks.events(row.tenant, row.id, after)
+            if events:
+                after, _ = events[-1]
+            if current is None or (current.has_ended and after >= current.number):
+                return events, "end"
+            return events, "more" if events else "wait"
+
+        stream = stream_of("a2a", row.id)
+        return follow_events(self._log, stream, read, self.settings.poll_s)
 
     async def wait_until_idle(self, row: StoredTask) -> StoredTask:
         """The task, once it has ended or waits for somebody, or as it is when the time is over."""
@@ -300,108 +238,33 @@ class TaskRunner:
                         break
         return await self.reread(row)
 
-    async def run(self) -> None:
-        """Take up tasks that no process has, and renew the leases of ours, until cancelled."""
-        async with anyio.create_task_group() as group:
-            self._group = group
-            group.start_soon(self._renew_regularly)
-            group.start_soon(self._prune_regularly)
-            try:
-                while True:
-                    with suppress(*AWAY):
-                        await self._take_up()
-                    await anyio.sleep(self.settings.poll_s)
-            finally:
-                self._group = None
-
-    async def _take_up(self) -> None:
-        is_crowded = False
-        held = Counter((task.row.tenant, task.row.owner) for task in self._held.values())
-        for tenant, id_, owner in await self.tasks.due(self._turns.free + 1, held, self.settings):
-            with self._take_place(tenant, owner, waited=True) as place:
-                if place is None:
-                    is_crowded = True
-                elif id_ not in self._held and (row := await self.tasks.claim(tenant, id_)):
-                    self._start(row, place)
-        self._is_crowded = is_crowded
-
-    def _start(self, row: StoredTask, place: ExitStack) -> None:
-        if self._group is None:
-            return  # it is due once its lease is over
-        self._held[row.id] = held = HeldTask(row, anyio.CancelScope(), place.pop_all())
-        self._group.start_soon(self._work, held)
-
-    async def _work(self, held: HeldTask) -> None:
-        """One task in this process."""
+    async def work(self, held: HeldRun[StoredTask]) -> None:
         row = held.row
-        try:
-            with held.scope:
-                await self._execute(held)
-            if held.cancelled and not (current := await self.reread(row)).has_ended:
-                await TaskWork(self, current, NOBODY).status(TaskState.CANCELED)
-        except LeaseLost:
-            log.warning("a2a_lease_lost", extra={"task": row.id})
-        except AWAY as error:  # a process takes it up again when the database is back
-            log.warning("a2a_task_released", extra={"task": row.id, "reason": type(error).__name__})
-        except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True), suppress(*AWAY):
-                await self.tasks.release(row)
-            raise
-        except Exception:  # or the task would stop this process, and then each that takes it up
-            log.exception("a2a_task_failed", extra={"task": row.id})
-            await self._fail(row, "Internal error; the gateway's log has the story.")
-        finally:
-            held.place.close()
-            self._held.pop(row.id, None)
-            self._contexts.pop(row.id, None)  # a token is not held while a task waits
+        with held.scope:
+            await self._execute(held)
+        if held.is_cancelled and not (current := await self.reread(row)).has_ended:
+            await TaskWork(self, current, NOBODY).status(TaskState.CANCELED)
 
-    async def _execute(self, held: HeldTask) -> None:
+    async def _execute(self, held: HeldRun[StoredTask]) -> None:
         row, execute = held.row, self._agents.get(held.row.agent)
         if execute is None:
             await self._fail(row, f"The agent {row.agent} is not served any more.")
             return
         try:
-            work = TaskWork(self, row, await self._context(row))
+            work = TaskWork(self, row, await self.context_of(held))
             if row.cancel:
-                held.cancelled = True
-                held.scope.cancel()
+                held.cancel()
             await execute(work)
         except Fault as fault:
             await self._fail(row, fault.message)
         except ProblemDetails as problem:
             await self._fail(row, problem.detail)
 
+    async def fail(self, row: StoredTask) -> None:
+        await self._fail(row, "Internal error; the gateway's log has the story.")
+
     async def _fail(self, row: StoredTask, text: str) -> None:
-        with suppress(LeaseLost, *AWAY):
-            await TaskWork(self, await self.reread(row), NOBODY).status(TaskState.FAILED, text)
+        await TaskWork(self, await self.reread(row), NOBODY).status(TaskState.FAILED, text)
 
-    async def _context(self, row: StoredTask) -> Context:
-        """The context of the task's calls: its caller's. Where the task was taken up, that has no
-        token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
-        kept = self._contexts.get(row.id)
-        if kept is not None:
-            return replace(kept, request_id=new_request_id())
-        stored = read_caller(row.caller)
-        principal = await current_caller(self.parts.pool, stored.principal)
-        return later_context(
-            stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
-        )
-
-    async def _prune_regularly(self) -> None:
-        while True:
-            with suppress(*AWAY):
-                await self.tasks.prune(self.settings.keep_days)
-            await anyio.sleep(PRUNE_S)
-
-    async def _renew_regularly(self) -> None:
-        while True:
-            await anyio.sleep(self.settings.renew_s)
-            with suppress(*AWAY):
-                await self._renew(list(self._held.values()))
-
-    async def _renew(self, held: list[HeldTask]) -> None:
-        ours = await self.tasks.renew([task.row for task in held]) if held else {}
-        for task in held:
-            task.cancelled = task.cancelled or ours.get(task.row.id, False)
-            if task.cancelled or task.row.id not in ours:
-                task.scope.cancel()
+    async def prune(self) -> None:
+        await self.tasks.prune(self.settings.keep_days)

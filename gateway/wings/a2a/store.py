@@ -1,7 +1,7 @@
 """Tasks and their events in the database. All methods raise `psycopg.OperationalError`."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -11,12 +11,10 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 from psycopg import AsyncConnection, sql
-from psycopg.rows import class_row
 
-from config.a2a import A2ASettings
-from registry.database.leases import LeaseLost, Leases, OldRows, held_rows
+from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows
 from registry.database.postgres import Pool, borrow
-from registry.database.sql_fragments import compose
+from registry.database.tables import fetch_row, fetch_rows
 from schemas.a2a.errors import InvalidParameters
 from schemas.a2a.model import (
     TERMINAL,
@@ -105,36 +103,20 @@ _LEASES = Leases(
 )
 # Tasks whose process is gone, and those whose approval is open no more.
 _DUE = sql.SQL(
-    "(r.work = 'queued' OR r.work = 'running' AND (r.lease_until IS NULL"
-    " OR r.lease_until < statement_timestamp())"
+    "r.work IN ('queued', 'running', 'waiting') AND (r.work = 'queued'"
+    " OR r.work = 'running' AND (r.lease_until IS NULL OR r.lease_until < statement_timestamp())"
     " OR r.work = 'waiting' AND (r.cancel OR NOT EXISTS (SELECT FROM approval_t a"
     " WHERE a.host_id = r.host_id AND a.approval_id = r.approval AND a.state = 'waiting'"
     " AND a.expire_ts > statement_timestamp())))"
 )
-# Tenants, and their owners, have as many turns behind them as tasks at work here, and none beyond
-# their shares: a task that could not begin would hold up the others.
-_LOOK_AT_DUE = compose(
-    "WITH held AS (SELECT * FROM unnest(%(hosts)s::uuid[], %(owners)s::text[], %(counts)s::int[])"
-    " AS h(host_id, owner, tasks)),"
-    " due AS (SELECT r.host_id, r.task_id, r.owner, r.created_ts,"
-    " row_number() OVER (PARTITION BY r.host_id, r.owner ORDER BY r.created_ts)"
-    " + coalesce((SELECT tasks FROM held AS h"
-    " WHERE h.host_id = r.host_id AND h.owner = r.owner), 0) AS turn"
-    " FROM a2a_task_t AS r WHERE r.work IN ('queued', 'running', 'waiting') AND {due}),"
-    " next AS (SELECT *, row_number() OVER (PARTITION BY host_id ORDER BY turn, created_ts)"
-    " + coalesce((SELECT sum(tasks) FROM held AS h WHERE h.host_id = due.host_id), 0)"
-    " AS tenant_turn FROM due WHERE turn <= %(of_owner)s)"
-    " SELECT host_id::text, task_id::text, owner FROM next WHERE tenant_turn <= %(of_tenant)s"
-    " ORDER BY tenant_turn, turn, created_ts LIMIT %(limit)s",
-    due=_DUE,
-)
-_CLAIM = _LEASES.claim(
-    "work = 'running', node = %(node)s",
-    sql.SQL("WHERE r.host_id = %(host)s AND r.task_id = %(id)s AND {due}").format(due=_DUE),
+_STATEMENTS = _LEASES.statements(
+    StoredTask,
     _COLUMNS,
+    owner="owner",
+    due=_DUE,
+    claim="work = 'running', node = %(node)s",
+    release="work = 'queued', node = NULL",
 )
-_RENEW = _LEASES.renew("r.task_id::text, r.cancel")
-_RELEASE = _LEASES.release("work = 'queued', node = NULL")
 _OLD = OldRows(
     "a2a_task_t",
     "task_id",
@@ -154,13 +136,11 @@ def make_status(state: TaskState, message: Message | None = None) -> TaskStatus:
     return TaskStatus(state, message, format_time(datetime.now(UTC)))
 
 
-class A2ATasks:
+class A2ATasks(LeasedRows[StoredTask]):
     """Tasks, and the leases that processes hold on them."""
 
     def __init__(self, pool: Pool, node: str, lease_s: float) -> None:
-        self._pool = pool
-        self._node = node
-        self._lease_s = lease_s
+        super().__init__(pool, _STATEMENTS, node=node, lease=lease_s)
 
     async def create(
         self, host_id: str, new: NewTask, *, limit: int, repeat_s: int, held: bool
@@ -170,8 +150,9 @@ class A2ATasks:
         owned = {"host": host_id, "owner": new.owner, "agent": new.agent, "key": new.message_key}
         async with borrow(self._pool) as connection, connection.transaction():
             await connection.execute(_OWNER_LOCK, [host_id, new.owner])
-            former = await self._first(
+            former = await fetch_row(
                 connection,
+                StoredTask,
                 sql.SQL(
                     "SELECT {columns} FROM a2a_task_t AS r WHERE host_id = %(host)s"
                     " AND owner = %(owner)s AND agent = %(agent)s AND message_key = %(key)s"
@@ -192,8 +173,9 @@ class A2ATasks:
             if ((await rows.fetchone()) or (0,))[0] >= limit:
                 return None
             task = new.task
-            cursor = connection.cursor(row_factory=class_row(StoredTask))
-            await cursor.execute(
+            [made] = await fetch_rows(
+                connection,
+                StoredTask,
                 sql.SQL(
                     "INSERT INTO a2a_task_t AS r (host_id, task_id, agent, owner, context_id,"
                     " message_key, caller, work, state, task, status_ts, attempt, node,"
@@ -209,12 +191,10 @@ class A2ATasks:
                     "caller": new.caller.decode(),
                     "work": "running" if held else "queued",
                     "attempt": int(held),
-                    "node": self._node if held else None,
-                    "lease": self._lease_s,
+                    **self._values,
                     **_state_of(task),
                 },
             )
-            [made] = await cursor.fetchall()
         return made, True
 
     async def get(self, host_id: str, owner: str, agent: str, id_: str) -> StoredTask | None:
@@ -223,26 +203,24 @@ class A2ATasks:
             UUID(id_)
         except ValueError:
             return None
-        async with borrow(self._pool) as connection:
-            return await self._first(
-                connection,
-                sql.SQL(
-                    "SELECT {columns} FROM a2a_task_t AS r WHERE host_id = %s AND task_id = %s"
-                    " AND owner = %s AND (agent = %s OR %s = '')"
-                ).format(columns=_COLUMNS),
-                [host_id, id_, owner, agent, agent],
-            )
+        return await self._fetch_row(
+            StoredTask,
+            sql.SQL(
+                "SELECT {columns} FROM a2a_task_t AS r WHERE host_id = %s AND task_id = %s"
+                " AND owner = %s AND (agent = %s OR %s = '')"
+            ).format(columns=_COLUMNS),
+            [host_id, id_, owner, agent, agent],
+        )
 
     async def find(self, host_id: str, id_: str) -> StoredTask | None:
         """A task of any owner."""
-        async with borrow(self._pool) as connection:
-            return await self._first(
-                connection,
-                sql.SQL(
-                    "SELECT {} FROM a2a_task_t AS r WHERE host_id = %s AND task_id = %s"
-                ).format(_COLUMNS),
-                [host_id, id_],
-            )
+        return await self._fetch_row(
+            StoredTask,
+            sql.SQL("SELECT {} FROM a2a_task_t AS r WHERE host_id = %s AND task_id = %s").format(
+                _COLUMNS
+            ),
+            [host_id, id_],
+        )
 
     async def page(
         self, host_id: str, owner: str, agent: str, asked: ListRequest, *, list_bytes: int
@@ -270,9 +248,10 @@ class A2ATasks:
             " AND (%(since)s::timestamptz IS NULL OR status_ts >= %(since)s)"
         )
         async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(StoredTask))
             # with one task more than the page has: whether there is a next one
-            await cursor.execute(
+            rows = await fetch_rows(
+                connection,
+                StoredTask,
                 sql.SQL(
                     "SELECT {columns} FROM (SELECT *, sum(octet_length(task)) OVER newest"
                     " - octet_length(task) - coalesce(lag(octet_length(task)) OVER newest, 0)"
@@ -285,7 +264,6 @@ class A2ATasks:
                 ).format(columns=_COLUMNS, condition=condition),
                 values,
             )
-            rows = await cursor.fetchall()
             count = await connection.execute(
                 sql.SQL("SELECT count(*) FROM a2a_task_t WHERE {}").format(condition), values
             )
@@ -377,55 +355,17 @@ class A2ATasks:
         statement = sql.SQL("UPDATE a2a_task_t AS r SET run = %(run)s WHERE {}").format(
             _LEASES.of_one
         )
-        async with borrow(self._pool) as connection:
-            if not (await connection.execute(statement, {**values, "run": run})).rowcount:
-                raise LeaseLost(row.id)
+        if not await self._execute(statement, {**values, "run": run}):
+            raise LeaseLost(row.id)
 
     async def ask_to_cancel(self, row: StoredTask) -> None:
         """Ask for the end of a task; the process that has it notices."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                sql.SQL(
-                    "UPDATE a2a_task_t SET cancel = true WHERE host_id = %s AND task_id = %s AND {}"
-                ).format(_OPEN),
-                [row.tenant, row.id],
-            )
-
-    async def due(
-        self, limit: int, held: Mapping[tuple[str, str], int], shares: A2ASettings
-    ) -> list[tuple[str, str, str]]:
-        """Tenants, ids and owners of tasks that no process works on, in the order of their turns.
-        `held`: how many this process works on, by tenant and owner."""
-        values = {
-            "hosts": [tenant for tenant, _ in held],
-            "owners": [owner for _, owner in held],
-            "counts": list(held.values()),
-            "of_tenant": shares.tasks_per_tenant,
-            "of_owner": shares.tasks_per_principal,
-            "limit": limit,
-        }
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_LOOK_AT_DUE, values)
-            return [(tenant, id_, owner) async for tenant, id_, owner in rows]
-
-    async def claim(self, host_id: str, id_: str) -> StoredTask | None:
-        """Take up a task; None: another process was faster."""
-        values = {"host": host_id, "id": id_, "node": self._node, "lease": self._lease_s}
-        async with borrow(self._pool) as connection:
-            return await self._first(connection, _CLAIM, values)
-
-    async def renew(self, rows: Sequence[StoredTask]) -> dict[str, bool]:
-        """Renew leases: by the ids of the tasks that are still ours, whether they are to be
-        cancelled."""
-        values = {**held_rows(row.claim for row in rows), "lease": self._lease_s}
-        async with borrow(self._pool) as connection:
-            renewed = await connection.execute(_RENEW, values)
-            return {id_: cancel async for id_, cancel in renewed}
-
-    async def release(self, row: StoredTask) -> None:
-        """Let another process take up the task at once."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(_RELEASE, held_rows([row.claim]))
+        await self._execute(
+            sql.SQL(
+                "UPDATE a2a_task_t SET cancel = true WHERE host_id = %s AND task_id = %s AND {}"
+            ).format(_OPEN),
+            [row.tenant, row.id],
+        )
 
     async def prune(self, days: int) -> None:
         """Delete tasks that ended so long ago, with their events and webhooks."""
@@ -434,17 +374,9 @@ class A2ATasks:
 
     async def erase(self, host_id: str, owner: str) -> None:
         """Listener: the tasks of a person go."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM a2a_task_t WHERE host_id = %s AND owner = %s", [host_id, owner]
-            )
-
-    async def _first(
-        self, connection: AsyncConnection, statement: Any, values: Any
-    ) -> StoredTask | None:
-        cursor = connection.cursor(row_factory=class_row(StoredTask))
-        await cursor.execute(statement, values)
-        return await cursor.fetchone()
+        await self._execute(
+            "DELETE FROM a2a_task_t WHERE host_id = %s AND owner = %s", [host_id, owner]
+        )
 
 
 def with_message(task: Task, message: Message) -> tuple[Task, StreamResponse]:

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.interfaces import Log
+from gateway.interfaces import Event, Log
 from gateway.wings.agent.store import Run
+from gateway.wings.run_streams import Outlook, follow_events, stream_of
 from schemas.errors import Fault, Unavailable
 
 log = logging.getLogger("toolgate.agent")
@@ -39,8 +40,9 @@ class RunEvent(Struct, frozen=True):
 _events = msgspec.json.Decoder(list[RunEvent])
 
 
-def stream_of(run_id: str) -> str:
-    return f"agent:{run_id}"
+def decode_events(entry: Event) -> list[RunEvent]:
+    """The events of an entry of the log; one without only stirs its readers."""
+    return _events.decode(entry.data) if entry.data else []
 
 
 class EventWriter:
@@ -49,7 +51,7 @@ class EventWriter:
 
     def __init__(self, stream: Log, run: Run) -> None:
         self._log = stream
-        self._stream = stream_of(run.id)
+        self._stream = stream_of("agent", run.id)
         self._conversation = run.conversation
         self._number = run.attempt * PER_ATTEMPT
         self._waiting: list[RunEvent] = []
@@ -75,10 +77,6 @@ class EventWriter:
             await self._append(events)
         self._wake.clear()
 
-    async def stir(self) -> None:
-        """Make followers read the run again."""
-        await self._append([])
-
     async def _append(self, events: list[RunEvent]) -> None:
         try:
             await self._log.append(self._stream, msgspec.json.encode(events))
@@ -86,66 +84,47 @@ class EventWriter:
             log.warning("agent_events_lost", extra={"reason": error.message})
 
 
-async def follow_run(
-    stream: Log,
-    run: Run,
-    after: int,
-    *,
-    reread: Callable[[], Awaitable[Run | None]],
-    every_s: float,
-) -> AsyncIterator[RunEvent | None]:
+def follow_run(
+    log: Log, run: Run, after: int, *, reread: Callable[[], Awaitable[Run | None]], every_s: float
+) -> AsyncIterator[RunEvent]:
     """The events of a run behind number `after`, up to its terminal one, or until it waits for an
-    approval; None: nothing came for `every_s` seconds. `run` was just read; `reread` reads it when
-    the log says nothing new, so that its end is told also where its event was lost."""
-    name, place, seen = stream_of(run.id), "", after
-    wake, current, doubt = asyncio.Event(), run, False
-    loop = asyncio.get_running_loop()
+    approval. `run` was just read; `reread` reads it when the log has said nothing new for `every_s`
+    seconds, so that its end is told also where its event was lost."""
+    stream, place, current = stream_of("agent", run.id), "", run
 
-    def expire() -> None:
-        nonlocal doubt
-        doubt = True
-        wake.set()
+    async def read(is_late: bool) -> tuple[list[RunEvent], Outlook]:
+        nonlocal after, place, current
+        if is_late:
+            current = await reread() or replace(run, state="cancelled")  # it was erased
+        former, events = place, list[RunEvent]()
+        with suppress(Fault):  # a log that has dropped what we read is read from its beginning
+            for entry in await log.read(stream, place):
+                place = entry.id
+                for event in decode_events(entry):
+                    if event.number <= after:
+                        continue
+                    after = event.number
+                    events.append(event)
+                    if event.terminal:
+                        return events, "end"
+        if current.has_ended:
+            return [*events, terminal_event(current, after + 1)], "end"
+        if current.state == "waiting":
+            return events, "end"
+        if not (is_late or events) and place != former:  # stirred
+            return await read(True)
+        return events, "wait"
 
-    with stream.watch(name, wake.set):
-        while True:
-            wake.clear()
-            if doubt:
-                current = await reread() or replace(run, state="cancelled")  # it was erased
-            former = seen, place
-            with suppress(Fault):  # a log that has dropped what we read is read from its beginning
-                for entry in await stream.read(name, place):
-                    place = entry.id
-                    for event in _events.decode(entry.data):
-                        if event.number > seen:
-                            seen = event.number
-                            yield event
-                            if event.terminal:
-                                return
-            if current.has_ended:
-                yield terminal_event(current, seen + 1)
-                return
-            if current.state == "waiting":
-                return
-            if not doubt and seen == former[0] and place != former[1]:  # stirred: read the run
-                doubt = True
-                continue
-            doubt = False
-            timer = loop.call_later(every_s, expire)  # an anyio scope costs ten times as much
-            try:
-                await wake.wait()
-            finally:
-                timer.cancel()
-            if doubt:
-                yield None
+    return follow_events(log, stream, read, every_s)
 
 
 async def interrupt_number(stream: Log, run: Run, approvals: Collection[str]) -> int:
     """The number of the newest event that says that the run waits for one of these approvals;
     without one, that of the newest event; 0: none is kept."""
     number, newest, place = 0, 0, ""
-    while entries := await stream.read(stream_of(run.id), place):
+    while entries := await stream.read(stream_of("agent", run.id), place):
         place = entries[-1].id
-        for event in (event for entry in entries for event in _events.decode(entry.data)):
+        for event in (event for entry in entries for event in decode_events(entry)):
             newest = max(newest, event.number)
             if event.data.get("status") == WAITS and event.data.get("approval") in approvals:
                 number = max(number, event.number)

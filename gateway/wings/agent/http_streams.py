@@ -6,6 +6,7 @@ A message is sent by a call of the tool, so that policy, limits and audit hold a
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import anyio
@@ -182,18 +183,11 @@ class StreamApi:
                     await self._runner.cancel(context, run.id)
             raise
 
-    async def follow(self, run: Run, after: int = 0) -> AsyncIterator[RunEvent]:
+    def follow(self, run: Run, after: int = 0) -> AsyncIterator[RunEvent]:
         """The events of a run, up to its end."""
-
-        async def reread() -> Run | None:
-            return await self._runner.runs.get(run.tenant, run.owner, run.id)
-
-        every_s = self.settings.keep_alive_s
-        async for event in follow_run(
-            self._runner.stream, run, after, reread=reread, every_s=every_s
-        ):
-            if event is not None:
-                yield event
+        log, every_s = self._runner.stream, self.settings.keep_alive_s
+        reread = partial(self._runner.runs.get, run.tenant, run.owner, run.id)
+        return follow_run(log, run, after, reread=reread, every_s=every_s)
 
 
 def content_text(content: Any) -> str:

@@ -1,26 +1,23 @@
 """Conversations, runs and steps in the database. All methods raise `psycopg.OperationalError`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date, datetime
 from operator import add, sub
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import msgspec
 import psycopg
 from psycopg import AsyncConnection, sql
-from psycopg.abc import QueryNoTemplate as Query
-from psycopg.rows import class_row
 
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
 from gateway.wings.models.messages import ChatMessage, ModelExchange
-from registry.database.leases import LeaseLost, Leases, OldRows, held_rows
+from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables, fetch_row, fetch_rows
 
-T = TypeVar("T")
-Values = Sequence[Any] | Mapping[str, Any]
 RunState = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "exhausted"]
 ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
 
@@ -200,29 +197,26 @@ _DECIDED = sql.SQL(
     " AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
     " AND a.expire_ts > statement_timestamp())"
 )
-_LOOK_AT_DUE = compose(
+_WAKE_DECIDED = compose(
     "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"
-    " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
-    " SELECT host_id::text, run_id::text, created_ts FROM agent_run_t WHERE {due}"
-    " UNION SELECT r.host_id::text, r.run_id::text, r.created_ts"
+    " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s)),"
+    " due AS MATERIALIZED (SELECT r.host_id, r.run_id"
     " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
     "   WHERE host_id = decided.host_id AND state = 'waiting'"
-    "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
-    " WHERE {decided}"
-    " ORDER BY created_ts LIMIT %s",
-    due=_DUE,
+    "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0 FOR UPDATE SKIP LOCKED) AS r"
+    " WHERE {decided})"
+    " UPDATE agent_run_t AS r SET state = 'queued' FROM due"
+    " WHERE r.host_id = due.host_id AND r.run_id = due.run_id AND r.state = 'waiting'",
     decided=_DECIDED,
 )
-_CLAIM = _LEASES.claim(
-    "state = 'running', node = %(node)s, update_ts = clock_timestamp()",
-    sql.SQL(
-        "WHERE host_id = %(host)s AND run_id = %(id)s"
-        " AND ({due} OR state = 'waiting' AND {decided})"
-    ).format(due=_DUE, decided=_DECIDED),
+_STATEMENTS = _LEASES.statements(
+    Run,
     _RUN,
+    owner="owner",
+    due=_DUE,
+    claim="state = 'running', node = %(node)s, update_ts = clock_timestamp()",
+    release="state = 'queued', node = NULL",
 )
-_RENEW = _LEASES.renew("r.run_id::text, r.cancel")
-_RELEASE = _LEASES.release("state = 'queued', node = NULL")
 _END = compose(
     "UPDATE agent_run_t AS r SET state = %(state)s, stopped = %(stopped)s, error = %(error)s,"
     " answer = %(answer)s, approvals = %(approvals)s::uuid[], node = NULL,"
@@ -234,35 +228,13 @@ _END = compose(
 )
 
 
-class _Tables:
-    """Statements over one pool."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def _fetch_rows(self, kind: type[T], statement: Query, values: Values) -> list[T]:
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(kind))
-            await cursor.execute(statement, values)
-            return await cursor.fetchall()
-
-    async def _first(self, kind: type[T], statement: Query, values: Values) -> T | None:
-        rows = await self._fetch_rows(kind, statement, values)
-        return rows[0] if rows else None
-
-    async def _execute(self, statement: Query, values: Values) -> int:
-        """The number of rows that a statement has changed."""
-        async with borrow(self._pool) as connection:
-            return (await connection.execute(statement, values)).rowcount
-
-
 def owned_id(host_id: str, owner: str, chosen: str) -> str:
     """The id of a conversation for the one that its owner chose: nobody else's has it."""
     name = msgspec.json.encode([host_id, owner, str(UUID(chosen))]).decode()
     return str(uuid5(NAMESPACE_OID, name))
 
 
-class Conversations(_Tables):
+class Conversations(Tables):
     """Conversations of an owner."""
 
     async def create(
@@ -274,7 +246,7 @@ class Conversations(_Tables):
             if (own := await self.get(host_id, owner, id_)) is not None:
                 return own
             id_ = owned_id(host_id, owner, id_)
-        return await self._first(
+        return await self._fetch_row(
             Conversation,
             sql.SQL(
                 "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"
@@ -301,7 +273,7 @@ class Conversations(_Tables):
 
     async def get(self, host_id: str, owner: str, id_: str) -> Conversation | None:
         """By its id, or the one that its owner chose; None also for that of another owner."""
-        return await self._first(
+        return await self._fetch_row(
             Conversation,
             sql.SQL(
                 "SELECT {conversation} FROM agent_conversation_t"
@@ -331,8 +303,9 @@ class Conversations(_Tables):
     ) -> list[tuple[Run, AgentTurn]]:
         """The newest turns with their steps, oldest first; those before the turn `before`."""
         async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Run))
-            await cursor.execute(
+            runs = await fetch_rows(
+                connection,
+                Run,
                 sql.SQL(
                     "SELECT {run} FROM agent_run_t"
                     " WHERE host_id = %s AND conversation_id = %s"
@@ -340,7 +313,7 @@ class Conversations(_Tables):
                 ).format(run=_RUN),
                 [host_id, id_, before, before, limit],
             )
-            runs = (await cursor.fetchall())[::-1]
+            runs.reverse()
             return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
     async def spending(self, run: Run) -> tuple[UsageAmounts, UsageAmounts]:
@@ -360,13 +333,11 @@ class Conversations(_Tables):
         return others, day
 
 
-class Runs(_Tables):
+class Runs(LeasedRows[Run]):
     """Runs, and the leases that processes hold on them."""
 
     def __init__(self, pool: Pool, node: str, lease_s: float) -> None:
-        super().__init__(pool)
-        self._node = node
-        self._lease_s = lease_s
+        super().__init__(pool, _STATEMENTS, node=node, lease=lease_s)
 
     async def create(
         self, host_id: str, conversation: str, new: NewRun, limit: int, *, held: bool
@@ -376,8 +347,9 @@ class Runs(_Tables):
         try:
             async with borrow(self._pool) as connection:
                 await connection.execute(_OWNER_LOCK, [host_id, new.owner])
-                cursor = connection.cursor(row_factory=class_row(Run))
-                await cursor.execute(
+                return await fetch_row(
+                    connection,
+                    Run,
                     sql.SQL(
                         "WITH told AS (UPDATE agent_conversation_t SET"
                         " update_ts = clock_timestamp(),"
@@ -408,17 +380,15 @@ class Runs(_Tables):
                         "strategy": new.strategy,
                         "streams": new.streams,
                         "history": new.history.decode(),
-                        "node": self._node,
-                        "lease": self._lease_s,
+                        **self._values,
                         "held": held,
                     },
                 )
-                return await cursor.fetchone()
         except psycopg.errors.UniqueViolation as error:
             raise ConversationBusy(await self._active(host_id, conversation)) from error
 
     async def get(self, host_id: str, owner: str, id_: str) -> Run | None:
-        return await self._first(
+        return await self._fetch_row(
             Run,
             sql.SQL(
                 "SELECT {run} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s"
@@ -454,26 +424,10 @@ class Runs(_Tables):
             [turn] = await _turns(connection, run.tenant, [run])
         return turn
 
-    async def due(self, limit: int, since_s: float) -> list[tuple[str, str]]:
-        """Tenant and id of runs that no process holds, of all tenants, oldest first. Runs that wait
-        are due when one of their approvals was decided within `since_s` seconds and none waits
-        any longer, and when the last one has expired."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_LOOK_AT_DUE, [since_s, limit])
-            return [(host, run) async for host, run, _ in rows]
-
-    async def claim(self, host_id: str, id_: str) -> Run | None:
-        """Take up a run that is due; None: it is not, or another process was faster."""
-        values = {"host": host_id, "id": id_, "node": self._node, "lease": self._lease_s}
-        return await self._first(Run, _CLAIM, values)
-
-    async def renew(self, runs: Sequence[Run]) -> dict[str, bool]:
-        """Renew the leases of runs: by the ids of those that are still ours, whether they are to be
-        cancelled."""
-        values = {**held_rows(run.claim for run in runs), "lease": self._lease_s}
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_RENEW, values)
-            return {id_: cancel async for id_, cancel in rows}
+    async def wake_decided(self, since_s: float) -> None:
+        """Queue runs that wait: those of which an approval was decided within `since_s` seconds,
+        while none waits any longer. When the last one has expired, a run is due by itself."""
+        await self._execute(_WAKE_DECIDED, [since_s])
 
     async def add(
         self,
@@ -542,10 +496,6 @@ class Runs(_Tables):
                 (number, msgspec.json.decode(bytes(exchange), type=ModelExchange))
                 async for number, exchange in rows
             ]
-
-    async def release(self, run: Run) -> None:
-        """Let another process take up the run at once."""
-        await self._execute(_RELEASE, held_rows([run.claim]))
 
     async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
         """Ask for the end of a run; its process notices with its next renewal."""

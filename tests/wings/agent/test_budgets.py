@@ -87,7 +87,7 @@ async def person(rig: Rig, **budgets: dict[str, Any]) -> AsyncIterator[Person]:
     runner = Runner(with_(parts, settings=replace(parts.settings, budgets=limits)), parts.pool)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(runner.run)
-        await until(lambda: runner._tasks is not None)
+        await until(lambda: runner._group is not None)
         yield Person(runner, f"owner-{uuid4()}")
         tasks.cancel_scope.cancel()
 
@@ -210,9 +210,7 @@ async def test_a_request_cancelled_while_counted_counts_once(
         ) -> Any:
             spent = await add(run, number, steps, *rest, **by)
             if any(isinstance(step, ModelReplied) for step in steps):
-                held = one.runner._held[run.id]
-                held.cancelled = True
-                held.scope.cancel()
+                assert one.runner.cancel_here(run.id)
                 await anyio.lowlevel.checkpoint()
             return spent
 

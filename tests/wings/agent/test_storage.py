@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -14,7 +15,8 @@ from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import FoundContext, ModelReplied, ModelRequested, Result
 from gateway.wings.agent.store import (
-    _LOOK_AT_DUE,
+    _STATEMENTS,
+    _WAKE_DECIDED,
     NOTHING,
     Conversation,
     ConversationBusy,
@@ -82,6 +84,12 @@ class Store:
         made = await self.runs.create(HOST, conversation, new, 2, held=held)
         assert made is not None
         return made
+
+    async def is_due(self, run: str, since_s: float = 0.0) -> bool:
+        """Whether a process may take up a run."""
+        await self.runs.wake_decided(since_s)
+        due = await self.runs.due(1000, {}, of_tenant=1000, of_owner=1000)
+        return (HOST, run, self.owner) in due
 
 
 @pytest.fixture
@@ -187,23 +195,23 @@ async def test_a_request_counts_on_the_day_of_its_reservation(store: Store, stor
 async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
     run = await store.run((await store.conversation()).id)
     assert await store.others.claim(HOST, run.id) is None
-    assert await store.runs.renew([run]) == {run.id: False}
-    await store.runs.release(run)
-    assert (HOST, run.id) in await store.runs.due(1000, 60.0)
+    assert await store.runs.renew([run.claim]) == {run.id: False}
+    await store.runs.release(run.claim)
+    assert await store.is_due(run.id)
     taken = await store.others.claim(HOST, run.id)
     assert taken is not None
     assert taken.attempt == 2
-    assert await store.runs.renew([run]) == {}
+    assert await store.runs.renew([run.claim]) == {}
     with pytest.raises(LeaseLost):
         await store.runs.add(run, 0, [ModelRequested(1)])
     with pytest.raises(LeaseLost):
         await store.runs.end(run, Ending(state="completed"))
     await store.runs.cancel(HOST, store.owner, run.id)
-    assert await store.others.renew([taken]) == {run.id: True}
+    assert await store.others.renew([taken.claim]) == {run.id: True}
     waits = str(uuid4())
     await store.others.end(taken, Ending(state="waiting", approvals=[waits]))
     assert await store.runs.waits_for(HOST, waits)
-    assert (HOST, run.id) in await store.runs.due(1000, 60.0)
+    assert await store.is_due(run.id)
 
 
 async def waiting(store: Store, *approvals: str) -> str:
@@ -221,14 +229,14 @@ async def test_a_run_is_due_when_the_last_of_its_approvals_is_decided(
     requests = [call, replace(call, digest="e" * 64)]
     first, second = [(await approvals.request(one, "{}", 900.0, 9))[0] for one in requests]
     run = await waiting(store, first, second)
-    assert (HOST, run) not in await store.runs.due(1000, 60.0)
+    assert not await store.is_due(run, 60.0)
     assert await approvals.decide(first, True, "ops") is not None
-    assert (HOST, run) not in await store.runs.due(1000, 60.0)
+    assert not await store.is_due(run, 60.0)
     assert await store.runs.claim(HOST, run) is None
     assert await approvals.decide(second, False, "ops") is not None
-    assert (HOST, run) in await store.runs.due(1000, 3600.0)
+    assert await store.is_due(run, 3600.0)
     assert await store.runs.claim(HOST, run) is not None
-    assert (HOST, await waiting(store, first)) in await store.runs.due(1000, 0.0)  # decided before
+    assert await store.is_due(await waiting(store, first))  # decided before
 
 
 async def test_a_run_is_due_when_its_approvals_have_expired(store: Store, storage: Pool) -> None:
@@ -238,7 +246,7 @@ async def test_a_run_is_due_when_its_approvals_have_expired(store: Store, storag
     run = await waiting(store, approval)
 
     async def is_due() -> bool:
-        return (HOST, run) in await store.runs.due(1000, 0.0)
+        return await store.is_due(run)
 
     await until(is_due)
 
@@ -246,8 +254,12 @@ async def test_a_run_is_due_when_its_approvals_have_expired(store: Store, storag
 async def test_runs_that_are_due_are_found_by_indexes(storage: Pool) -> None:
     async with borrow(storage) as connection, connection.transaction(force_rollback=True):
         await connection.execute("SET LOCAL enable_seqscan = off")
-        found = await connection.execute(b"EXPLAIN " + _LOOK_AT_DUE, [60.0, 10])
-        plan = "\n".join([line async for (line,) in found])
+        shares: dict[str, Any] = {"hosts": [], "owners": [], "counts": [], "limit": 10}
+        shares |= {"of_tenant": 10, "of_owner": 10}
+        plan = ""
+        for statement, values in ((_STATEMENTS.due, shares), (_WAKE_DECIDED, [60.0])):
+            rows = await connection.execute(b"EXPLAIN " + statement, values)
+            plan += "\n".join([line async for (line,) in rows])
     for part in ("lease_until <", "approval_decide_ix"):
         assert part in plan
     assert "Seq Scan" not in plan
@@ -308,7 +320,7 @@ async def test_a_run_in_memory_leaves_nothing_in_the_database(rig: Rig) -> None:
     async with parts.database.temporary(TABLES) as pool, anyio.create_task_group() as tasks:
         runner = Runner(parts, pool)
         tasks.start_soon(runner.run)
-        await until(lambda: runner._tasks is not None)
+        await until(lambda: runner._group is not None)
         one = Person(runner, f"owner-{uuid4()}")
         run = await one.ask()
         assert run.answer == "Yes."

@@ -1,0 +1,220 @@
+"""Supervisor of the leased runs of a wing in this process: start, take over, renew leases, cancel,
+release.
+
+A process that dies leaves its runs to the others, once their leases are over. Places are shared by
+tenants and owners, so that the many runs of one do not hold up those of another.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec.structs import replace
+
+from gateway.context import NO_CALL_HEADERS, Context, new_request_id
+from gateway.operations.stored_callers import current_caller, later_context, read_caller
+from gateway.state.fair_limiter import FairLimiter
+from gateway.wings.interface import WingParts
+from registry.database.leases import LeasedRows, LeaseLost
+from registry.database.postgres import AWAY
+
+log = logging.getLogger("toolgate.wings")
+
+PRUNE_S = 3600.0  # interval of deleting old runs
+
+
+class LeasedRun(Protocol):
+    """A row of a run. `caller` is JSON, without a token."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def caller(self) -> str: ...
+    @property
+    def claim(self) -> tuple[str, str, int]: ...
+
+
+Row = TypeVar("Row", bound=LeasedRun)
+
+
+@dataclass(eq=False)
+class HeldRun(Generic[Row]):
+    """A run in this process. `context` is that of the request that began it, if that was here."""
+
+    row: Row
+    place: ExitStack
+    context: Context | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    is_cancelled: bool = False  # by its owner
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.scope.cancel()
+
+
+class RunSupervisor(ABC, Generic[Row]):
+    def __init__(
+        self,
+        wing: str,
+        parts: WingParts,
+        rows: LeasedRows[Row],
+        places: FairLimiter,
+        *,
+        renew_s: float,
+    ) -> None:
+        self.parts = parts
+        self._wing = wing
+        self._rows = rows
+        self._places = places
+        self._renew_s = renew_s
+        self._held: dict[str, HeldRun[Row]] = {}
+        self._is_crowded = False  # whether runs wait for a place, which new ones do not overtake
+        self._group: TaskGroup | None = None
+
+    @abstractmethod
+    async def work(self, held: HeldRun[Row]) -> None:
+        """Work on a run until it has ended or waits; it is cancelled by its scope. Raises LeaseLost
+        and psycopg.OperationalError."""
+
+    @abstractmethod
+    async def fail(self, row: Row) -> None:
+        """Store that a run has ended by a defect. Raises LeaseLost and psycopg.OperationalError."""
+
+    @abstractmethod
+    async def prune(self) -> None:
+        """Delete old runs. Raises psycopg.OperationalError."""
+
+    @property
+    def count(self) -> int:
+        return len(self._held)
+
+    @contextmanager
+    def take_place(
+        self, tenant: str, owner: str, *, waited: bool = False
+    ) -> Iterator[ExitStack | None]:
+        """A place for a run of `owner`, given back at the end unless it moved out of the stack;
+        None: there is none now, or others wait for it."""
+        is_blocked = self._group is None or (self._is_crowded and not waited)
+        if is_blocked or not self._places.take(tenant, owner):
+            yield None
+            return
+        with ExitStack() as place:
+            place.callback(self._places.release, tenant, owner)
+            yield place
+
+    def start(self, row: Row, place: ExitStack, context: Context | None = None) -> None:
+        """Work on a run that this process has claimed."""
+        if self._group is None:
+            return  # it is due once its lease is over
+        if context is not None:  # the run may outlive its request
+            context = replace(context, session=None, peer=None, note=None)
+        self._held[row.id] = held = HeldRun(row, place.pop_all(), context)
+        self._group.start_soon(self._work, held)
+
+    def cancel_here(self, id_: str) -> bool:
+        """Whether the run was in this process, which now ends it."""
+        if (held := self._held.get(id_)) is not None:
+            held.cancel()
+        return held is not None
+
+    def is_cancelled(self, id_: str) -> bool:
+        held = self._held.get(id_)
+        return held is not None and held.is_cancelled
+
+    async def wait_here(self, id_: str) -> None:
+        """Wait until this process lets a run go; else for `poll_s`."""
+        held = self._held.get(id_)
+        with anyio.move_on_after(self.parts.settings.poll_s):
+            await (held.ended.wait() if held is not None else anyio.sleep_forever())
+
+    async def context_of(self, held: HeldRun[Row]) -> Context:
+        """The context of the run's calls: its caller's. Where the run was taken up, that has no
+        token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
+        if held.context is not None:
+            return replace(held.context, request_id=new_request_id())
+        stored = read_caller(held.row.caller)
+        principal = await current_caller(self.parts.pool, stored.principal)
+        return later_context(
+            stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
+        )
+
+    async def run(self) -> None:
+        """Take up runs that no process has, and renew the leases of ours, until cancelled."""
+        async with anyio.create_task_group() as group:
+            self._group = group
+            group.start_soon(self._renew_regularly)
+            group.start_soon(self._prune_regularly)
+            try:
+                while True:
+                    with suppress(*AWAY):
+                        await self.take_up()
+                    await anyio.sleep(self.parts.settings.poll_s)
+            finally:
+                self._group = None
+
+    async def take_up(self) -> None:
+        """Take up runs that are due, as far as there are places."""
+        places, is_crowded = self._places, False
+        due = await self._rows.due(
+            places.free + 1, places.held, of_tenant=places.of_tenant, of_owner=places.of_owner
+        )
+        for tenant, id_, owner in due:
+            with self.take_place(tenant, owner, waited=True) as place:
+                if place is None:
+                    is_crowded = True
+                elif id_ not in self._held and (row := await self._rows.claim(tenant, id_)):
+                    self.start(row, place)
+        self._is_crowded = is_crowded
+
+    async def _work(self, held: HeldRun[Row]) -> None:
+        row = held.row
+        facts = {"wing": self._wing, "run": row.id}
+        try:
+            await self.work(held)
+        except LeaseLost:
+            log.warning("run_lease_lost", extra=facts)
+        except AWAY as error:  # a process takes it up again when the database is back
+            log.warning("run_released", extra={**facts, "reason": type(error).__name__})
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True), suppress(*AWAY):
+                await self._rows.release(row.claim)
+            raise
+        except Exception:  # or the run would stop this process, and then each that takes it up
+            log.exception("run_failed", extra=facts)
+            with suppress(LeaseLost, *AWAY):
+                await self.fail(row)
+        finally:
+            held.place.close()
+            self._held.pop(row.id, None)
+            held.ended.set()
+
+    async def _prune_regularly(self) -> None:
+        while True:
+            with suppress(*AWAY):
+                await self.prune()
+            await anyio.sleep(PRUNE_S)
+
+    async def _renew_regularly(self) -> None:
+        while True:
+            await anyio.sleep(self._renew_s)
+            with suppress(*AWAY):
+                await self._renew(list(self._held.values()))
+
+    async def _renew(self, runs: Sequence[HeldRun[Row]]) -> None:
+        ours = await self._rows.renew(held.row.claim for held in runs) if runs else {}
+        for held in runs:
+            if ours.get(held.row.id, False):
+                held.cancel()
+            elif held.row.id not in ours:
+                held.scope.cancel()
