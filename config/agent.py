@@ -53,6 +53,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     observer_tools: tuple[str, ...]
     cancel_on_disconnect: bool
     runs: Count
+    runs_per_tenant: Count
+    runs_per_principal: Count
     open_runs: Count
     lease_s: Seconds
     renew_s: Seconds

@@ -72,7 +72,7 @@ class FairLimiter:
         return "tenant" if self._held[tenant,] >= self.of_tenant else "all"
 
     @property
-    def held(self) -> dict[tuple[str, str], int]:
+    def places_by_owner(self) -> dict[tuple[str, str], int]:
         """Places by the tenants and owners that hold them."""
         return {(key[0], key[1]): count for key, count in self._held.items() if len(key) == 2}
 

@@ -167,7 +167,10 @@ class RunSupervisor(ABC, Generic[Row]):
         """Take up runs that are due, as far as there are places."""
         places, is_crowded = self._places, False
         due = await self._rows.due(
-            places.free + 1, places.held, of_tenant=places.of_tenant, of_owner=places.of_owner
+            places.free + 1,
+            places.places_by_owner,
+            of_tenant=places.of_tenant,
+            of_owner=places.of_owner,
         )
         for tenant, id_, owner in due:
             with self.take_place(tenant, owner, waited=True) as place:

@@ -54,7 +54,9 @@ class Runner(RunSupervisor[Run]):
         self.conversations = Conversations(storage)
         self.tools = Toolbox(parts.call, parts.view, settings)
         self._looked = time.monotonic() - KEPT_DAYS * 86400  # at all decisions until then
-        places = FairLimiter(settings.runs)
+        places = FairLimiter(
+            settings.runs, of_tenant=settings.runs_per_tenant, of_owner=settings.runs_per_principal
+        )
         super().__init__("agent", parts, self.runs, places, renew_s=settings.renew_s)
 
     @property
