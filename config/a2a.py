@@ -46,6 +46,7 @@ class A2ASettings(Struct, frozen=True, forbid_unknown_fields=True):
     list_bytes: Bytes
     keep_days: Count
     wait_s: Seconds
+    answer_s: Amount
     poll_s: Seconds
     lease_s: Seconds
     renew_s: Seconds

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from config.value_types import CodeDisclosure, DisclosureMode
-from schemas.errors import Fault
+from schemas.errors import Fault, MethodNotFound
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
     SCOPE_TOKEN_SCOPE_MISMATCH,
@@ -320,6 +320,12 @@ class Peer(Protocol):
         """Keep intermediaries from closing a silent stream."""
 
 
+Asker = Callable[[dict[str, Any]], Awaitable[Any]]
+"""Answers a form of a server (the params of elicitation/create) where no client can be asked."""
+
+FORMS: Mapping[str, Any] = {"elicitation": {"form": {}}}  # capabilities of an Asker
+
+
 class AuditDraft(Struct):
     """Draft of an audit record: each layer that serves the message fills in its part."""
 
@@ -388,6 +394,9 @@ class Context(Struct):
     request_id: str
     session: Session | None = None
     peer: Peer | None = None  # None where the front can send only the answer
+    asker: Asker | None = (
+        None  # of a wing that makes the call; where there is one, no peer is asked
+    )
     headers: CallHeaders = NO_CALL_HEADERS
     toolset: str | None = None  # restricts to its tools; None: all
     options: QueryOptions = NO_OPTIONS
@@ -411,9 +420,20 @@ class Context(Struct):
         if self.identity.refusal is not None:
             raise self.identity.refusal
 
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the client of a session, or the asker. Raises ClientRequestFailed, and MethodNotFound
+        if there is neither."""
+        if self.asker is not None:  # only forms, by its capabilities
+            return await self.asker(params)
+        if self.session is None or self.peer is None:
+            raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
+        return await self.peer.ask(method, params)
+
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """Client capabilities, from its session or the request's `_meta`."""
+        if self.asker is not None:
+            return FORMS
         if self.session is not None:
             return self.session.capabilities
         meta = self.params.get("_meta")

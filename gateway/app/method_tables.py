@@ -368,8 +368,7 @@ def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> "CallTool"
     runs."""
 
     async def call(context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        # a revision that has the method, whatever the caller uses, and without server-to-client
-        # requests
+        # a revision that has the method, whatever the caller uses; questions go to an asker alone
         asking = msgspec.structs.replace(context, revision=IN_PROCESS, params={}, peer=None)
         params = {"name": name, "arguments": dict(arguments)}
         result = await outcome(asking, Request("2.0", "tools/call", params, context.request_id))

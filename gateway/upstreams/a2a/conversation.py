@@ -40,7 +40,7 @@ from schemas.a2a.model import (
     TaskState,
     TaskStatus,
 )
-from schemas.errors import ClientRequestFailed
+from schemas.errors import ClientRequestFailed, MethodNotFound
 from schemas.jsonrpc import encode
 from schemas.mcp.revisions import V2025_11_25
 
@@ -252,7 +252,7 @@ class Conversation:
 
     async def _elicit(self, asked: dict[str, Any]) -> Mapping[str, Any] | None:
         """The accepted answer of the client; None: there is none."""
-        context, peer = self._context, self._context.peer
+        context = self._context
         asker = self.agent.source.name
         capabilities = dict(context.capabilities)
         params = for_client(ELICIT, asked, context.revision, capabilities, asker=asker)
@@ -260,11 +260,9 @@ class Conversation:
             return None
         if context.revision.result_type:
             self.question = params
-        if context.session is None or peer is None:
-            return None
         try:
-            said = for_server(ELICIT, asked, await peer.ask(ELICIT, params), V2025_11_25)
-        except ClientRequestFailed:
+            said = for_server(ELICIT, asked, await context.ask(ELICIT, params), V2025_11_25)
+        except (ClientRequestFailed, MethodNotFound):
             return None
         return said if isinstance(said, dict) and said.get("action") == "accept" else None
 

@@ -174,7 +174,8 @@ def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -
 def declared_capabilities(context: Context) -> dict[str, Any]:
     """Capabilities that the gateway declares to a server: those of the client, in known kinds
     only."""
-    if context.peer is None or (context.revision.handshake and context.session is None):
+    is_alone = context.revision.handshake and context.session is None
+    if context.asker is None and (context.peer is None or is_alone):
         return {}
     declared = context.capabilities
     if not declared:

@@ -203,10 +203,7 @@ class ClientHandler:
             await peer.notify(encode(Notification(method, params)))
 
     async def on_request(self, method: str, params: dict[str, Any]) -> Any:
-        context = self._context
-        if context.session is None or context.peer is None:
-            raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
-        return await context.peer.ask(method, params)
+        return await self._context.ask(method, params)
 
     async def _progress(self, peer: Peer, params: dict[str, Any]) -> None:
         """Forward progress under the client's own token: a call that was parked began under that of

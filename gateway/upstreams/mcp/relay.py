@@ -197,7 +197,7 @@ class McpRelay:
         self, server: McpServer, request: RelayRequest, context: Context
     ) -> Awaitable[Members]:
         capabilities = declared_capabilities(context)
-        if context.session is not None or not capabilities:
+        if context.session or context.asker or not capabilities:
             handler = ClientHandler(context, server.on_change)
             return self._in_session(
                 server, request, context, capabilities=capabilities, inner=handler

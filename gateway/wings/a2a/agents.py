@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from config.a2a import A2AAgent
 from gateway.context import Context
 from gateway.policy.approvals import awaited_approval
+from gateway.wings.a2a.questions import ClientAsker
 from gateway.wings.a2a.runner import Execute, TaskWork
 from gateway.wings.tool_calls import structured_body, text_of
 from registry.access.approvals import Approvals
@@ -35,12 +36,20 @@ from schemas.tool import EmbeddedResource, ResourceLink, TextContent, Tool, Tool
 OWN = "a2a"  # the source of the wing's tools
 LONGEST_POLL = 10  # times `a2a.poll_s`, between looks at a run
 WAITS = "A person has to decide on a call of the agent; it goes on by itself then."
+AT_WORK = (TaskState.WORKING, TaskState.INPUT_REQUIRED)  # a question is one of an open call
 EXPECTED = 'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
 
 
 def make_agents(agents: Mapping[str, A2AAgent]) -> dict[str, Execute]:
     """How each agent of the settings works."""
     return {name: KINDS[agent.kind](name, agent) for name, agent in agents.items()}
+
+
+def _call_context(agent: A2AAgent, work: TaskWork) -> Context:
+    """The context of the calls of a task, whose client answers questions."""
+    toolset = agent.toolset or work.context.toolset
+    asker = ClientAsker(work) if work.settings.answer_s else None
+    return replace(work.context, toolset=toolset, asker=asker)
 
 
 # Calls of tools
@@ -53,8 +62,8 @@ def tool_agent(_name: str, agent: A2AAgent) -> Execute:
 async def _make_call(agent: A2AAgent, work: TaskWork) -> None:
     """One call of a tool, with policy, limits, approvals and audit as any; its result is the
     artifact."""
-    context = replace(work.context, toolset=agent.toolset or work.context.toolset)
-    named = _named_call(work.message)
+    context = _call_context(agent, work)
+    named = _named_call(work.request)
     try:
         tool = None if named is None else work.parts.check(context, *named)
     except Fault as fault:
@@ -167,8 +176,10 @@ def run_agent(name: str, agent: A2AAgent) -> Execute:
 
 async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
     """A run of the agent wing: the context is its conversation, its answer the artifact."""
-    context = replace(work.context, toolset=agent.toolset or work.context.toolset)
+    context = _call_context(agent, work)
     run = work.row.run
+    if work.was_working:
+        await work.status(TaskState.WORKING)  # or a question of before would seem open
     try:
         if not run:
             run = await _begin_run(name, agent, work, context)
@@ -187,9 +198,8 @@ async def _begin_run(name: str, agent: A2AAgent, work: TaskWork, context: Contex
     conversation = str(uuid5(NAMESPACE_URL, json.dumps([name, *owner, work.task.context_id])))
     named = {"id": conversation, "strategy": agent.strategy, "title": name}
     await _call(work, context, "agent_create_conversation", named)
-    key = f"{work.row.id}.{len(work.task.history)}"
-    once = _with_key(context, key)
-    message = {"conversation": conversation, "content": message_text(work.message), "wait": False}
+    once = _with_key(context, work.row.id)
+    message = {"conversation": conversation, "content": message_text(work.request), "wait": False}
     view = await _call(work, once, "agent_send", message)
     return view.run
 
@@ -214,7 +224,7 @@ async def _follow_run(work: TaskWork, context: Context, run: str) -> None:
         if awaited is not None:
             await work.status(TaskState.AUTH_REQUIRED, WAITS, work="waiting", approval=awaited)
             return
-        if view.state != looked and work.task.status.state is not TaskState.WORKING:
+        if view.state != looked and work.task.status.state not in AT_WORK:
             await work.status(TaskState.WORKING)
         looked = view.state
         await anyio.sleep(min(pause, LONGEST_POLL * work.settings.poll_s))

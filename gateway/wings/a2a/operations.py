@@ -22,6 +22,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of
 from gateway.wings.a2a.cards import MODES, make_card
 from gateway.wings.a2a.push import Webhooks
+from gateway.wings.a2a.questions import question_schema, read_answer
 from gateway.wings.a2a.runner import TaskRunner
 from gateway.wings.a2a.store import NewTask, StoredTask, make_status
 from gateway.wings.interface import WingParts, is_open
@@ -266,6 +267,9 @@ class AgentOperations:
             return row  # a repetition
         if row.has_ended:
             raise UnsupportedOperation(f"The task has ended: it is {task.status.state.name}")
+        schema = question_schema(task.status.message)
+        if task.status.state is TaskState.INPUT_REQUIRED and schema is not None:
+            read_answer(schema, message)
         return await self._runner.answer(context, row, replace(message, context_id=task.context_id))
 
     async def tasks(self, asked: OperationInput) -> TaskPage:

@@ -67,11 +67,18 @@ class TaskWork:
         self.parts = runner.parts
         self.settings = runner.settings
         self._runner = runner
+        self._number = row.number  # of the newest event that `task` has
+        self._storing = anyio.Lock()
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the owner of the task has ended it."""
         return self._runner.is_cancelled(self.row.id)
+
+    @property
+    def request(self) -> Message:
+        """The message that the task began with."""
+        return next(message for message in self.task.history if message.role is Role.USER)
 
     @property
     def message(self) -> Message:
@@ -81,7 +88,8 @@ class TaskWork:
     @property
     def was_working(self) -> bool:
         """Whether a process that is gone worked on the task: perhaps it has done something."""
-        return self.row.attempt > 1 and self.row.task.status.state is TaskState.WORKING
+        state = self.row.task.status.state
+        return self.row.attempt > 1 and state in (TaskState.WORKING, TaskState.INPUT_REQUIRED)
 
     async def status(
         self,
@@ -113,20 +121,40 @@ class TaskWork:
         """Answer with a message, so that there is no task. Raises LeaseLost."""
         event = StreamResponse(message=message)
         change = Change(work="ended", task=self.task, event=event, reply=message)
-        await self._runner.tasks.change(self.row, change)
+        if not await self._runner.tasks.change(self.row, change, self._number):
+            raise LeaseLost(self.row.id)
 
     async def keep_run(self, run: str) -> None:
         """Raises LeaseLost."""
         await self._runner.tasks.keep_run(self.row, run)
 
+    async def wait_for_message(self, after: Message) -> Message:
+        """The newest message of the client, once it is another than `after`. Raises LeaseLost."""
+        async for _ in self._runner.follow(self.row, self._number):
+            async with self._storing:
+                await self._reread()
+            if self.message != after:
+                return self.message
+        raise LeaseLost(self.row.id)
+
+    async def _reread(self) -> None:
+        """Raises LeaseLost."""
+        row = await self._runner.reread(self.row)
+        if row.claim != self.row.claim or row.work != "running":
+            raise LeaseLost(row.id)
+        self.task, self._number = row.task, row.number
+
     async def _store(
         self, event: StreamResponse, work: Work = "running", approval: str | None = None
     ) -> None:
-        task = apply_update(self.task, event)
-        await self._runner.tasks.change(
-            self.row, Change(work=work, task=task, event=event, approval=approval)
-        )
-        self.task = task
+        async with self._storing:
+            while True:
+                task = apply_update(self.task, event)
+                change = Change(work=work, task=task, event=event, approval=approval)
+                if await self._runner.tasks.change(self.row, change, self._number):
+                    break
+                await self._reread()  # there is a message of the client
+            self.task, self._number = task, self._number + 1
         await self._runner.stir(self.row.id)
 
 

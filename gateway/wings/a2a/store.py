@@ -289,15 +289,14 @@ class A2ATasks(LeasedRows[StoredTask]):
             )
             return [(number, _events.decode(data)) async for number, data in rows]
 
-    async def change(self, row: StoredTask, change: Change) -> int:
-        """Store what becomes of a task that this process holds; the number of the event. Raises
-        LeaseLost."""
+    async def change(self, row: StoredTask, change: Change, seen: int) -> bool:
+        """Store what becomes of a task that this process holds, behind the event `seen`; False: it
+        is not held any more, or there is a newer event."""
         held = dict(zip(("host", "id", "fence"), row.claim, strict=True))
+        condition = sql.SQL("{} AND r.number = %(seen)s").format(_LEASES.of_one)
         async with borrow(self._pool) as connection, connection.transaction():
-            number = await self._change(connection, change, held, _LEASES.of_one)
-        if number is None:
-            raise LeaseLost(row.id)
-        return number
+            values = {**held, "seen": seen}
+            return await self._change(connection, change, values, condition) is not None
 
     async def change_idle(self, row: StoredTask, change: Change) -> bool:
         """Store what becomes of a task as it was read; False: it has changed since."""

@@ -17,6 +17,7 @@ from config.a2a import A2AAgent
 from config.access import Rule
 from config.models import Price, Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
+from config.sources import SourceSettings
 from gateway.wings.a2a import agents
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Pool
@@ -151,13 +152,19 @@ def a2a_settings(
 
 @asynccontextmanager
 async def open_rig(
-    database: DatabaseSettings, folder: Path, public_url: str = "", **a2a: Any
+    database: DatabaseSettings,
+    folder: Path,
+    public_url: str = "",
+    sources: Mapping[str, SourceSettings] | None = None,
+    **a2a: Any,
 ) -> AsyncIterator[Rig]:
     agents.KINDS["scripted"] = scripted_agent
     service = Recorder()
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = a2a_settings(database, service, folder, provider.url, **a2a)
-        settings = replace(settings, server=replace(settings.server, public_url=public_url))
+        server = replace(settings.server, public_url=public_url)
+        own = {**settings.sources, **(sources or {})}
+        settings = replace(settings, server=server, sources=own)
         async with running(settings) as client:
             await client.gateway.wait_for_wings()
             rig = Rig(client, service, provider)
