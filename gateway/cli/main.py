@@ -97,6 +97,7 @@ ALIASES = {
     lazy=COMMANDS,
     aliases=ALIASES,
     context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
 @config_option
 @click.version_option(package_name="toolgate", prog_name="toolgate")
@@ -116,6 +117,10 @@ def cli(ctx: click.Context, config_file: str | None) -> None:
     4 done, but an outcome of --fail-on occurred, 130 interrupted.
     """
     ctx.meta[CONFIG_FILE] = config_file
+    if ctx.invoked_subcommand is None:
+        from gateway.cli.first_look import print_first_look  # `--help` does not import settings
+
+        print_first_look(config_file)
 
 
 def main() -> None:

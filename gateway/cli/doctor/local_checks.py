@@ -99,14 +99,14 @@ def port(server: ServerSettings) -> Check:
         try:
             probe.bind((host, number))
         except OSError as error:
-            if _is_ours(server):
+            if is_toolgate(server):
                 return Check("port", "ok", f"a gateway serves at {host}:{number}")
             hint = "choose another one with server.port, or serve --port"
             return Check("port", "warning", f"{host}:{number}: {_reason(error)}; {hint}")
     return Check("port", "ok", f"{host}:{number} is free")
 
 
-def _is_ours(server: ServerSettings) -> bool:
+def is_toolgate(server: ServerSettings) -> bool:
     """Whether the server on that port identifies itself as Toolgate."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
