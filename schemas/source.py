@@ -167,6 +167,7 @@ class SourceFacts:
     keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.KindFacts`
     schemes: bool = False  # its tools declare security schemes; else headers are sent
     polled: bool = False  # read again at intervals, while it is served
+    logs: bool = False  # its calls send clients log messages
     final: str = ""  # reason why rollback is impossible, worded to follow the source's name
 
     @property
@@ -196,7 +197,9 @@ KINDS: dict[str, Kind] = {
     "hybrid": Kind(HybridBinding, SourceFacts()),
     "python": Kind(PythonBinding, SourceFacts(loaded=True, final=_CODE)),
     "mcp": Kind(McpBinding, SourceFacts(options=McpOptions, server=True, final=_SERVER)),
-    "a2a": Kind(A2aBinding, SourceFacts(options=A2aOptions, keeps_answers=True, polled=True)),
+    "a2a": Kind(
+        A2aBinding, SourceFacts(options=A2aOptions, keeps_answers=True, polled=True, logs=True)
+    ),
     "function": Kind(FunctionBinding),
     "script": Kind(ScriptBinding),
     "gateway": Kind(GatewayBinding),

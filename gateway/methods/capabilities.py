@@ -49,8 +49,11 @@ def announced_lists(catalog: Catalog) -> list[ListKind]:
 
 
 def offers(catalog: Catalog, capability: str) -> bool:
-    """Whether a server of the catalog, or the catalog's skills, provide the capability."""
+    """Whether a server of the catalog, an agent, or the catalog's skills, provide the
+    capability."""
     if capability in ("prompts", "resources", "skills") and _lists_skills(catalog):
+        return True
+    if capability == "logging" and any(source.facts.logs for source in catalog.sources.values()):
         return True
     return any(has(facts, capability) for facts in catalog.servers.values())
 

@@ -1,7 +1,8 @@
 """One call of an agent: its message, the events and states that follow, and what they come to.
 
 state                   what follows
-working                 events of the stream, then polling with backoff, until the call's time is up
+working                 events of the stream, then polling with backoff, until the call's time is
+                        up; status texts are progress and log of the call
 INPUT_REQUIRED          a form, if the client can show it; else the result says what is asked
 AUTH_REQUIRED           an address to open, if the client can; else the result names it
 
@@ -14,6 +15,7 @@ import re
 import uuid
 from asyncio import get_running_loop, sleep
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +27,7 @@ from gateway.operations.jobs import Job
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client, for_server
 from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentMisbehaved, AgentRefused
 from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.mcp.link import MESSAGE, SEVERITY, wanted_level
 from schemas.a2a.model import (
     HOPS,
     INTERRUPTED,
@@ -40,13 +43,14 @@ from schemas.a2a.model import (
     TaskState,
     TaskStatus,
 )
-from schemas.errors import ClientRequestFailed, MethodNotFound
-from schemas.jsonrpc import encode
+from schemas.errors import ClientRequestFailed, MethodNotFound, Unavailable
+from schemas.jsonrpc import Notification, encode
 from schemas.mcp.revisions import V2025_11_25
 
 FORM_BYTES = 16_384  # of a schema that people are asked by
 FORM_FIELDS = 20
-SAID = 2_000  # characters of a question
+SAID = 2_000  # characters of a question, or of a line of the log
+LEVEL = "info"
 PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 URL_LENGTH = 2_048
 IDENTIFIER = 256  # characters of an id that an agent gives
@@ -109,7 +113,7 @@ class Conversation:
             self._answered.add(self.asked)
             await self._send(message)
         elif self.task_id:
-            self._take_task(await self._client.task(self.agent, self.task_id))
+            await self._take_task(await self._client.task(self.agent, self.task_id))
         if is_opened and self.status is not None and self.status.state is TaskState.AUTH_REQUIRED:
             self._answered.add(_key(self.status))
         for _ in range(self._limits.mcp_client_requests):
@@ -138,24 +142,36 @@ class Conversation:
             self.reply = event.message
             self.context_id = _identifier(event.message.context_id) or self.context_id
         if event.task is not None:
-            self._take_task(event.task)
+            await self._take_task(event.task)
         if (update := event.status_update) is not None:
             self._check_ids(update.task_id, update.context_id)
-            self._take_status(update.status)
+            await self._take_status(update.status)
         if (chunk := event.artifact_update) is not None:
             self._check_ids(chunk.task_id, chunk.context_id)
             self._take_artifact(chunk.artifact, append=chunk.append)
         return not self.is_settled
 
-    def _take_task(self, task: Task) -> None:
+    async def _take_task(self, task: Task) -> None:
         self._check_ids(task.id, task.context_id)
         self.artifacts |= {each.artifact_id: list(each.parts) for each in task.artifacts}
-        self._take_status(task.status)
+        await self._take_status(task.status)
 
-    def _take_status(self, status: TaskStatus) -> None:
+    async def _take_status(self, status: TaskStatus) -> None:
+        is_new = self.status is None or _key(status) != _key(self.status)
         self.status = status
         text = text_of(status.message.parts) if status.message else ""
         self._job.progress(self._events, note=text or status.state.name.lower().replace("_", " "))
+        if is_new and text and status.state not in TERMINAL | INTERRUPTED:
+            await self._log(text)
+
+    async def _log(self, text: str) -> None:
+        """Send a client that wants log messages what the agent says of its work."""
+        peer, wanted = self._context.peer, wanted_level(self._context)
+        if peer is None or wanted is None or SEVERITY[LEVEL] < wanted:
+            return
+        params = {"level": LEVEL, "logger": self.agent.source.name, "data": text[:SAID]}
+        with suppress(Unavailable):  # the client has left, and the call goes on
+            await peer.notify(encode(Notification(MESSAGE, params)))
 
     def _take_artifact(self, artifact: Artifact, *, append: bool) -> None:
         if append:
@@ -180,7 +196,7 @@ class Conversation:
                 raise
             known = await self._look_up(message, error)
             if known is not None:
-                self._take_task(known)
+                await self._take_task(known)
             elif error.late:
                 raise
             else:
@@ -222,7 +238,7 @@ class Conversation:
             await sleep(min(pause_s, left_s))
             pause_s = min(pause_s * FASTER, self._limits.a2a_poll_max_s)
             self._events += 1
-            self._take_task(await self._client.task(self.agent, self.task_id))
+            await self._take_task(await self._client.task(self.agent, self.task_id))
 
     async def _ask_person(self) -> Message | bool | None:
         """The answer of a person to the agent's question; True: they have opened its address. None:

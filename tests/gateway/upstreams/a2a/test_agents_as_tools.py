@@ -16,6 +16,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.a2a.card_watch import CardWatch
 from schemas.binding import A2aBinding
 from schemas.errors import InvalidParams, Unavailable
+from schemas.mcp.messages import PROGRESS
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import TextContent, ToolResult
 from tests.fixtures_database import HOST
@@ -192,14 +193,18 @@ async def test_a_client_that_opens_addresses_is_sent_to_the_login(open_gateway: 
     assert text_of(result) == "one two"
 
 
-async def test_progress_carries_the_status_texts_of_the_agent(open_gateway: Open) -> None:
+async def test_status_texts_of_the_agent_are_progress_and_log(open_gateway: Open) -> None:
     async with open_gateway(ScriptedAgent()) as (client, _):
         session = await client.session("2025-11-25")
         params = {**call_of("work"), "_meta": {"progressToken": "p"}}
         messages = await read_stream(client, session.headers, params)
-    notes = [m["params"]["message"] for m in messages if m.get("method")]
-    assert notes
-    assert messages[-1]["result"]["content"][0]["text"] == "one two"
+        assert messages[-1]["result"]["content"][0]["text"] == "one two"
+        assert any(m["params"]["message"] for m in messages if m.get("method") == PROGRESS)
+        logged = [m["params"] for m in messages if m.get("method") == "notifications/message"]
+        assert logged == [{"level": "info", "logger": "trips", "data": "reading maps"}]
+        await session.call("logging/setLevel", {"level": "warning"})
+        messages = await read_stream(client, session.headers, params)
+        assert "notifications/message" not in {m.get("method") for m in messages}
 
 
 async def test_a_call_whose_time_is_up_names_the_task_that_goes_on(open_gateway: Open) -> None:
