@@ -104,6 +104,7 @@ class A2aOptions(ImportOptions, frozen=True, omit_defaults=True):
 
     allowed_hosts: tuple[str, ...] = ()
     signed: str | None = None  # path of a JWK set, of which a key must have signed the card
+    keys: str | None = None  # such a set itself, as JSON
 
     @property
     def pin(self) -> bool:

@@ -26,6 +26,7 @@ _SETTINGS = FetchSettings(
     "imports.card_timeout_s",
     ((HEADER, Version.V1_0.value),),  # without it, some show a card of 0.3 that nobody has signed
 )
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, jwt.PyJWTError)
 _EMPTY: tuple[Any, ...] = ("", None, [], {})
 
 
@@ -58,25 +59,33 @@ def check_signature(document: bytes, location: str, options: A2aOptions) -> str:
     card = parse_card(document, location)
     listed = card.get("signatures")
     signatures = listed[:SIGNATURES] if isinstance(listed, list) else []
-    if options.signed is None:
+    if options.signed is None and options.keys is None:
         names = ", ".join(str(_header(each).get("kid"))[:80] for each in signatures)
         return f"its card is signed by {names!r}, not verified" if names else "its card is unsigned"
-    keys = _read_keys(options.signed)
+    name = options.signed or "the given keys"
+    keys = _read_keys(options, name)
     for signature in signatures:
         key = keys.get(_header(signature).get("kid"))
         if key is not None and _is_good(card, signature, key):
-            return f"its card is signed by {key.key_id}, of {options.signed}"
-    raise ImportRejected(f"{location}: its card is signed by no key of {options.signed}")
+            return f"its card is signed by {key.key_id}, of {name}"
+    raise ImportRejected(f"{location}: its card is signed by no key of {name}")
 
 
-def _read_keys(path: str) -> dict[Any, jwt.PyJWK]:
+def _read_keys(options: A2aOptions, name: str) -> dict[Any, jwt.PyJWK]:
     """Keys by id. Raises ImportRejected."""
     try:
-        with Path(path).open("rb") as file:
-            keys = jwt.PyJWKSet.from_json(file.read(KEYS_BYTES).decode()).keys
-    except (OSError, ValueError, jwt.PyJWTError) as error:
-        raise ImportRejected(f"{path}: expected a JWK set: {error}") from error
+        text = options.keys if options.signed is None else _read_text(options.signed)
+        keys = jwt.PyJWKSet.from_json(text or "").keys
+    except _UNREADABLE as error:
+        raise ImportRejected(f"{name}: expected a JWK set: {error}") from error
+    if any(isinstance(key.key, bytes) or hasattr(key.key, "private_bytes") for key in keys):
+        raise ImportRejected(f"{name}: expected public keys, found a secret one")
     return {key.key_id: key for key in keys if key.key_id}
+
+
+def _read_text(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return file.read(KEYS_BYTES).decode()
 
 
 def _header(signature: Any) -> dict[str, Any]:

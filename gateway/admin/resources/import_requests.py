@@ -42,6 +42,17 @@ Document = Annotated[
 ]
 
 
+KeySet = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=65_536,
+        pattern=r"^[^\x00]",
+        description="a JWK set, as JSON: a key of it must have signed the card",
+    ),
+]
+
+
 class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     name: SourceName
     include: Patterns = ()
@@ -119,10 +130,11 @@ class A2aImport(_Import, frozen=True, tag="a2a", kw_only=True):
 
     url: Url
     allowed_hosts: Annotated[tuple[HostAndPort, ...], Meta(max_length=10)] = ()
+    keys: KeySet | None = None
 
     @property
     def options(self) -> Options:
-        return A2aOptions(self.allowed_hosts)
+        return A2aOptions(self.allowed_hosts, keys=self.keys)
 
 
 class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):

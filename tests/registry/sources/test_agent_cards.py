@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace as replaced
@@ -16,6 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Route
 
 from config.load import load
+from gateway.admin.resources.import_requests import A2aImport
 from registry.database.postgres import Database
 from registry.sources.agent_cards import card_url, check_signature
 from registry.sources.imports import Sources
@@ -224,6 +226,40 @@ def test_malformed_signatures_are_none(tmp_path: Path, signatures: Any) -> None:
     document = json.dumps({**ScriptedAgent().card, "signatures": signatures}).encode()
     with pytest.raises(ImportRejected, match="signed by no key of"):
         check_signature(document, "x", A2aOptions(signed=write_keys(tmp_path, KEY, "k1")))
+
+
+async def test_an_import_by_the_api_gives_the_keys_themselves(
+    agent: ScriptedAgent, sources: Sources, tmp_path: Path
+) -> None:
+    keys = Path(write_keys(tmp_path, KEY, "k1")).read_text()
+    asked = {"kind": "a2a", "name": "trips", "url": agent.base, "keys": keys}
+    spec = replace(spec_of(agent), options=msgspec.convert(asked, A2aImport).options)
+    with pytest.raises(ImportRejected, match="signed by no key of the given keys"):
+        await sources.import_(spec)
+    agent.card_changes = json.loads(sign_card(agent.card))
+    await sources.import_(spec)
+    agent.card_changes = {"description": "evil"}
+    with pytest.raises(ImportRejected, match="signed by no key of the given keys"):
+        await sources.refresh("trips")  # they are stored
+
+
+SECRET = jwt.algorithms.ECAlgorithm.to_jwk(KEY)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("", "expected a JWK set"),
+        ("[]", "expected a JWK set"),
+        ("[" * 100_000, "expected a JWK set"),
+        ('{"keys": [7]}', "expected a JWK set"),
+        (f'{{"keys": [{SECRET}]}}', "expected public keys"),
+        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "expected public keys"),
+    ],
+)
+def test_malformed_and_secret_keys_are_refused(keys: str, expected: str) -> None:
+    with pytest.raises(ImportRejected, match=expected):
+        check_signature(b"{}", "x", A2aOptions(keys=keys))
 
 
 async def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
