@@ -20,8 +20,8 @@ from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
 from gateway.connections.requirements import most_needed
 from gateway.context import Context, Identity, new_request_id
+from gateway.login.login_acts import RecordLogin
 from gateway.login.provider_tokens import ProviderTokens
-from gateway.login.record import RecordLogin
 from gateway.login.server import LoginServer
 from gateway.methods.lists import Lists
 from gateway.policy.visibility import PolicyView

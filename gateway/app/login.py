@@ -11,7 +11,7 @@ from gateway.app.access import ENDPOINTS, Access, LoginAccess, resources_of
 from gateway.audit.records import AuditEntry, printable
 from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, Tenants
-from gateway.login.record import LoginAct, RecordLogin
+from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.login.scopes import Scopes
 from gateway.login.server import LoginServer
 from gateway.login.signing import LoginKeys

@@ -37,7 +37,7 @@ from gateway.connections.requirements import (
 )
 from gateway.connections.trials import trial_of
 from gateway.context import Context
-from gateway.login.record import LoginAct, RecordLogin
+from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.upstreams.auth.accounts import (
     Connector,
     LoginTokens,

@@ -20,8 +20,7 @@ from config.access import USERS_PROVIDER
 from gateway.console.sessions import is_csrf_token
 from gateway.login import texts
 from gateway.login.accounts import LoggedInPerson, Visit, is_same_origin
-from gateway.login.answers import LoginError
-from gateway.login.authorize import (
+from gateway.login.authorization_endpoint import (
     AuthorizationRequest,
     PageProblem,
     RedirectProblem,
@@ -29,11 +28,12 @@ from gateway.login.authorize import (
 )
 from gateway.login.clients import LoginClient, is_unverifiable
 from gateway.login.form_pages import NO_STORE, FormPages
+from gateway.login.login_acts import Decision, LoginAct
+from gateway.login.login_errors import LoginError
 from gateway.login.parts import LoginParts
 from gateway.login.passwords import PasswordRefused
 from gateway.login.provider_tokens import wanted_of_provider
 from gateway.login.providers import LoginSecrets, Provider, ProviderAway, ProviderRefused
-from gateway.login.record import Decision, LoginAct
 from gateway.login.redirects import is_loopback, target_of
 from gateway.login.users import PasswordForm, UserLogins
 from registry.login.logins import Consent

@@ -31,8 +31,8 @@ from gateway.context import new_request_id
 from gateway.guards.issuers import Issuer, KeySource, Tenants
 from gateway.guards.tokens import TokenVerifier
 from gateway.guards.verification_keys import KeysMissing, LocalKeys, UnusableKey, read_jwks
-from gateway.login.answers import LoginError
 from gateway.login.client_keys import ClientKeys
+from gateway.login.login_errors import LoginError
 from gateway.login.redirects import is_loopback, matches, redirect_problem
 from gateway.state.rates import LocalRates
 from registry.database.postgres import Pool

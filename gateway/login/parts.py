@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from config.settings import Settings
 from gateway.login.accounts import Accounts
 from gateway.login.clients import LoginClients
+from gateway.login.login_acts import RecordLogin
 from gateway.login.providers import Provider
-from gateway.login.record import RecordLogin
 from gateway.login.scopes import Resources, Scopes
 from registry.database.postgres import Pool
 from registry.login.logins import Logins

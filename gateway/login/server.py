@@ -18,16 +18,16 @@ from gateway.console.assets import asset_response
 from gateway.guards.oauth import METADATA_AGE_S
 from gateway.login import pages
 from gateway.login.accounts import Accounts
-from gateway.login.answers import OPEN, LoginError, as_json
-from gateway.login.authorize import read_parameters, repeated_name
+from gateway.login.authorization_endpoint import read_parameters, repeated_name
 from gateway.login.browser import address_of
 from gateway.login.clients import METHODS, LoginClients, read_metadata
+from gateway.login.login_acts import LoginAct, RecordLogin
+from gateway.login.login_errors import OPEN, LoginError, as_json
 from gateway.login.parts import LoginParts
 from gateway.login.providers import Provider
-from gateway.login.record import LoginAct, RecordLogin
 from gateway.login.scopes import Resources, Scopes
 from gateway.login.signing import LoginKeys
-from gateway.login.token import JWT_BEARER, TokenIssuer
+from gateway.login.token_endpoint import JWT_BEARER, TokenIssuer
 from gateway.login.user_pages import UserPages
 from gateway.login.users import UserLogins
 from gateway.operations.problems import ProblemDetails

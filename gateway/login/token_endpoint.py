@@ -13,11 +13,11 @@ import msgspec
 from jwt.exceptions import PyJWTError
 
 from config.access import CLIENT_PROVIDER, USERS_PROVIDER
-from gateway.login.answers import LoginError
 from gateway.login.clients import LoginClient
+from gateway.login.login_acts import Decision, LoginAct
+from gateway.login.login_errors import LoginError
 from gateway.login.parts import LoginParts
 from gateway.login.providers import PersonLeft, Provider, ProviderAway, ProviderRefused
-from gateway.login.record import Decision, LoginAct
 from gateway.login.signing import LoginKeys
 from registry.access.secrets import SecretRefused
 from registry.database.postgres import borrow
