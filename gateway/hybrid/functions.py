@@ -143,10 +143,10 @@ def _read(
 
 
 def _field(parameter: inspect.Parameter) -> Any:
-    said = Any if parameter.annotation is parameter.empty else parameter.annotation
+    annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
     if parameter.default is parameter.empty:
-        return parameter.name, said
+        return parameter.name, annotation
     value = parameter.default
     if isinstance(value, list | dict | set | bytearray):
         value = msgspec.field(default_factory=lambda: parameter.default)
-    return parameter.name, said, value
+    return parameter.name, annotation, value

@@ -1,5 +1,5 @@
-"""Sessions open at this node, as objects; their records, as the store keeps them; and eviction at
-the limits.
+"""The sessions in the memory of this node: idle timeout, eviction at the limits, and the records
+that the store has of them.
 
 Does not access the store or other nodes.
 """

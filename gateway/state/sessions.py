@@ -1,4 +1,4 @@
-"""Open sessions: those in use at this node, as objects, in front of the store that all nodes share.
+"""Sessions of clients: opened, looked up, changed and closed, over the store that all nodes share.
 
 A store that is not shared is not read: this node has all sessions. A shared store is read at the
 first request of a session here, and periodically again, so that a session that another node has

@@ -53,7 +53,7 @@ class OwnTasks:
     """Calls of any tool as tasks of the gateway."""
 
     capability: Mapping[str, Any]  # of MCP
-    wing: str  # that runs them; calls of its own tools are none
+    wing: str  # name of the wing that runs tasks; its own tools are never called as tasks
 
 
 class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):

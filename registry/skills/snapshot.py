@@ -109,8 +109,8 @@ class Skill:
     parent: str | None = None  # a name, like all that follow
     tools: tuple[SkillTool, ...] = ()
     named: tuple[str, ...] = ()  # tools that its SKILL.md names, existing or not
-    requires: tuple[str, ...] = ()
-    suggests: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # skills that it needs
+    suggests: tuple[str, ...] = ()  # skills that may help beside it
     files: tuple[SkillFile, ...] = ()  # except SKILL.md
 
     @property

@@ -84,7 +84,7 @@ class ChunkName:
     type: str
     chunks: Sequence[str]
     about: Sequence[str]
-    description: str  # of a chat model; "": none read them
+    description: str  # written by a chat model; "": none has read its texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ class XmlBodies:
         self._document = document
         self._raw_schemas = raw_schemas
         self._names: dict[str, str] = {}  # pointer -> type name
-        self._named: set[str] = set()
+        self._used_names: set[str] = set()
         self._types: dict[str, tuple[Xml, tuple[str, ...]]] = {}  # pointer -> types that it uses
         self._uses: dict[str, None] = {}  # types used by the schema being read
 
@@ -370,8 +370,8 @@ class XmlBodies:
         self._uses[pointer] = None
         if pointer not in self._names:
             name = (segments(pointer) or ["root"])[-1]
-            self._names[pointer] = pointer if name in self._named else name
-            self._named.add(self._names[pointer])
+            self._names[pointer] = pointer if name in self._used_names else name
+            self._used_names.add(self._names[pointer])
         return self._names[pointer]
 
 
