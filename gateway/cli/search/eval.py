@@ -141,15 +141,7 @@ def eval_(
       toolgate search eval sets/one sets/two --limit 500 --fail-under ndcg@10=60
       toolgate search eval --from-usage --baseline
     """
-    if not queries and not from_usage:
-        fail("expected QUERIES, or --from-usage", USAGE)
-    if providers and (
-        from_usage or (catalog is None and not all(folder.is_dir() for folder in queries))
-    ):
-        fail("--provider needs --catalog: the registry has the vectors of one model", USAGE)
-    for threshold in thresholds:
-        if threshold.mode not in {None, *modes}:
-            fail(f"--fail-under: {threshold.mode} is not among --modes {','.join(modes)}", USAGE)
+    _check_options(queries, from_usage, catalog, modes, thresholds, providers)
     results = [
         result
         for settings_ in _with_providers(settings, providers)
@@ -163,6 +155,25 @@ def eval_(
     if plots is not None:
         _write_plots(results, plots)
     _check_thresholds(results, thresholds, modes[0])
+
+
+def _check_options(
+    queries: tuple[Path, ...],
+    from_usage: bool,
+    catalog: Path | None,
+    modes: list[Mode],
+    thresholds: list[Threshold],
+    providers: tuple[EmbeddingProvider, ...],
+) -> None:
+    if not queries and not from_usage:
+        fail("expected QUERIES, or --from-usage", USAGE)
+    if providers and (
+        from_usage or (catalog is None and not all(folder.is_dir() for folder in queries))
+    ):
+        fail("--provider needs --catalog: the registry has the vectors of one model", USAGE)
+    for threshold in thresholds:
+        if threshold.mode not in {None, *modes}:
+            fail(f"--fail-under: {threshold.mode} is not among --modes {','.join(modes)}", USAGE)
 
 
 def _check_thresholds(
