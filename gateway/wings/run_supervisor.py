@@ -8,7 +8,8 @@ tenants and owners, so that the many runs of one do not hold up those of another
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -18,19 +19,21 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from gateway.context import NO_CALL_HEADERS, Context, new_request_id
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import current_caller, later_context, read_caller
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.interface import WingParts
-from registry.database.leases import LeasedRows, LeaseLost
+from registry.database.leases import LeasedRow, LeasedRows, LeaseLost
 from registry.database.postgres import AWAY
+from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.wings")
 
-PRUNE_S = 3600.0  # interval of deleting old runs
+PRUNE_S = 600.0  # interval of deleting old runs
 
 
-class LeasedRun(Protocol):
-    """A row of a run. `caller` is JSON, without a token."""
+class LeasedRun(LeasedRow, Protocol):
+    """A row of a run. `caller` is JSON, without a token; None: a job goes on with the run."""
 
     @property
     def tenant(self) -> str: ...
@@ -39,9 +42,7 @@ class LeasedRun(Protocol):
     @property
     def owner(self) -> str: ...
     @property
-    def caller(self) -> str: ...
-    @property
-    def claim(self) -> tuple[str, str, int]: ...
+    def caller(self) -> str | bytes | None: ...
 
 
 Row = TypeVar("Row", bound=LeasedRun)
@@ -52,7 +53,7 @@ class HeldRun(Generic[Row]):
     """A run in this process. `context` is that of the request that began it, if that was here."""
 
     row: Row
-    place: ExitStack
+    place: ExitStack = field(default_factory=ExitStack)
     context: Context | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_cancelled: bool = False  # by its owner
@@ -122,6 +123,18 @@ class RunSupervisor(ABC, Generic[Row]):
         self._held[row.id] = held = HeldRun(row, place.pop_all(), context)
         self._group.start_soon(self._work, held)
 
+    @contextmanager
+    def hold(self, held: HeldRun[Row]) -> Iterator[None]:
+        """Renew the lease of a run within, and end it when its owner wants it."""
+        self._held[held.row.id] = held
+        try:
+            yield
+        finally:
+            held.place.close()
+            if self._held.get(held.row.id) is held:  # else it was claimed anew
+                del self._held[held.row.id]
+            held.ended.set()
+
     def cancel_here(self, id_: str) -> bool:
         """Whether the run was in this process, which now ends it."""
         if (held := self._held.get(id_)) is not None:
@@ -143,7 +156,7 @@ class RunSupervisor(ABC, Generic[Row]):
         token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
         if held.context is not None:
             return replace(held.context, request_id=new_request_id())
-        stored = read_caller(held.row.caller)
+        stored = read_caller(held.row.caller or b"")
         principal = await current_caller(self.parts.pool, stored.principal)
         return later_context(
             stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
@@ -151,17 +164,22 @@ class RunSupervisor(ABC, Generic[Row]):
 
     async def run(self) -> None:
         """Take up runs that no process has, and renew the leases of ours, until cancelled."""
+        settings = self.parts.settings
         async with anyio.create_task_group() as group:
             self._group = group
-            group.start_soon(self._renew_regularly)
-            group.start_soon(self._prune_regularly)
             try:
-                while True:
-                    with suppress(*AWAY):
-                        await self.take_up()
-                    await anyio.sleep(self.parts.settings.poll_s)
+                group.start_soon(self._repeat, self._renew, self._renew_s)
+                group.start_soon(self._repeat, self._end_revoked, settings.lease_s)
+                group.start_soon(self._repeat, self.prune, PRUNE_S)
+                await self._repeat(self.take_up, settings.poll_s)
             finally:
                 self._group = None
+
+    async def _repeat(self, action: Callable[[], Awaitable[None]], every_s: float) -> None:
+        while True:
+            with suppress(Unavailable, *AWAY):
+                await action()
+            await anyio.sleep(every_s)
 
     async def take_up(self) -> None:
         """Take up runs that are due, as far as there are places."""
@@ -183,41 +201,41 @@ class RunSupervisor(ABC, Generic[Row]):
     async def _work(self, held: HeldRun[Row]) -> None:
         row = held.row
         facts = {"wing": self._wing, "run": row.id}
-        try:
-            await self.work(held)
-        except LeaseLost:
-            log.warning("run_lease_lost", extra=facts)
-        except AWAY as error:  # a process takes it up again when the database is back
-            log.warning("run_released", extra={**facts, "reason": type(error).__name__})
-        except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True), suppress(*AWAY):
-                await self._rows.release(row.claim)
-            raise
-        except Exception:  # or the run would stop this process, and then each that takes it up
-            log.exception("run_failed", extra=facts)
-            with suppress(LeaseLost, *AWAY):
-                await self.fail(row)
-        finally:
-            held.place.close()
-            self._held.pop(row.id, None)
-            held.ended.set()
+        with self.hold(held):
+            try:
+                await self.work(held)
+            except LeaseLost:
+                log.warning("run_lease_lost", extra=facts)
+            except AWAY as error:  # a process takes it up again when the database is back
+                log.warning("run_released", extra={**facts, "reason": type(error).__name__})
+            except asyncio.CancelledError:
+                with anyio.CancelScope(shield=True), suppress(*AWAY):
+                    await self._rows.release(row)
+                raise
+            except Exception:  # or the run would stop this process, and then each that takes it up
+                log.exception("run_failed", extra=facts)
+                with suppress(LeaseLost, *AWAY):
+                    await self.fail(row)
 
-    async def _prune_regularly(self) -> None:
-        while True:
-            with suppress(*AWAY):
-                await self.prune()
-            await anyio.sleep(PRUNE_S)
-
-    async def _renew_regularly(self) -> None:
-        while True:
-            await anyio.sleep(self._renew_s)
-            with suppress(*AWAY):
-                await self._renew(list(self._held.values()))
-
-    async def _renew(self, runs: Sequence[HeldRun[Row]]) -> None:
-        ours = await self._rows.renew(held.row.claim for held in runs) if runs else {}
+    async def _renew(self) -> None:
+        runs = [held for held in self._held.values() if held.row.claim is not None]
+        ours = await self._rows.renew(held.row for held in runs) if runs else {}
         for held in runs:
             if ours.get(held.row.id, False):
                 held.cancel()
             elif held.row.id not in ours:
                 held.scope.cancel()
+
+    async def _end_revoked(self) -> None:
+        """End the runs whose callers' credentials were revoked; jobs are judged at their starts."""
+        runs = defaultdict[str | bytes | None, list[HeldRun[Row]]](list)
+        for held in self._held.values():
+            runs[held.row.caller].append(held)
+        for caller, held_runs in runs.items():
+            if caller is None:
+                continue
+            try:
+                await current_caller(self.parts.pool, read_caller(caller).principal)
+            except ProblemDetails:
+                for held in held_runs:
+                    held.cancel()

@@ -5,18 +5,29 @@ Each later write of the worker names that fence, so that a worker that was taken
 nothing. The clock is the database's; rows that another transaction has locked are skipped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, LiteralString, TypeVar
+from typing import Any, Generic, LiteralString, Protocol, TypeVar
 
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import Fragment
-from registry.database.tables import Tables
+from registry.database.tables import Tables, fetch_row
 from schemas.errors import ToolgateError
 
-Row = TypeVar("Row")
+Claim = tuple[str, str, int]
+"""Tenant, id and fence of a row."""
+
+
+class LeasedRow(Protocol):
+    """A row that a worker claims. `claim` is None until it is stored."""
+
+    @property
+    def claim(self) -> Claim | None: ...
+
+
+Row = TypeVar("Row", bound=LeasedRow)
 
 
 class LeaseLost(ToolgateError):
@@ -74,7 +85,7 @@ class Leases:
 
     def statements(
         self,
-        row: type[Row],
+        row: Callable[..., Row],
         columns: sql.Composable,
         *,
         owner: LiteralString,
@@ -144,9 +155,9 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class LeaseStatements(Generic[Row]):
-    """Statements of a table whose rows are `row`; see `Leases`."""
+    """Statements of a table; `row` makes a row of its columns. See `Leases`."""
 
-    row: type[Row]
+    row: Callable[..., Row]
     due: bytes
     claim: bytes
     renew: bytes  # returns ids, and whether a row is to be cancelled
@@ -183,25 +194,39 @@ class LeasedRows(Tables, Generic[Row]):
 
     async def claim(self, host_id: str, id_: str) -> Row | None:
         """Take up a row that is due; None: it is not, or another process was faster."""
-        values = {"host": host_id, "id": id_, **self._values}
-        return await self._fetch_row(self._statements.row, self._statements.claim, values)
+        async with borrow(self._pool) as connection:
+            return await self._claim(connection, host_id, id_)
 
-    async def renew(self, claims: Iterable[tuple[str, str, int]]) -> dict[str, bool]:
+    async def _claim(self, connection: AsyncConnection, host_id: str, id_: str) -> Row | None:
+        values = {"host": host_id, "id": id_, **self._values}
+        return await fetch_row(connection, self._statements.row, self._statements.claim, values)
+
+    async def renew(self, rows: Iterable[Row]) -> dict[str, bool]:
         """Renew leases: by the ids of the rows that are still ours, whether they are to be
         cancelled."""
-        values = {**held_rows(claims), **self._values}
+        values = {**held_rows(row.claim for row in rows), **self._values}
         async with borrow(self._pool) as connection:
-            rows = await connection.execute(self._statements.renew, values)
-            return {id_: cancel async for id_, cancel in rows}
+            renewed = await connection.execute(self._statements.renew, values)
+            return {id_: cancel async for id_, cancel in renewed}
 
-    async def release(self, claim: tuple[str, str, int]) -> None:
+    async def release(self, row: Row) -> None:
         """Let another process take up the row at once."""
-        await self._execute(self._statements.release, held_rows([claim]))
+        await self._execute(self._statements.release, held_rows([row.claim]))
+
+    async def _write(self, row: Row, statement: bytes, values: Mapping[str, Any]) -> None:
+        """Change a row that this process holds. Raises LeaseLost."""
+        if not await self._execute(statement, {**held_row(row), **values}):
+            raise LeaseLost("another process has taken the run over")
 
 
-def held_rows(claims: Iterable[tuple[str, str, int]]) -> dict[str, Any]:
+def held_row(row: LeasedRow) -> dict[str, Any]:
+    """Parameters of one row."""
+    return dict(zip(("host", "id", "fence"), row.claim or (None, None, None), strict=True))
+
+
+def held_rows(claims: Iterable[Claim | None]) -> dict[str, Any]:
     """Parameters of many rows, by their tenants, ids and fences."""
-    rows = list(claims)
+    rows = [claim for claim in claims if claim is not None]
     hosts, ids, fences = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     return {"hosts": hosts, "ids": ids, "fences": fences, "count": len(rows)}
 

@@ -1,11 +1,11 @@
 """Statements over one pool, whose rows are values of classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg.abc import QueryNoTemplate as Query
-from psycopg.rows import class_row
+from psycopg.rows import kwargs_row
 
 from registry.database.postgres import Pool, borrow
 
@@ -14,16 +14,16 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 
 async def fetch_rows(
-    connection: AsyncConnection, kind: type[T], statement: Query, values: Values
+    connection: AsyncConnection, kind: Callable[..., T], statement: Query, values: Values
 ) -> list[T]:
     """The rows of a query as values of a class, by the names of their columns."""
-    cursor = connection.cursor(row_factory=class_row(kind))
+    cursor = connection.cursor(row_factory=kwargs_row(kind))
     await cursor.execute(statement, values)
     return await cursor.fetchall()
 
 
 async def fetch_row(
-    connection: AsyncConnection, kind: type[T], statement: Query, values: Values
+    connection: AsyncConnection, kind: Callable[..., T], statement: Query, values: Values
 ) -> T | None:
     rows = await fetch_rows(connection, kind, statement, values)
     return rows[0] if rows else None
@@ -33,11 +33,15 @@ class Tables:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def _fetch_rows(self, kind: type[T], statement: Query, values: Values) -> list[T]:
+    async def _fetch_rows(
+        self, kind: Callable[..., T], statement: Query, values: Values
+    ) -> list[T]:
         async with borrow(self._pool) as connection:
             return await fetch_rows(connection, kind, statement, values)
 
-    async def _fetch_row(self, kind: type[T], statement: Query, values: Values) -> T | None:
+    async def _fetch_row(
+        self, kind: Callable[..., T], statement: Query, values: Values
+    ) -> T | None:
         async with borrow(self._pool) as connection:
             return await fetch_row(connection, kind, statement, values)
 

@@ -12,8 +12,9 @@ import msgspec
 from msgspec.structs import replace
 from psycopg import AsyncConnection, sql
 
-from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows
+from registry.database.leases import LeasedRows, Leases, OldRows, held_row
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
 from registry.database.tables import fetch_row, fetch_rows
 from schemas.a2a.errors import InvalidParameters
 from schemas.a2a.model import (
@@ -117,6 +118,7 @@ _STATEMENTS = _LEASES.statements(
     claim="work = 'running', node = %(node)s",
     release="work = 'queued', node = NULL",
 )
+_KEEP_RUN = compose("UPDATE a2a_task_t AS r SET run = %(run)s WHERE {mine}", mine=_LEASES.of_one)
 _OLD = OldRows(
     "a2a_task_t",
     "task_id",
@@ -292,10 +294,9 @@ class A2ATasks(LeasedRows[StoredTask]):
     async def change(self, row: StoredTask, change: Change, seen: int) -> bool:
         """Store what becomes of a task that this process holds, behind the event `seen`; False: it
         is not held any more, or there is a newer event."""
-        held = dict(zip(("host", "id", "fence"), row.claim, strict=True))
         condition = sql.SQL("{} AND r.number = %(seen)s").format(_LEASES.of_one)
         async with borrow(self._pool) as connection, connection.transaction():
-            values = {**held, "seen": seen}
+            values = {**held_row(row), "seen": seen}
             return await self._change(connection, change, values, condition) is not None
 
     async def change_idle(self, row: StoredTask, change: Change) -> bool:
@@ -350,12 +351,7 @@ class A2ATasks(LeasedRows[StoredTask]):
 
     async def keep_run(self, row: StoredTask, run: str) -> None:
         """Store the run of the agent wing that works on a task. Raises LeaseLost."""
-        values = dict(zip(("host", "id", "fence"), row.claim, strict=True))
-        statement = sql.SQL("UPDATE a2a_task_t AS r SET run = %(run)s WHERE {}").format(
-            _LEASES.of_one
-        )
-        if not await self._execute(statement, {**values, "run": run}):
-            raise LeaseLost(row.id)
+        await self._write(row, _KEEP_RUN, {"run": run})
 
     async def ask_to_cancel(self, row: StoredTask) -> None:
         """Ask for the end of a task; the process that has it notices."""

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, sql
 
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
 from gateway.wings.models.messages import ChatMessage, ModelExchange
-from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows
+from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows, held_row
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables, fetch_row, fetch_rows
@@ -447,7 +447,7 @@ class Runs(LeasedRows[Run]):
             "counts": used != NOTHING,
             "iteration": iteration,
             "day": day,
-            **_own(run),
+            **held_row(run),
             "numbers": list(range(number, number + len(steps))),
             "kinds": [type(step).__struct_config__.tag for step in steps],
             "data": [encode_step(step) for step in steps],
@@ -466,15 +466,13 @@ class Runs(LeasedRows[Run]):
     async def end(self, run: Run, ending: Ending) -> None:
         """Leave the state `running`. Raises LeaseLost."""
         values = {
-            **_own(run),
             "state": ending.state,
             "stopped": ending.stopped.replace("\0", ""),  # which the database takes in no text
             "error": ending.error,
             "answer": ending.answer.replace("\0", ""),
             "approvals": list(ending.approvals),
         }
-        if not await self._execute(_END, values):
-            raise LeaseLost(run.id)
+        await self._write(run, _END, values)
 
     async def keep(self, run: Run, exchange: ModelExchange) -> None:
         """Add the traffic of one request to the transcript of a run."""
@@ -533,10 +531,6 @@ class Runs(LeasedRows[Run]):
             )
             row = await rows.fetchone()
         return "" if row is None else str(row[0])
-
-
-def _own(run: Run) -> dict[str, Any]:
-    return dict(zip(("host", "id", "fence"), run.claim, strict=True))
 
 
 async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run]) -> list[AgentTurn]:

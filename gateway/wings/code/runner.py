@@ -15,28 +15,23 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from config.code import CodeSettings
-from gateway.context import NO_CALL_HEADERS, Context, new_request_id
+from gateway.context import Context
 from gateway.http_client.deadline import Deadline
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import OperationInput
 from gateway.operations.problems import ProblemDetails, not_found, unavailable
 from gateway.operations.stored_callers import (
     caller_of,
-    current_caller,
-    later_context,
-    read_caller,
 )
 from gateway.policy.approvals import write_time
 from gateway.sandbox.jailed_process import SessionEnded
@@ -46,17 +41,17 @@ from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, St
 from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.run_calls import READING, WRITING, RunCalls
 from gateway.wings.code.stored_runs import (
-    Claim,
     PendingCall,
+    ProgramRun,
     StoredProgram,
     StoredRuns,
-    TakenRun,
 )
 from gateway.wings.interface import WingParts
+from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.access.approvals import Approvals, HeldProgram, TooManyWaiting
 from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY, is_uuid
-from schemas.errors import TooManyRequests, Unavailable
+from schemas.errors import TooManyRequests
 
 log = logging.getLogger("toolgate.code")
 
@@ -110,32 +105,8 @@ class ProgramView(Struct, frozen=True, omit_defaults=True):
         return cls(state, made=made, calls=in_order, left_out=len(each) - len(shown), **members)
 
 
-@dataclass(eq=False)
-class HeldRun:
-    """A run in this process. `claim` is None until it is stored; `is_kept`: so is its result."""
-
-    tenant: str
-    principal: str
-    id: str
-    program: StoredProgram
-    caller: bytes | None
-    claim: Claim | None = None
-    is_kept: bool = False
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    cancelled: bool = False
-    ended: anyio.Event = field(default_factory=anyio.Event)
-
-    @classmethod
-    def of(cls, taken: TakenRun) -> "HeldRun":
-        claim = taken.claim
-        run = cls(claim.host_id, claim.principal, claim.run_id, taken.program, taken.caller)
-        run.claim, run.is_kept = claim, True
-        return run
-
-
-class Runner:
+class Runner(RunSupervisor[ProgramRun]):
     def __init__(self, parts: WingParts, open_program: OpenProgram) -> None:
-        self._parts = parts
         self._settings: CodeSettings = parts.settings
         self._open = open_program
         settings = self._settings
@@ -146,10 +117,10 @@ class Runner:
             lease_s=settings.lease_s,
             most=settings.paused_runs,
         )
-        self._turns = FairLimiter(
+        places = FairLimiter(
             settings.runs, of_tenant=settings.runs_per_tenant, of_owner=settings.runs_per_principal
         )
-        self._held: dict[str, HeldRun] = {}
+        super().__init__("code", parts, self.stored, places, renew_s=settings.poll_s)
 
     async def begin(
         self, asked: OperationInput, context: Context, program: StoredProgram
@@ -161,7 +132,7 @@ class Runner:
             # another start of the same job, or of an invocation
             return await self.follow(asked, context, run_id, writes=program.writes)
         caller = None if driven else caller_of(context)
-        run = HeldRun(tenant, principal, run_id, program, caller, is_kept=driven)
+        run = ProgramRun(tenant, principal, run_id, program, caller, is_kept=driven)
         async with self._turn(asked.principal.key, self._settings.turn_s):
             return await self._advance_for(asked, context, run)
 
@@ -170,7 +141,7 @@ class Runner:
     ) -> ProgramView:
         """How a run ended, or waits; this process goes on with it, if it can. Raises
         ProblemDetails, and TooManyRequests for a job that waits."""
-        tenant, principal = key = asked.principal.key
+        tenant, principal = asked.principal.key
         until = anyio.current_time() + self._longest_s(context)
         while anyio.current_time() < until:
             row = await self.stored.get(tenant, principal, run_id)
@@ -180,25 +151,22 @@ class Runner:
                 return decode_view(row.result)
             if row.state == "waiting" and not row.is_due:
                 return check_wait(decode_view(row.result), context)
-            if row.is_due and self._turns.has_place(*key):
-                async with self._turn(key):
-                    if (taken := await self._claim(tenant, run_id)) is not None:
-                        return await self._advance_for(asked, context, HeldRun.of(taken), taken)
-            held = self._held.get(run_id)
-            with anyio.move_on_after(self._settings.poll_s):
-                await (held.ended.wait() if held is not None else anyio.sleep_forever())
+            if row.is_due and run_id not in self._held:
+                with self.take_place(tenant, principal, waited=True) as place:
+                    if place is not None and (run := await self.stored.claim(tenant, run_id)):
+                        return await self._advance_for(asked, context, run)
+            await self.wait_here(run_id)
         return ProgramView("running", run=run_id)
 
     async def _advance_for(
-        self,
-        asked: OperationInput,
-        context: Context,
-        run: HeldRun,
-        taken: TakenRun | None = None,
+        self, asked: OperationInput, context: Context, run: ProgramRun
     ) -> ProgramView:
         """Go on with a run whose caller waits. Raises ProblemDetails."""
+        held = HeldRun(run)
         try:
-            return check_wait(await self._go_on(run, taken, context, asked.job), context)
+            with self.hold(held):
+                view = await self._go_on(held, context, asked.job)
+            return check_wait(view, context)
         except LeaseLost:
             return await self.follow(asked, context, run.id, writes=run.program.writes)
         except BaseException:  # its caller has gone, or no program can be run here
@@ -206,16 +174,16 @@ class Runner:
                 await self._leave(run)
             raise
 
-    async def _leave(self, run: HeldRun) -> None:
+    async def _leave(self, run: ProgramRun) -> None:
         """Give up a run. A job, or an invocation, may go on with it. Raises LeaseLost."""
         if run.claim is None:
             return
         if run.caller is None:
-            await self.stored.release(run.claim)
+            await self.stored.release(run)
         elif run.is_kept:
-            await self.stored.end(run.claim, encode_view(failure_view(CANCELLED)))
+            await self.stored.end(run, encode_view(failure_view(CANCELLED)))
         else:
-            await self.stored.remove(run.claim)
+            await self.stored.remove(run)
 
     async def cancel(
         self, asked: OperationInput, context: Context, run_id: str, *, writes: bool
@@ -226,137 +194,77 @@ class Runner:
         if row is None or row.writes != writes:
             raise not_found("run", run_id)
         await self.stored.cancel(tenant, run_id)
-        if (held := self._held.get(run_id)) is not None:
-            held.cancelled = True
-            held.scope.cancel()
-        await Approvals(self._parts.pool, tenant).withdraw(run_id)
+        self.cancel_here(run_id)
+        await Approvals(self.parts.pool, tenant).withdraw(run_id)
         return await self.follow(asked, context, run_id, writes=writes)
 
-    async def run(self) -> None:
-        """Take up runs that no process goes on with, renew the leases of ours, and end those whose
-        credentials were revoked, until cancelled."""
-        checked = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            while True:
-                with suppress(Unavailable, *AWAY):
-                    await self._renew()
-                    await self._take_up(tasks)
-                    if anyio.current_time() - checked >= self._settings.lease_s:
-                        checked = anyio.current_time()
-                        await self._end_revoked()
-                await anyio.sleep(self._settings.poll_s)
-
-    async def _take_up(self, tasks: TaskGroup) -> None:
-        settings = self._settings
-        if self._turns.free <= 0:
-            return
-        # as many as may run, since those whose tenant or principal has no place are passed over
-        due = await self.stored.due(settings.runs, settings.runs_per_principal)
-        for tenant, run_id, principal in due:
-            if not self._turns.has_place(tenant, principal):
-                continue
-            async with AsyncExitStack() as place:
-                await place.enter_async_context(self._turn((tenant, principal)))
-                if (taken := await self._claim(tenant, run_id)) is not None:
-                    tasks.start_soon(self._work, taken, place.pop_all())
-
-    async def _claim(self, tenant: str, run_id: str) -> TakenRun | None:
-        return None if run_id in self._held else await self.stored.claim(tenant, run_id)
-
-    async def _work(self, taken: TakenRun, place: AsyncExitStack) -> None:
-        """Go on with a run whose caller does not wait, at its place among the runs."""
-        async with place:
-            await self._work_on(taken)
-
-    async def _work_on(self, taken: TakenRun) -> None:
-        claim, run = taken.claim, HeldRun.of(taken)
+    async def work(self, held: HeldRun[ProgramRun]) -> None:
+        """Go on with a run whose caller does not wait."""
         try:
-            caller = read_caller(taken.caller or b"")
-            principal = await current_caller(self._parts.pool, caller.principal)
-            context = later_context(
-                caller, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
-            )
-            await self._go_on(run, taken, context, NO_JOB)
+            await self._go_on(held, await self.context_of(held), NO_JOB)
         except ProblemDetails as problem:
-            with suppress(LeaseLost, *AWAY):
-                if problem.status in (429, 503):
-                    await self.stored.release(claim)
-                else:
-                    await self.stored.end(claim, encode_view(failure_view(problem.detail)))
-        except LeaseLost:
-            log.warning("code_lease_lost", extra={"run": claim.run_id})
-        except AWAY as error:  # a process takes it up when the database is back
-            log.warning("code_run_left", extra={"run": claim.run_id, "reason": str(error)})
-        except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True), suppress(LeaseLost, *AWAY):
-                await self.stored.release(claim)
-            raise
-        except Exception:  # or the run would stop this process, and then each that takes it up
-            log.exception("code_run_failed", extra={"run": claim.run_id})
-            with suppress(LeaseLost, *AWAY):
-                await self.stored.end(claim, encode_view(failure_view("internal error")))
+            if problem.status in (429, 503):
+                await self.stored.release(held.row)
+            else:
+                await self.stored.end(held.row, encode_view(failure_view(problem.detail)))
 
-    async def _go_on(
-        self, run: HeldRun, taken: TakenRun | None, context: Context, job: Job
-    ) -> ProgramView:
+    async def fail(self, row: ProgramRun) -> None:
+        await self.stored.end(row, encode_view(failure_view("internal error")))
+
+    async def prune(self) -> None:
+        await self.stored.prune()
+
+    async def _go_on(self, held: HeldRun[ProgramRun], context: Context, job: Job) -> ProgramView:
         """Run a program to its end or its next pause, and store how. Raises ProblemDetails and
         LeaseLost."""
-        steps, refusal, denied = Steps(), "", EMPTY
-        if taken is not None:
-            steps = taken.steps
-            denied, refusal = await self._read_decision(taken)
+        run, refusal, denied = held.row, "", EMPTY
+        if run.is_taken_up:
+            denied, refusal = await self._read_decision(run)
         program, settings = run.program, self._settings
         save = partial(self._save, run) if program.writes else None
-        journal = Journal(steps, settings.journal_bytes, save)
+        journal = Journal(run.steps, settings.journal_bytes, save)
         calls = RunCalls(
-            self._parts, context, job, run_id=run.id, program=program, journal=journal,
+            self.parts, context, job, run_id=run.id, program=program, journal=journal,
             denied=denied, learned=self.learned,
         )  # fmt: skip
         view: ProgramView | None = failure_view(refusal, journal.calls) if refusal else None
-        self._held[run.id] = run
-        try:
-            with run.scope:
-                view = view or await self._execute(
-                    run, calls.answer, journal, self._longest_s(context)
-                )
-        finally:
-            del self._held[run.id]
-            run.ended.set()
+        with held.scope:
+            view = view or await self._execute(run, calls.answer, journal, self._longest_s(context))
         if view is None:
-            if not run.cancelled:
+            if not held.is_cancelled:
                 raise LeaseLost("another process has taken the run over")
             view = failure_view(CANCELLED, journal.calls)
         if view.state != "paused" and run.claim is not None:
             if run.is_kept:
                 view = replace(view, run=run.id)
-                await self.stored.end(run.claim, encode_view(view))
+                await self.stored.end(run, encode_view(view))
             else:
-                await self.stored.remove(run.claim)
+                await self.stored.remove(run)
         return view
 
-    async def _read_decision(self, taken: TakenRun) -> tuple[Mapping[int, str], str]:
+    async def _read_decision(self, run: ProgramRun) -> tuple[Mapping[int, str], str]:
         """Why calls are denied, by their numbers, and why the run cannot go on; "": it can."""
-        approvals, id_ = Approvals(self._parts.pool, taken.claim.host_id), taken.approval
-        if taken.cancel:
+        approvals, id_ = Approvals(self.parts.pool, run.tenant), run.approval
+        if run.cancel:
             return {}, CANCELLED
-        if taken.failures >= DEATHS:
-            return {}, f"the process that ran it ended {taken.failures} times"
-        if taken.steps.is_cut:
+        if run.failures >= DEATHS:
+            return {}, f"the process that ran it ended {run.failures} times"
+        if run.steps.is_cut:
             text = "its process ended, and its answers are too large to go on (code.journal_bytes)"
             return {}, text
         approval = None if id_ is None else await approvals.get(id_)
         if approval is not None:
             decided_on, _ = await approvals.program(approval.id)
-            if decided_on != taken.program.digest:
+            if decided_on != run.program.digest:
                 return {}, "the program is not the one that people have decided on"
             if approval.state == "approved":
                 return {}, ""
         is_rejected = approval is not None and approval.state == "denied"
         reason = REJECTED if is_rejected else UNDECIDED
-        return {call.seq: reason for call in taken.pending}, ""
+        return {call.seq: reason for call in run.pending}, ""
 
     async def _execute(
-        self, run: HeldRun, ask: Ask, journal: Journal, wall_s: float
+        self, run: ProgramRun, ask: Ask, journal: Journal, wall_s: float
     ) -> ProgramView:
         """Raises ProblemDetails where no program can be run, and LeaseLost."""
         wall_s, program = min(run.program.time_s, wall_s), run.program
@@ -400,10 +308,10 @@ class Runner:
                 journal.open()
         raise AssertionError  # the last start returns or raises
 
-    async def _pause(self, run: HeldRun, journal: Journal) -> ProgramView:
+    async def _pause(self, run: ProgramRun, journal: Journal) -> ProgramView:
         """Ask for an approval of the held calls, and let the run wait. Raises LeaseLost."""
         tenant, program, held = run.tenant, run.program, journal.held
-        waiting = await self.stored.count_waiting(tenant, run.principal)
+        waiting = await self.stored.count_waiting(tenant, run.owner)
         if waiting >= self._settings.paused_runs:
             text = f"{waiting} runs wait for approvals (code.paused_runs)"
             return failure_view(f"the run cannot wait for an approval: {text}", journal.calls)
@@ -417,7 +325,7 @@ class Runner:
         }
         first = next(iter(held.values())).hold
         try:
-            id_, until = await Approvals(self._parts.pool, tenant).request_together(
+            id_, until = await Approvals(self.parts.pool, tenant).request_together(
                 asks, calls, first.waits_s, first.limit
             )
         except TooManyWaiting as error:
@@ -428,40 +336,14 @@ class Runner:
         ]
         paused = replace(paused, pending=tuple(pending))
         if run.claim is not None:
-            await self.stored.wait(run.claim, id_, pending, encode_view(paused))
+            await self.stored.wait(run, id_, pending, encode_view(paused))
         return paused
 
-    async def _save(self, run: HeldRun, steps: Steps) -> None:
+    async def _save(self, run: ProgramRun, steps: Steps) -> None:
         """Raises LeaseLost."""
         if run.claim is None:
-            claim = Claim(run.tenant, run.id, run.principal, 1)
-            await self.stored.begin(claim, run.program, run.caller)
-            run.claim = claim
-        await self.stored.add(run.claim, steps)
-
-    async def _renew(self) -> None:
-        claims = {run.id: run.claim for run in self._held.values() if run.claim is not None}
-        if not claims:
-            return
-        ours = await self.stored.renew(claims.values())
-        for run_id, claim in claims.items():
-            run = self._held.get(run_id)
-            if run is None or run.claim != claim:
-                continue
-            run.cancelled = run.cancelled or ours.get(run_id, False)
-            if run.cancelled or run_id not in ours:
-                run.scope.cancel()
-
-    async def _end_revoked(self) -> None:
-        """End the runs whose callers' credentials were revoked; jobs are judged at their starts."""
-        for run in list(self._held.values()):
-            if run.caller is None:
-                continue
-            try:
-                await current_caller(self._parts.pool, read_caller(run.caller).principal)
-            except ProblemDetails:
-                run.cancelled = True
-                run.scope.cancel()
+            await self.stored.begin(run)
+        await self.stored.add(run, steps)
 
     def _longest_s(self, context: Context) -> float:
         return self._settings.job_s if context.absent else self._settings.wall_s
@@ -473,9 +355,9 @@ class Runner:
         async with AsyncExitStack() as stack:
             try:
                 with anyio.fail_after(wait_s):
-                    await stack.enter_async_context(self._turns.turn(*key))
+                    await stack.enter_async_context(self._places.turn(*key))
             except TimeoutError:
-                setting, whose = SHORTAGES[self._turns.shortage(*key)]
+                setting, whose = SHORTAGES[self._places.shortage(*key)]
                 most = getattr(self._settings, setting)
                 text = (
                     f"Waited {wait_s:g} s for a turn (code.turn_s) behind other programs of "

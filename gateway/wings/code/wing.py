@@ -21,7 +21,7 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     try:
         yield WingContributions(
             operations=programs.operations,
-            tasks=[pool.run, runner.run, runner.stored.sweep],
+            tasks=[pool.run, runner.run],
             listed=await pool.begin(),
             complete_results=runner.learned.complete if parts.settings.learned_results else None,
         )

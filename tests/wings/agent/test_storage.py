@@ -195,19 +195,19 @@ async def test_a_request_counts_on_the_day_of_its_reservation(store: Store, stor
 async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
     run = await store.run((await store.conversation()).id)
     assert await store.others.claim(HOST, run.id) is None
-    assert await store.runs.renew([run.claim]) == {run.id: False}
-    await store.runs.release(run.claim)
+    assert await store.runs.renew([run]) == {run.id: False}
+    await store.runs.release(run)
     assert await store.is_due(run.id)
     taken = await store.others.claim(HOST, run.id)
     assert taken is not None
     assert taken.attempt == 2
-    assert await store.runs.renew([run.claim]) == {}
+    assert await store.runs.renew([run]) == {}
     with pytest.raises(LeaseLost):
         await store.runs.add(run, 0, [ModelRequested(1)])
     with pytest.raises(LeaseLost):
         await store.runs.end(run, Ending(state="completed"))
     await store.runs.cancel(HOST, store.owner, run.id)
-    assert await store.others.renew([taken.claim]) == {run.id: True}
+    assert await store.others.renew([taken]) == {run.id: True}
     waits = str(uuid4())
     await store.others.end(taken, Ending(state="waiting", approvals=[waits]))
     assert await store.runs.waits_for(HOST, waits)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
-from gateway.wings.code.stored_runs import Claim, StoredProgram, StoredRuns
+from gateway.wings.code.stored_runs import ProgramRun, StoredProgram, StoredRuns
 from registry.access.approvals import Approvals, Grant
 from registry.access.revocations import Revocation, Revocations
 from registry.database.postgres import Database
@@ -143,10 +143,10 @@ async def test_runs_that_go_on_are_taken_up_by_tenants_in_turn(
         stored = StoredRuns(shop.client.gateway.feed.pool, keep_s=60, lease_s=60, most=1)
         of_tenants = [(HOST, "ann"), (HOST, "ann"), (HOST, "ann"), (HOST, "bob"), (OTHER, "eve")]
         for tenant, principal in of_tenants:
-            claim = Claim(tenant, str(uuid4()), principal, 1)
-            await stored.begin(claim, program, b"{}")
-            await stored.release(claim)
-        due = await stored.due(limit=8, each=2)
+            run = ProgramRun(tenant, principal, str(uuid4()), program, b"{}", is_kept=False)
+            await stored.begin(run)
+            await stored.release(run)
+        due = await stored.due(8, {}, of_tenant=8, of_owner=2)
     assert [(tenant, principal) for tenant, _, principal in due] == [
         (HOST, "ann"), (OTHER, "eve"), (HOST, "bob"), (HOST, "ann"),
     ]  # fmt: skip
@@ -307,12 +307,8 @@ async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path)
         async with pool.connection() as connection:
             await connection.execute("UPDATE code_run_t SET expires_ts = now() - interval '1 s'")
         assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
-        async with anyio.create_task_group() as group:
-            group.start_soon(StoredRuns(pool, keep_s=1, lease_s=1, most=1).sweep)
-            with anyio.fail_after(10):
-                while await _count(pool):
-                    await anyio.lowlevel.checkpoint()
-            group.cancel_scope.cancel()
+        await StoredRuns(pool, keep_s=1, lease_s=1, most=1).prune()
+        assert await _count(pool) == 0
 
 
 async def _count(pool: Any) -> int:
