@@ -206,6 +206,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_connection_conflicts(settings, where),
         *_agent_conflicts(settings, where),
         *_a2a_conflicts(settings, where),
+        *_subregistry_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
         *_event_conflicts(settings, where),
@@ -355,6 +356,25 @@ def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         if agent.strategy and agent.strategy not in strategies:
             text = f"expected an entry of models.strategies, found {agent.strategy}"
             yield Problem(where((*key, "strategy")), dotted_path((*key, "strategy")), text)
+
+
+def _subregistry_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """A registry that has no name or address to list, or no callers that it could know."""
+    wing, enabled = settings.subregistry, ("subregistry", "enabled")
+    if not wing.enabled:
+        return
+    if not settings.server.public_url:
+        key: KeyPath = ("server", "public_url")
+        text = "expected the URL that clients use: subregistry.enabled lists endpoints below it"
+        yield Problem(where(key, enabled), dotted_path(key), text)
+    if not wing.namespace:
+        key = ("subregistry", "namespace")
+        text = "expected a reversed domain such as com.example: toolsets are listed below it"
+        yield Problem(where(key, enabled), dotted_path(key), text)
+    if wing.access == "token" and settings.auth.mode == "none":
+        key = ("subregistry", "access")
+        text = "expected open: with auth.mode none, callers have no tokens"
+        yield Problem(where(key), dotted_path(key), text)
 
 
 def _event_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

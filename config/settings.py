@@ -35,6 +35,7 @@ from config.login import LoginSettings
 from config.memory import MemorySettings
 from config.models import ModelsSettings
 from config.sources import SourceSettings
+from config.subregistry import SubregistrySettings
 from config.value_types import (
     Amount,
     Bytes,
@@ -75,6 +76,7 @@ from config.value_types import (
     ServerName,
     ServerOption,
     Share,
+    ShortDescription,
     SocketPath,
     SourceName,
     SystemUser,
@@ -458,6 +460,8 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     code: CodeDisclosure | None = None
     callers: CallWays = CALL_WAYS
     tool_tokens: ToolTokens | None = None
+    listed: bool = False
+    description: ShortDescription = ""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -498,6 +502,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     librarian: LibrarianSettings
     code: CodeSettings
     a2a: A2ASettings
+    subregistry: SubregistrySettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

@@ -227,6 +227,8 @@ ToolsetName = Annotated[
     ),
 ]
 ProfileName = SourceName
+# server.json has no longer ones.
+ShortDescription = Annotated[str, Meta(max_length=100, description="at most 100 characters")]
 PurposeName = Annotated[
     str,
     Meta(

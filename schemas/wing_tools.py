@@ -37,6 +37,7 @@ _OPERATIONS: Mapping[str, str] = {
         "add_webhook cancel_task delete_webhook get_card get_task list_agents list_tasks"
         " list_webhooks send_message"
     ),
+    "subregistry": "",
 }
 WING_TOOLS = frozenset(
     f"{wing}_{operation}" for wing, text in _OPERATIONS.items() for operation in text.split()

@@ -225,6 +225,7 @@ class Gateway:
             admin=self.admin,
             console=self.console,
             wings=[] if self.wings is None else self.wings.routes,
+            public=[] if self.wings is None else self.wings.public_paths,
             login=self._login_routes(),
             health=self.health,
             metrics=registry,

@@ -218,6 +218,7 @@ def application(
     admin: ASGIApp | None,
     console: ASGIApp | None,
     wings: Sequence[BaseRoute],
+    public: Sequence[str],
     login: Sequence[BaseRoute],
     health: Health,
     metrics: CollectorRegistry,
@@ -225,9 +226,9 @@ def application(
     largest_body: int,
     siblings: WorkerPeers | None = None,
 ) -> Starlette:
-    """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`:
-    their routes; `login`: its routes; `largest_body`: the highest of all limits of bodies, in
-    bytes; `siblings` as in `Probes`."""
+    """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`
+    and `login`: their routes; `public`: paths that pages of any origin may read; `largest_body`:
+    the highest of all limits of bodies, in bytes; `siblings` as in `Probes`."""
     if console is not None and settings.auth.mode == "none":
         console = LocalOnly(console)
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
@@ -250,7 +251,7 @@ def application(
                 OriginGuard,
                 hosts=settings.server.allowed_hosts,
                 origins=settings.server.allowed_origins,
-                any_origin=(*LOGIN_PATHS, "/.well-known") if login else (),
+                any_origin=(*public, *((*LOGIN_PATHS, "/.well-known") if login else ())),
             ),
             Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest_body),
             *access.protected_resource.middleware,

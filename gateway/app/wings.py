@@ -64,6 +64,7 @@ from gateway.wings.interface import (
     AdminAccess,
     Answer,
     CheckCall,
+    Credential,
     Notify,
     ResourceContents,
     Screen,
@@ -176,6 +177,11 @@ class Wings:
     @property
     def routes(self) -> list[BaseRoute]:
         return [PathPrefix(path, app) for wing in self._served for path, app in wing.apps.items()]
+
+    @property
+    def public_paths(self) -> list[str]:
+        """Paths that pages of any origin may read."""
+        return [path for wing in self._served for path in wing.public_paths]
 
     @property
     def largest_body(self) -> int:
@@ -332,6 +338,7 @@ class ServedWing(WingLife):
         self._own = section(ground.settings, wing.name)
         self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
         self._imported = offered_import(self.name, (), WingContributions())
+        self._has_tools = True
         self._apps: Mapping[str, ASGIApp] = {}
         self._answers: Mapping[str, Answer] = {}
         self.methods, self.observes = wing.methods, wing.observes
@@ -358,6 +365,10 @@ class ServedWing(WingLife):
         root = self._wing.root
         streams = mounted.pop(root, None)
         return {root: self._api if streams is None else _Streaming(self._api, streams), **mounted}
+
+    @property
+    def public_paths(self) -> frozenset[str]:
+        return self._wing.public
 
     @property
     def largest_body(self) -> int:
@@ -422,6 +433,8 @@ class ServedWing(WingLife):
     async def offer_to(self, tenant: str, *, loads: bool = False) -> bool:
         """Store the tools for a tenant besides the gateway's own; failures are logged. False if it
         may succeed later. `loads`: load the catalog also if another gateway has stored them."""
+        if not self._has_tools:
+            return True
         try:
             await self._store(tenant)
             if loads and self.name not in self._ground.catalogs.of(tenant).sources:
@@ -500,6 +513,7 @@ class ServedWing(WingLife):
     async def serving(self, offer: WingContributions) -> AsyncIterator[None]:
         offer = replace(offer, operations=self._operations(offer))
         self._imported = offered_import(self.name, drafts(self._wing, offer), offer)
+        self._has_tools = bool(offer.operations)
         self._apps = offer.apps
         self._answers = offer.answers
         with ExitStack() as stack:
@@ -546,6 +560,8 @@ class ServedWing(WingLife):
 
     async def _offer_tools(self) -> None:
         """Store the tools for all tenants, unless they are stored."""
+        if not self._has_tools:
+            return
         own = self._ground.settings.tenant.host_id
         await self._store(own)
         for tenant in await ToolStore(self._database.pool).hosts():
@@ -577,6 +593,8 @@ def stored_parts(
         settings=section(settings, wing),
         tenant=settings.tenant.host_id,
         public_url=settings.server.public_url,
+        mcp_url=settings.server.public_url.rstrip("/") + settings.mcp.path,
+        credentials=credentials_of(settings),
         database=database,
         call=_refuse_call,
         check=_refuse_call,
@@ -594,6 +612,16 @@ def stored_parts(
         library=partial(library_of, offers),
         screen=screening(guardrails, wing),
     )
+
+
+def credentials_of(settings: Settings) -> tuple[Credential, ...]:
+    """How callers authenticate, the usual way first."""
+    if settings.auth.mode == "none":
+        return ()
+    has_login = settings.login.enabled or bool(settings.oauth.authorization_servers)
+    if settings.auth.mode == "keys" or not has_login:
+        return ("key",)
+    return ("login", "key") if settings.auth.api_keys else ("login",)
 
 
 def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:

@@ -83,6 +83,9 @@ in the background. Rules are found by the name of the tool and by its source."""
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
+Credential = Literal["login", "key"]
+"""How callers authenticate: with OAuth, or a token that they have."""
+
 LOCAL = "local"  # the subject of all callers while auth.mode is "none"
 ANONYMOUS = "anonymous"  # the id of their principal
 
@@ -94,6 +97,8 @@ class WingParts:
     settings: Any  # its section
     tenant: str  # of the gateway; callers may be of others
     public_url: str = ""  # of the gateway, as `server.public_url`
+    mcp_url: str = ""  # of its endpoint with all tools, below `public_url`
+    credentials: tuple[Credential, ...] = ()  # that callers may have; none: nobody needs one
     database: Database  # reachable, with the tables of the wing
     call: CallTool
     check: CheckCall
@@ -249,6 +254,9 @@ class Wing:
     body_limits: Mapping[str, str] = field(default_factory=dict)
     """By path, one of `mounts`: the member of the wing's section of the settings that limits its
     request bodies, in bytes. Other paths have `server.body_limit_bytes`."""
+
+    public: frozenset[str] = frozenset()
+    """Those of `mounts` that pages of any origin may read. They answer CORS themselves."""
 
     refuses: frozenset[str] = frozenset()
     """Those of `body_limits` whose applications refuse unknown callers themselves, with the status

@@ -42,6 +42,7 @@ WINGS: Mapping[str, WingRow] = {
     ),
     "code": WingRow("gateway.wings.code.wing:WING", "Programs over tools.", jobs=True),
     "a2a": WingRow("gateway.wings.a2a.wing:WING", "Agents for other agents."),
+    "subregistry": WingRow("gateway.wings.subregistry.wing:WING", "An MCP registry."),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

@@ -72,6 +72,11 @@ class Catalogs:
         self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._events = events or CatalogEvents()
 
+    @property
+    def toolsets(self) -> Mapping[str, Toolset]:
+        """Toolsets of the settings."""
+        return self._toolsets
+
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
         """The snapshot for a request of `tenant`; empty without tools or for an unknown toolset."""
         catalog = self._current.get(tenant) or _EMPTY

@@ -1,0 +1,1 @@
+"""An MCP registry (v0.1) of toolsets, and of servers of others that the operator approves."""
