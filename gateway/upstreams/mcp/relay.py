@@ -67,6 +67,7 @@ from schemas.source import Source
 from schemas.tool import RelayedResult, Tool
 
 RESULT_TASK = Raw(b'"task"')
+RESULT_TYPES = (Raw(b'"complete"'), RESULT_TASK, Raw(b"null"))  # which demand nothing of the client
 
 
 class _InputRequired(Struct, rename="camel"):
@@ -148,12 +149,12 @@ class McpRelay:
             members = await server.authenticate(caller, send)
             if "inputRequests" in members or members.get("resultType") == INPUT_REQUIRED:
                 return self._check_input_required(members, request, context, asker)
-            return members
+            return _check_type(members, request.source.name)
         left = self._requests_limit
         while True:
             members = await server.authenticate(caller, send)
             if members.get("resultType") != INPUT_REQUIRED:
-                return members
+                return _check_type(members, request.source.name)
             wanted = _wanted_input(members, request.source.name)
             left -= max(1, len(wanted.input_requests))
             if left < 0:
@@ -246,7 +247,7 @@ class McpRelay:
             raise
         if handler.missing and context.revision.result_type and is_failure(members):
             raise _incapable(handler.missing)
-        return members
+        return _check_type(members, request.source.name)
 
     async def _retried_once(
         self,
@@ -314,6 +315,16 @@ def _wanted_input(members: Members, name: str) -> _InputRequired:
         return _decode_input(msgspec.json.encode(members))
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreachable(f"{name} requests input in an unknown form") from error
+
+
+def _check_type(members: Members, name: str) -> Members:
+    """Raises Unreachable for a result that is none: of an unknown type, or a requirement of input
+    in a session, where servers have to ask."""
+    type_ = members.get("resultType", RESULT_TYPES[0])
+    if type_ not in RESULT_TYPES:
+        text = bytes(type_).decode(errors="replace")[:100]
+        raise Unreachable(f"{name} answered with a result of the type {text}, which is not known")
+    return members
 
 
 async def _with_answers(

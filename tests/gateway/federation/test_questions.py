@@ -127,3 +127,36 @@ async def test_declared_questions_are_forwarded_unchanged(
 ) -> None:
     answer = await call_asking_tool(bare, result, capabilities)
     assert result.items() <= answer["result"].items()
+
+
+def asking_in_a_session(type_: str) -> Scripted:
+    """A server with sessions whose tool answers with a result of this type."""
+
+    async def tools(turn: Turn) -> None:
+        await turn.result(tools=[{"name": "ask", "inputSchema": {"type": "object"}}])
+
+    async def call(turn: Turn) -> None:
+        await turn.result(**{**require_input(ASK, FORM), "resultType": type_})
+
+    return Scripted({"tools/list": tools, "tools/call": call}, capabilities={"tools": {}})
+
+
+@pytest.mark.parametrize(
+    ("server", "type_"),
+    [
+        (asking_in_a_session("input_required"), "input_required"),
+        (asking_in_a_session("odd"), "odd"),
+        (asking(resultType="odd", content=[]), "odd"),
+    ],
+)
+async def test_a_result_of_an_unknown_type_is_an_error_of_the_server(
+    bare: Settings, server: Scripted, type_: str
+) -> None:
+    async with fleet(bare, {"one": (server, AsyncExitStack())}) as behind:
+        for revision in ("2025-11-25", MODERN):
+            who = await caller(behind.client, revision, EVERYTHING)
+            answer = await who.result("tools/call", {"name": "ask", "arguments": {}})
+            assert answer["error"]["code"] == 1502
+            assert f'type "{type_}"' in answer["error"]["message"]
+        answer = await behind.client.rpc({"jsonrpc": "2.0", "id": 1, "method": "ask"})
+        assert answer["error"]["code"] == 1502
