@@ -134,14 +134,15 @@ class ScriptedAgent:
         )
         if operation in ("send", "stream"):
             events = self._events(params["message"], old=old)
-            if operation == "stream":
-                return StreamingResponse(_sse(events, wrap), media_type="text/event-stream")
-            first = await anext(events)
             if self.losses:
                 self.losses -= 1
+                await anext(events)
                 if self.forgets:
                     self.tasks.clear()
                 return _Cut()
+            if operation == "stream":
+                return StreamingResponse(_sse(events, wrap), media_type="text/event-stream")
+            first = await anext(events)
             return JSONResponse(wrap(first if not old else _lower(next(iter(first.values())))))
         if operation == "list":
             context = params.get("contextId")

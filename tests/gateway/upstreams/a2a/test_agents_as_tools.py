@@ -237,13 +237,16 @@ async def test_a_broken_stream_is_followed_by_polling(open_gateway: Open) -> Non
         assert [each["operation"] for each in agent.heard][:2] == ["stream", "get"]
 
 
+@pytest.mark.parametrize(("interface", "streams"), [("rpc", False), ("rest", True)])
 async def test_a_lost_answer_is_looked_up_before_the_message_is_repeated(
-    open_gateway: Open,
+    open_gateway: Open, interface: str, streams: bool
 ) -> None:
-    async with open_gateway(ScriptedAgent(streams=False, losses=1)) as (client, agent):
+    lossy = ScriptedAgent(interfaces=(interface,), streams=streams, losses=1)
+    async with open_gateway(lossy) as (client, agent):
         result = await ask(client, message="work")
         assert text_of(result) == "one two"
-        assert [each["operation"] for each in agent.heard][:2] == ["send", "list"]
+        sent = "stream" if streams else "send"
+        assert [each["operation"] for each in agent.heard][:2] == [sent, "list"]
         assert len(agent.tasks) == 1  # the message was not acted on twice
 
 
@@ -434,7 +437,7 @@ async def ask_with_tasks(client: Client, method: str, **params: Any) -> dict[str
     return result
 
 
-async def test_a_cancelled_task_of_mcp_is_cancelled_at_the_agent(
+async def test_a_task_of_mcp_ends_as_the_task_of_the_agent(
     database_settings: DatabaseSettings,
 ) -> None:
     agent = ScriptedAgent(streams=False)
@@ -442,6 +445,14 @@ async def test_a_cancelled_task_of_mcp_is_cancelled_at_the_agent(
         # the call outlasts the deadline of the source: it runs as a task
         settings = with_agent(database_settings, agent, timeout_s=0.2)
         async with running(with_events(settings, task_wait_s=0.01)) as client:
+            begun = await ask_with_tasks(client, "tools/call", **call_of("work"))
+            row = begun
+            with anyio.fail_after(DEADLINE_S):
+                while row["status"] == "working":
+                    row = await ask_with_tasks(client, "tasks/get", taskId=begun["taskId"])
+            assert (row["status"], text_of(row["result"])) == ("completed", "one two")
+            agent.tasks.clear()
+            agent.polled.clear()
             begun = await ask_with_tasks(client, "tools/call", **call_of("slow"))
             assert (begun["resultType"], begun["status"]) == ("task", "working")
             with anyio.fail_after(DEADLINE_S):
