@@ -38,6 +38,7 @@ LONGEST_POLL = 10  # times `a2a.poll_s`, between looks at a run
 WAITS = "A person has to decide on a call of the agent; it goes on by itself then."
 AT_WORK = (TaskState.WORKING, TaskState.INPUT_REQUIRED)  # a question is one of an open call
 EXPECTED = 'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
+FILES = 'Expected files with names of their own, each as {"part": NAME} in an argument.'
 
 
 def make_agents(agents: Mapping[str, A2AAgent]) -> dict[str, Execute]:
@@ -63,8 +64,8 @@ async def _make_call(agent: A2AAgent, work: TaskWork) -> None:
     """One call of a tool, with policy, limits, approvals and audit as any; its result is the
     artifact."""
     context = _call_context(agent, work)
-    named = _named_call(work.request)
     try:
+        named = _named_call(work.request)
         tool = None if named is None else work.parts.check(context, *named)
     except Fault as fault:
         await work.status(TaskState.REJECTED, fault.message)
@@ -107,14 +108,49 @@ async def _end_call(work: TaskWork, tool: Tool, result: ToolResult) -> None:
 
 
 def _named_call(message: Message) -> tuple[str, dict[str, Any]] | None:
-    """The tool and the arguments that a message names; None: it names none."""
+    """The tool and the arguments that a message names; None: it names none. Raises
+    InvalidParams."""
     data = [part.data for part in message.parts if part.data is not UNSET]
     if len(data) != 1 or not isinstance(data[0], dict):
         return None
     name, arguments = data[0].get("tool"), data[0].get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
-    return name, arguments
+    return name, _with_files(arguments, message)
+
+
+def _with_files(arguments: dict[str, Any], message: Message) -> dict[str, Any]:
+    """The arguments with the files of a message as tools take them: raw ones as base64; one at a
+    URL as that, which the gateway fetches where a tool uploads it, as for any caller. Raises
+    InvalidParams."""
+    files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
+    by_name = {part.filename: part for part in files}
+    used: set[str] = set()
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        name = value.get("part")
+        if len(value) == 1 and isinstance(name, str) and name in by_name:
+            used.add(name)
+            return _file_argument(by_name[name])
+        return {key: fill(item) for key, item in value.items()}
+
+    filled: dict[str, Any] = fill(arguments) if files else arguments
+    if "" in by_name or len(used) != len(files):
+        raise InvalidParams(FILES)
+    return filled
+
+
+def _file_argument(part: Part) -> dict[str, str]:
+    """The form of `gateway.upstreams.http.file_arguments`."""
+    media_type = {"mimeType": part.media_type} if part.media_type else {}
+    if isinstance(part.raw, bytes):
+        data = base64.b64encode(part.raw).decode()
+        return {"data": data, "filename": part.filename, **media_type}
+    return {"uri": str(part.url), "filename": part.filename, **media_type}
 
 
 def _is_repeatable(tool: Tool) -> bool:

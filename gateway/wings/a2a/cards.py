@@ -24,6 +24,7 @@ from schemas.untrusted_json import mapping, sequence
 ROOT = "/a2a"
 CARD = ".well-known/agent-card.json"
 DATA, TEXT = "application/json", "text/plain"
+ANY = "*/*"  # of files, which arguments of calls may be
 MODES = (TEXT, DATA)  # of messages; words beside a call are for people
 BEARER = SecurityScheme(http_auth_security_scheme=HttpScheme(scheme="bearer"))
 
@@ -61,7 +62,7 @@ def make_card(
         capabilities=AgentCapabilities(
             streaming=True, push_notifications=settings.push, extended_agent_card=not is_open
         ),
-        default_input_modes=MODES,
+        default_input_modes=(*MODES, ANY) if agent.kind == "tools" else MODES,
         default_output_modes=MODES,
         skills=(own, *map(_skill_of, skills), *map(_tool_skill, tools)),
         security_schemes={} if is_open else {"bearer": BEARER},

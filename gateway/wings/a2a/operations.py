@@ -53,6 +53,7 @@ READ, WRITE = "a2a:read", "a2a:write"
 AGENT, TASK = "/agents/{agent}", "/agents/{agent}/tasks/{task}"
 TYPES = {"agent": A2AName, "task": HostId, "webhook": Annotated[str, Meta(max_length=256)]}
 TOOLS_SHOWN = 200  # on the card of a caller
+PARTS = 100  # of a message
 
 
 class SentMessage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -228,9 +229,9 @@ class AgentOperations:
         context, name = _context(asked), asked.names["agent"]
         if context.run is not None:
             raise ProblemDetails(403, "forbidden", "An agent does not call agents.")
-        self.find_agent(name)
+        agent = self.find_agent(name)
         message = decode(Version.V1_0, Message, asked.body.message)
-        _check_modes(message)
+        _check_parts(message, takes_files=agent.kind == "tools")
         context = replace(context, agent_hops=max(context.agent_hops, message.hops))
         if message.task_id:
             row = await self._continue(context, name, message)
@@ -346,9 +347,13 @@ def _mask(config: PushConfig) -> PushConfig:
     )
 
 
-def _check_modes(message: Message) -> None:
-    """Raises ContentTypeNotSupported."""
+def _check_parts(message: Message, *, takes_files: bool) -> None:
+    """Raises ContentTypeNotSupported and InvalidParameters."""
+    if len(message.parts) > PARTS:
+        raise InvalidParameters(f"Expected at most {PARTS} parts, found {len(message.parts)}")
     for part in message.parts:
+        if takes_files and (part.raw is not UNSET or part.url is not UNSET):
+            continue
         media_type = part.media_type.partition(";")[0].strip().lower()
         if part.text is not UNSET:
             media_type = media_type or "text/plain"

@@ -35,6 +35,15 @@ AGENTS = {
     "clever": A2AAgent(description="Thinks.", strategy="scripted", tenant="zoo"),
 }
 
+BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+PHOTOS = {
+    "openapi": "3.0.3",
+    "info": {"title": "Photos", "version": "1"},
+    "paths": {
+        "/photos": {"post": {"operationId": "addPhoto", "requestBody": {"content": BINARY}}},
+    },
+}
+
 
 @dataclass
 class Rig:
@@ -124,6 +133,8 @@ def a2a_settings(
     database: DatabaseSettings, service: Recorder, folder: Path, provider: str, **a2a: Any
 ) -> Settings:
     settings = settings_of_pets(database, service, folder)
+    (folder / "photos.json").write_text(json.dumps(PHOTOS))
+    photos = SourceSettings(openapi=str(folder / "photos.json"), base_url=service.url)
     model = Strategy(
         url=provider,
         needs_key=False,
@@ -138,6 +149,7 @@ def a2a_settings(
     quick = {"enabled": True, "agents": AGENTS, "poll_s": 0.05, "renew_s": 0.05, "lease_s": 1.0}
     return replace(
         settings,
+        sources={**settings.sources, "photos": photos},
         auth=replace(settings.auth, mode="keys"),
         secrets=replace(settings.secrets, key=base64.b64encode(bytes(32)).decode()),
         models=replace(

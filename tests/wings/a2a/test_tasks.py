@@ -103,10 +103,52 @@ async def test_the_earliest_time_filters_no_task(rig: Rig) -> None:
 
 async def test_media_types_that_no_agent_takes_are_refused(rig: Rig) -> None:
     file = {"raw": "aGk=", "mediaType": "image/png"}
-    message = call_message("getPet", id=7) | {"parts": [file]}
+    for agent, part in (("clever", file), ("desk", {"text": "a: 1", "mediaType": "text/yaml"})):
+        params = {"message": text_message("") | {"parts": [part]}, "tenant": "zoo"}
+        answer = await rig.rpc("SendMessage", params, agent=agent)
+        assert answer["error"]["code"] == -32005
+        assert answer["error"]["data"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
+
+
+async def test_more_parts_than_the_limit_are_refused(rig: Rig) -> None:
+    message = text_message("") | {"parts": [{"text": ""}] * 101}
     answer = await rig.rpc("SendMessage", {"message": message})
-    assert answer["error"]["code"] == -32005
-    assert answer["error"]["data"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
+    assert "at most 100 parts, found 101" in answer["error"]["message"]
+
+
+def photo_message(*files: dict[str, str]) -> dict[str, Any]:
+    """A message that names a call with the file "cat.png", and has `files`."""
+    message = call_message("addPhoto", body={"part": "cat.png"})
+    return message | {"parts": [*message["parts"], *files]}
+
+
+async def test_a_file_of_a_message_is_the_argument_of_a_call(rig: Rig) -> None:
+    file = {"raw": "aGk=", "filename": "cat.png", "mediaType": "image/png"}
+    assert state_of(await rig.task(photo_message(file))) == "COMPLETED"
+    heard = rig.service.requests[-1]
+    assert (heard["path"], heard["body"]) == ("/photos", "hi")
+
+
+async def test_a_url_of_a_message_leads_to_no_private_network(rig: Rig) -> None:
+    before = len(rig.service.requests)
+    for url in (f"{rig.service.url}/pets/7", "http://169.254.169.254/latest", "file:///etc/passwd"):
+        task = await rig.task(photo_message({"url": url, "filename": "cat.png"}))
+        assert state_of(task) == "FAILED", url
+    assert len(rig.service.requests) == before
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [{"raw": "aGk=", "filename": "dog.png"}],
+        [{"raw": "aGk="}],
+        [{"raw": "aGk=", "filename": "cat.png"}, {"raw": "aGk=", "filename": "cat.png"}],
+    ],
+)
+async def test_files_that_no_argument_names_are_refused(rig: Rig, files: Any) -> None:
+    task = await rig.task(photo_message(*files))
+    assert state_of(task) == "REJECTED"
+    assert "files with names of their own" in task["status"]["message"]["parts"][0]["text"]
 
 
 async def test_failed_calls_are_failed_tasks(rig: Rig) -> None:
