@@ -17,6 +17,7 @@ from schemas.mcp.messages import PROGRESS
 from schemas.mcp.revisions import V2024_11_05
 
 PAUSE_S = 0.1  # between notifications, so that a tight loop does not flood a client
+BEAT_S = 1.0  # between those of a call of unknown length that has no news
 NOTE = 500  # characters
 
 
@@ -52,7 +53,8 @@ class ProgressNotifications:
         self._token = token
         self._notes = notes
         self._newest: tuple[int, int | None, str] | None = None
-        self._sent = -math.inf
+        self._sent: float = -math.inf
+        self._beats = 0  # since it grew
         self._woken = anyio.Event()
         self._ended = anyio.Event()
 
@@ -67,10 +69,11 @@ class ProgressNotifications:
     async def run(self) -> None:
         """Send notifications until the end, or until the client cannot be reached."""
         while not self._ended.is_set():
-            await self._woken.wait()
-            self._woken = anyio.Event()
-            if self._newest is not None and self._newest[0] > self._sent:
-                self._sent = self._newest[0]
+            with anyio.move_on_after(BEAT_S) as waiting:
+                await self._woken.wait()
+                self._woken = anyio.Event()
+            if (value := self._value(is_beat=waiting.cancelled_caught)) > self._sent:
+                self._sent = value
                 try:
                     await self._peer.notify(encode(Notification(PROGRESS, self._params())))
                 except Unavailable:
@@ -78,9 +81,15 @@ class ProgressNotifications:
             with anyio.move_on_after(PAUSE_S):
                 await self._ended.wait()
 
+    def _value(self, *, is_beat: bool) -> float:
+        """The progress; each beat adds a fraction, as values have to grow."""
+        done, total, _ = self._newest or (-math.inf, None, "")
+        self._beats = 0 if done > self._sent else self._beats + (is_beat and total is None)
+        return done + self._beats / (self._beats + 1) if self._beats else done
+
     def _params(self) -> dict[str, Any]:
-        done, total, note = self._newest or (0, None, "")
-        params: dict[str, Any] = {"progressToken": self._token, "progress": done}
+        _, total, note = self._newest or (0, None, "")
+        params: dict[str, Any] = {"progressToken": self._token, "progress": self._sent}
         if total is not None:
             params["total"] = total
         if note and self._notes:

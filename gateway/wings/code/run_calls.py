@@ -4,7 +4,8 @@ Whatever goes wrong becomes an error that the program can catch.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -138,19 +139,8 @@ class RunCalls:
             except AWAY as error:
                 text = "The database does not answer; the call was not made."
                 raise AskRefused("ToolError", text, retryable=True) from error
-        calling = self._calling(seq, tool)
-        begun = time.monotonic()
-        try:
-            result = await self._make(calling, tool, arguments)
-        except HeldCall:  # no call
-            raise
-        except BaseException as error:
-            self._add_call(seq, tool.name, begun, is_ok=False, writes=not is_reading(tool))
-            if isinstance(error, Fault):
-                raise refusal_of(error) from error
-            raise
-        self._add_call(seq, tool.name, begun, is_ok=True, writes=not is_reading(tool))
-        return result
+        with self._count_call(seq, tool.name, writes=not is_reading(tool)):
+            return await self._make(self._calling(seq, tool), tool, arguments)
 
     async def _make(self, calling: Context, tool: Tool, arguments: Json) -> ToolResult:
         """Raises AskRefused and Fault, and HeldCall where a person has to approve the call."""
@@ -170,12 +160,25 @@ class RunCalls:
         await self._learned.learn(self._context.principal, tool, result)
         return result
 
-    def _add_call(
-        self, seq: int, name: str, begun: float, *, is_ok: bool, writes: bool = False
-    ) -> None:
-        ms = int(1000 * (time.monotonic() - begun))
-        self._journal.unsaved.calls.append(CallView(seq, name, is_ok, writes=writes, ms=ms))
+    @contextmanager
+    def _count_call(self, seq: int, name: str, *, writes: bool = False) -> Iterator[None]:
+        """Count a call among those that were made. Raises AskRefused instead of Fault, and
+        HeldCall for one that was not."""
         self._job.progress(len(self._journal.calls), None, name)
+        begun, is_ok, is_made = time.monotonic(), False, True
+        try:
+            yield
+            is_ok = True
+        except HeldCall:
+            is_made = False
+            raise
+        except Fault as fault:
+            raise refusal_of(fault) from fault
+        finally:
+            if is_made:
+                ms = int(1000 * (time.monotonic() - begun))
+                self._journal.unsaved.calls.append(CallView(seq, name, is_ok, writes=writes, ms=ms))
+                self._job.progress(len(self._journal.calls), None, name)
 
     def _tool(self, catalog: Catalog, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
@@ -264,20 +267,13 @@ class RunCalls:
         uri = members.get("uri")
         if not isinstance(uri, str):
             raise AskRefused("Invalid", "Expected the URI of a resource.")
-        begun = time.monotonic()
-        is_ok = False
-        try:
+        with self._count_call(seq, READ):
             read = await self._parts.read(self._calling(seq), uri)
             if read is None:
                 raise AskRefused("NotFound", f"There is no resource {uri[:NAME]!r}.")
             if read.source:
                 self._journal.add_source(read.source)
             self._check_size(size_of(read.contents))
-            is_ok = True
-        except Fault as fault:
-            raise refusal_of(fault) from fault
-        finally:
-            self._add_call(seq, READ, begun, is_ok=is_ok)
         [contents, *_] = msgspec.json.decode(read.contents, type=list[_Contents])
         return {"blob": contents.blob} if contents.text is None else {"text": contents.text}
 

@@ -227,6 +227,7 @@ class Runner(RunSupervisor[ProgramRun]):
             self.parts, context, job, run_id=run.id, program=program, journal=journal,
             denied=denied, learned=self.learned,
         )  # fmt: skip
+        job.progress(len(journal.calls))
         view: ProgramView | None = failure_view(refusal, journal.calls) if refusal else None
         with held.scope:
             view = view or await self._execute(run, calls.answer, journal, self._longest_s(context))

@@ -1,13 +1,14 @@
 """Calls of programs, as the gateway refuses them and as servers answer them."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from mcp import ClientSession
-from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
 from msgspec.structs import replace
 
 from config.access import Rate, Rule
@@ -145,22 +146,36 @@ async def test_a_tool_that_begins_to_write_is_refused_in_the_middle(
         assert len(server.all("tools/call")) == 1
 
 
-async def test_progress_is_told_by_call(settings: Settings, tmp_path: Path) -> None:
+async def test_progress_grows_by_calls_and_during_a_call(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.operations.progress.BEAT_S", 0.05)
     told: list[tuple[float, str | None]] = []
+    enough = anyio.Event()
 
     async def take(done: float, _total: float | None, text: str | None) -> None:
         told.append((done, text))
+        if done > 1.6:  # 1 call, and two beats
+            enough.set()
 
     async with (
         code_shop(settings, tmp_path) as shop,
-        sse_client(shop.client.url + "/mcp/sse") as streams,
-        ClientSession(*streams) as session,
+        streamable_http_client(shop.client.url + "/mcp") as streams,
+        ClientSession(*streams[:2]) as session,
     ):
         await session.initialize()
-        code = "for i in range(3): tools.get_item(id=i)"
-        called = await session.call_tool("run_code", {"code": code}, progress_callback=take)
-        assert not called.is_error
-        assert told[-1][0] >= 1, told
+        arguments = {"code": "tools.list_counts()\ntools.get_item(id=1)"}
+        shop.shop.hangs = True
+        async with anyio.create_task_group() as group:
+            group.start_soon(
+                partial(session.call_tool, progress_callback=take), "run_code", arguments
+            )
+            with anyio.fail_after(10):
+                await enough.wait()
+            group.cancel_scope.cancel()
+        values = [done for done, _ in told]
+        assert values == sorted(set(values)), told
+        assert told[-1][1] == "get-item", told
 
 
 async def test_a_cancelled_run_ends_its_calls(settings: Settings, tmp_path: Path) -> None:
