@@ -105,6 +105,14 @@ Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]
 NOT_MIRRORED: Mapping[str, str] = {}
 
 
+@dataclass(slots=True)
+class AsyncPreference:
+    """`Prefer: respond-async` (RFC 7240) of a client, and the address of the job that its call has
+    become; "": none."""
+
+    location: str = ""
+
+
 class CallHeaders(Struct, frozen=True):
     """The headers of a hybrid call, for its service."""
 
@@ -117,6 +125,7 @@ class CallHeaders(Struct, frozen=True):
     traceability_id: str | None = None
     traceparent: str | None = None  # W3C Trace Context
     client: str = ""  # client address
+    respond_async: AsyncPreference | None = None  # None: calls answer at once
     # Mcp-Param-*: lower-case rest, value; None: the call is nested in another's arguments
     mirrored: Mapping[str, str] | None = NOT_MIRRORED
 

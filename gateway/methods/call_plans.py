@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, ref
 from gateway.context import Context, Identity
 from gateway.interfaces import Execute, Guard, PreparedUpstream, Upstream
 from gateway.methods.lists import Lists
+from gateway.operations.tool_definitions import AS_JOB
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from registry.display.rewrites import argument_aliases
@@ -32,6 +33,7 @@ from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.tools")
 
+AS_JOB_KEY = f'"{AS_JOB}":'.encode()
 OWN = ""  # prefix of the keys of built-in tools: another toolset may have a tool of that name
 
 
@@ -49,6 +51,7 @@ class CallPlan:
     is_relayed: bool  # of another MCP server
     reads_request: bool  # besides its arguments: built in, or a client may want its progress
     keeps_answers: bool
+    takes_job: bool  # its call can become a job
     own_names: Mapping[str, str]  # of arguments, by those in lists of clients that reject them
 
 
@@ -147,6 +150,7 @@ class CallPlans:
             is_relayed=facts.relayed,
             reads_request=facts.own or facts.reports,
             keeps_answers=facts.keeps_answers,
+            takes_job=facts.typed and AS_JOB_KEY in bytes(tool.input_schema),
             own_names=own_argument_names(tool),
         )
 

@@ -36,6 +36,8 @@ from gateway.methods.results_by_revision import (
 )
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
+from gateway.operations.tool_calls import OperationResult, job_location
+from gateway.operations.tool_definitions import AS_JOB
 from gateway.policy.approvals import META_APPROVAL
 from gateway.protocol import upstream_errors
 from gateway.protocol.connection_state import times_asked
@@ -275,9 +277,14 @@ class ToolMethods:
             return await self._forwarded_by_name(plan.tool, arguments, context, request)
         if plan.own_names:
             arguments = restore_names(arguments, plan.own_names)
+        preference = context.headers.respond_async
+        if preference is not None and plan.takes_job:
+            arguments = {**arguments, AS_JOB: True}
         try:
             if not plan.is_relayed:
                 own = await self._run(plan, arguments, context)
+                if preference is not None and isinstance(own, OperationResult):
+                    preference.location = job_location(own)
                 data = own.structured_content
                 return plain_result(own) if own.is_error or data is UNSET else data
             result = await self._relay(self._lists.catalog(context), plan, arguments, context)

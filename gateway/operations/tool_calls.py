@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
@@ -103,6 +104,11 @@ async def answer_call(
         return await answer(asked if job is None else replace(asked, job=job))
     async with report_progress(context) as job:
         return await answer(replace(asked, job=job))
+
+
+def job_location(result: OperationResult) -> str:
+    """The address of the job that a call has become; "": it was answered."""
+    return result.headers.get("Location", "") if result.status == HTTPStatus.ACCEPTED else ""
 
 
 def input_of(operation: Operation, arguments: Json, context: Context) -> OperationInput:

@@ -78,6 +78,7 @@ class RequestHeaders(Headers):
     correlation_id: str | None = None
     traceability_id: str | None = None
     traceparent: str | None = None
+    prefer: str | None = None
     key_repeated: bool = False  # Idempotency-Key is sent more than once
 
 
@@ -95,6 +96,7 @@ _ATTRIBUTES = {
     b"x-correlation-id": "correlation_id",
     b"x-traceability-id": "traceability_id",
     b"traceparent": "traceparent",
+    b"prefer": "prefer",
 }
 _FIRST_COUNTS = frozenset({"accept", "content_type", "content_length"})  # else the last
 _ROUTING = frozenset({"version", "session", "method", "name"})

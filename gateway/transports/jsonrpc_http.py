@@ -1,7 +1,8 @@
 """`/rpc` and the portal paths: JSON-RPC 2.0, batches included, and the legacy hybrid payload.
 
-By POST, and by `GET ?cmd=`. HTTP status of `/rpc`: 200 with an answer, 204 without one (only
-notifications), 401 and 403 for unauthorised callers, other 4xx when the HTTP request itself cannot
+By POST, and by `GET ?cmd=`. HTTP status of `/rpc`: 200 with an answer, 202 with the job that a
+request has become whose client prefers it (RFC 7240), 204 without one (only notifications), 401
+and 403 for unauthorised callers, other 4xx when the HTTP request itself cannot
 be served. The portal paths answer according to `portal.compat`.
 """
 
@@ -10,9 +11,18 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote_plus
 
 from msgspec import UNSET
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import NO_OPTIONS, Context, Identify, Identity, QueryOptions
+from gateway.context import (
+    NO_OPTIONS,
+    AsyncPreference,
+    Context,
+    Identify,
+    Identity,
+    QueryOptions,
+)
+from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -56,6 +66,8 @@ CMD = "cmd="
 RESPONSE = "This is a response; nobody asked anything"
 NAME_LENGTH = 100  # characters of an unverified toolset name
 
+HeaderPairs = Sequence[tuple[bytes, bytes]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
@@ -84,6 +96,8 @@ class JsonRpcHTTP:
         try:
             headers = read_headers(scope)
             carried = call_headers(headers, scope, side=rules.side, auth_first=rules.auth_first)
+            if rules.spec and headers.prefer and prefers_async({"prefer": headers.prefer}):
+                carried = replace(carried, respond_async=AsyncPreference())
             options = self._options(scope) if scope["query_string"] else NO_OPTIONS
             identity = await self._front.identify(scope)  # needs no body
             body = await self._body(scope, headers, receive, identity)
@@ -164,7 +178,10 @@ class JsonRpcHTTP:
                     await responder.empty(204)
                 else:
                     answer = rpc_answer(message.id, outcome, rules, request_id)
-                    await _send(responder, answer, outcome)
+                    more: HeaderPairs = ()
+                    if context.headers.respond_async is not None:
+                        answer, more = _accept(answer, context.headers.respond_async)
+                    await _send(responder, answer, outcome, more)
             case Invalid(id_, fault):
                 await _send(responder, rpc_answer(id_, fault, rules, request_id), fault)
             case _:
@@ -194,6 +211,14 @@ class JsonRpcHTTP:
             case Invalid(id_, fault):
                 return reply(id_, fault, self._rules, context.request_id)
         return reply(None, InvalidRequest(RESPONSE), self._rules, context.request_id)
+
+
+def _accept(answer: Answer, preference: AsyncPreference) -> tuple[Answer, HeaderPairs]:
+    """The answer with the status and the headers of a request that has become a job."""
+    if not preference.location:
+        return answer, ()
+    location = (b"location", preference.location.encode())
+    return replace(answer, status=202), (location, (b"preference-applied", RESPOND_ASYNC.encode()))
 
 
 def _command(scope: Scope) -> bytes:
@@ -229,7 +254,7 @@ async def _send(
     responder: Responder,
     answer: Answer,
     outcome: object,
-    more: Sequence[tuple[bytes, bytes]] = (),
+    more: HeaderPairs = (),
 ) -> None:
     headers = [(b"content-type", answer.media_type), *more] if answer.body else [*more]
     if isinstance(outcome, Fault):

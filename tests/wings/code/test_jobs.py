@@ -33,6 +33,15 @@ async def begin_job(shop: CodeShop, code: str) -> str:
     return str(job["job"])
 
 
+async def prefer_job(shop: CodeShop, code: str) -> str:
+    """The job by which /rpc answers with 202."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "run_code", "params": {"code": code}}
+    status, answer, headers = await shop.client.post("/rpc", body, {"Prefer": "respond-async"})
+    job = str(answer["result"]["job"])
+    assert (status, headers["location"]) == (202, f"/code/v1/jobs/{job}")
+    return job
+
+
 async def read_job(shop: CodeShop, job: str) -> dict[str, Any]:
     async with shop.client.http.get(f"{shop.client.url}/code/v1/jobs/{job}") as response:
         read: dict[str, Any] = await response.json()
@@ -127,7 +136,10 @@ async def test_a_job_may_take_longer_than_a_caller_waits(
         shop.shop.slow_s = 0.7
         program = "tools.get_item(id=1)['count']"
         assert "more than 0.5 s" in (await shop.run(program))["error"]
+        body = {"jsonrpc": "2.0", "id": 1, "method": "get-item", "params": {"id": 1}}
+        answer = await shop.client.post("/rpc", body, {"Prefer": "respond-async"})
+        assert (answer[0], answer[1]["result"]["count"]) == (200, 10)  # no job: it answers
         by_rpc = (await shop.ask(program, as_job=True))["result"]["job"]
-        for job in (await begin_job(shop, program), by_rpc):
+        for job in (await begin_job(shop, program), by_rpc, await prefer_job(shop, program)):
             ended = await wait_for_job(shop, job)
             assert ended["result"]["result"] == 10
