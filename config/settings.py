@@ -458,6 +458,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     instructions: str = ""
     mode: DisclosureMode | None = None
     code: CodeDisclosure | None = None
+    signatures: Literal["python", "typescript"] | None = None
     callers: CallWays = CALL_WAYS
     tool_tokens: ToolTokens | None = None
     listed: bool = False

@@ -280,6 +280,9 @@ def _modes(settings: Settings) -> Modes:
         settings.disclosure.list_tokens,
         code=code.disclosure if code.enabled else "off",
         code_of_toolsets={name: toolset.code for name, toolset in toolsets.items() if toolset.code},
+        signatures={
+            name: toolset.signatures for name, toolset in toolsets.items() if toolset.signatures
+        },
     )
 
 

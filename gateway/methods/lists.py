@@ -81,6 +81,7 @@ class Modes:
     list_tokens: int  # of a list, above which "auto" means "search"; also the limit for skills
     code: CodeDisclosure = "off"
     code_of_toolsets: Mapping[str, CodeDisclosure] = field(default_factory=dict)
+    signatures: Mapping[str, StubLanguage] = field(default_factory=dict)  # by toolset
 
 
 ALL_DIRECT = Modes("direct", {}, 0)
@@ -166,10 +167,13 @@ class Lists:
 
     def lists_programs_alone(self, context: Context, catalog: Catalog) -> bool:
         """Whether a list has the tools that run programs, and those for finding what they call."""
+        return self._code_disclosure(context, catalog) == "only"
+
+    def _code_disclosure(self, context: Context, catalog: Catalog) -> CodeDisclosure:
         modes = self._modes
         usual = modes.code_of_toolsets.get(context.toolset or "", modes.code)
-        is_only = usual != "off" and (context.options.code or usual) == "only"
-        return is_only and bool(_code_tools(catalog))
+        is_off = usual == "off" or not _code_tools(catalog)
+        return "off" if is_off else context.options.code or usual
 
     def search_basis(
         self, arguments: Mapping[str, Any], context: Context
@@ -178,8 +182,11 @@ class Lists:
         signatures; None: it answers with schemas. Signatures are of what programs may call."""
         catalog = self.visible(context)
         language: StubLanguage | None = arguments.get("as")
-        if language is None and self._has_code and self.lists_programs_alone(context, catalog):
-            language = "python"
+        if language is None and self._has_code:
+            disclosure = self._code_disclosure(context, catalog)
+            if disclosure != "off":
+                usual: StubLanguage | None = "python" if disclosure == "only" else None
+                language = self._modes.signatures.get(context.toolset or "", usual)
         if language is not None and _code_tools(catalog):
             catalog = self.visible(replace(context, run=IN_PROGRAM))
         return catalog, language
