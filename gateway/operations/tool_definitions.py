@@ -49,8 +49,7 @@ _IF_NONE_MATCH = {
 
 _AS_JOB = {
     "type": "boolean",
-    "description": "Run the operation as a job and return the job at once: getJob shows its "
-    "progress and its result.",
+    "description": "Answer with a job at once, which getJob shows.",
 }
 
 
@@ -154,8 +153,14 @@ def input_schema(operation: Operation) -> Json:
         properties[IF_NONE_MATCH] = _IF_NONE_MATCH
     if operation.job is not None and not operation.job.always:
         properties[AS_JOB] = _AS_JOB
+    if operation.brief:
+        properties = {name: _without_default(made) for name, made in properties.items()}
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     return _close(schema | ({"required": required} if required else {}), definitions)
+
+
+def _without_default(schema: Json) -> Json:
+    return {key: value for key, value in schema.items() if key != "default"}
 
 
 def output_schema(operation: Operation) -> Json | None:

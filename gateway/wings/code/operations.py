@@ -30,40 +30,30 @@ READ, WRITE = "code:read", "code:write"
 FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
 FILES = 100
 ASKED_BYTES = 16 << 20  # of the arguments of all calls of a run
-DETAILS = """Write Python (standard library only) that calls tools as functions:
-tools.NAME(argument=value), tools.call("exact-name", {...}), together:
-tools.all([tools.NAME(id=i) for i in ids]), page by page: tools.pages(tools.NAME, limit=20, ...);
-await works, too. tools.search("text") finds tools, tools.describe("NAME") shows their arguments
-and results, tools.read(uri) gives a resource. Calls return the structured answer, else text, and
-raise ToolError (Denied, Invalid, NotFound, RateLimited, ...). A call that people have to approve
-pauses the run; with `run` this tool waits for its end. The last expression, `return` or result(x)
-is the `result`; printed text, shortened, is the `output`. Return only what you need. For a single
-call, call the tool itself."""
+DETAILS = """Write Python (standard library) that calls tools: tools.NAME(argument=value),
+tools.call("exact-name", {...}), together: tools.all([tools.NAME(id=i) for i in ids]), pages:
+tools.pages(tools.NAME, limit=20, ...); await works. tools.search("text") finds tools,
+tools.describe("NAME") shows arguments and results, tools.read(uri) gives a resource. Calls return
+the structured answer, else text, and raise ToolError (Denied, Invalid, NotFound, ...). The last
+expression, `return` or result(x) is the `result`: only what you need; print writes `output`. A call
+to be approved pauses the run: `run` (its id) instead of `code` waits for its end, `cancel` ends it.
+`files`: URIs for the program; `time_s`, `calls`: lower limits. For a single call, call the tool
+itself."""
 JAVASCRIPT = """With language "javascript" the same returns promises: await
 tools.NAME({argument: value}), tools.pages(tools.NAME, {argument: value}, {limit: 20})."""
 
 
 class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
-    """A program, or the id of a paused run that goes on."""
+    """A program, or the id of a paused run that goes on. Both tools have these arguments, which the
+    description of `run_code` explains once."""
 
-    code: Annotated[str, Meta(description="the program")] = ""
-    run: Annotated[str, Meta(description="the id of a run, instead of code: waits for its end")] = (
-        ""
-    )
-    cancel: Annotated[bool, Meta(description="end that run")] = False
+    code: str = ""
+    run: str = ""
+    cancel: bool = False
     language: ProgramLanguage = "python"
-    files: Annotated[
-        tuple[str, ...],
-        Meta(max_length=FILES, description="URIs that the program has as `files`"),
-    ] = ()
-    time_s: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
-        Meta(description="most seconds, less than the gateway's limit"),
-    ] = None
-    calls: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="most calls, less than the gateway's limit"),
-    ] = None
+    files: Annotated[tuple[str, ...], Meta(max_length=FILES)] = ()
+    time_s: Annotated[float, Meta(ge=0)] = 0  # 0: the gateway's limit
+    calls: Annotated[int, Meta(ge=0)] = 0
 
 
 class ProgramPool:

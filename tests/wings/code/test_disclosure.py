@@ -9,6 +9,8 @@ from mcp.client.client import Client as McpClient
 from mcp.client.sse import sse_client
 
 from config.settings import Settings, Toolset
+from registry.display.budgets import tokens
+from schemas.jsonrpc import encode
 from tests.gateway.disclosing import ask_gateway, names
 from tests.wings.code.shop import CodeShop, code_shop
 
@@ -23,6 +25,7 @@ TOOLSETS = {
     "plain": Toolset(include=("*mail*",)),
     "none": Toolset(sources=("shop", "code"), code="off"),
     "source": Toolset(sources=("shop", "code")),
+    "typed": Toolset(sources=("shop",), code="offered", signatures="typescript"),
 }
 
 
@@ -43,6 +46,10 @@ async def test_lists_of_every_revision_have_programs_beside_or_alone(
     lists = {"?code=only": ALONE, "?mode=search": sorted(found), "?code=only&mode=search": ALONE}
     async with code_shop(settings, tmp_path) as shop:
         assert {*PROGRAMS, *SHOP} <= {*(every := await names(shop.client, "/mcp"))}
+        listed = (await ask_gateway(shop.client, "tools/list", {}))["tools"]
+        weights = {tool["name"]: tokens(encode(tool)) for tool in listed}
+        assert all(weights[name] < 400 for name in PROGRAMS), weights
+        assert sum(map(weights.get, PROGRAMS)) < 580, weights
         assert await names(shop.client, "/mcp?code=offered") == every
         assert not {*PROGRAMS} & {*(await names(shop.client, "/mcp?code=off"))}
         for query, expected in lists.items():
@@ -99,6 +106,11 @@ async def test_toolsets_decide_for_themselves(settings: Settings, tmp_path: Path
             params = {"name": "run_code", "arguments": {"code": code}}
             answer = await ask_gateway(shop.client, "tools/call", params, f"/mcp/{toolset}")
             assert text in str(answer), answer
+        describing = {"name": "describe_tools", "arguments": {"names": ["get-item"]}}
+        for query, text in (("", "get_item(args: {id: number})"), ("?code=off", "inputSchema")):
+            at = f"/mcp/typed{query}"
+            answer = await ask_gateway(shop.client, "tools/call", describing, at)
+            assert text in answer["content"][0]["text"], answer
 
 
 async def test_a_query_does_not_enable_programs(settings: Settings, tmp_path: Path) -> None:
