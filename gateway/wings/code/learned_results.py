@@ -56,6 +56,9 @@ class LearnedResults:
         if self._most and missing:
             with suppress(Unavailable, *AWAY):
                 shapes = await self._read(principal, missing)
+                for tool in tools:
+                    if (tool.id, tool.digest) not in shapes:  # another gateway forgot it, perhaps
+                        self._known.pop((*principal.key, tool.id, tool.digest), None)
         return [
             tool if shape is None else replace(tool, output_schema=Raw(shape))
             for tool in tools
@@ -102,12 +105,15 @@ class LearnedResults:
                 " SET digest = excluded.digest, shape = excluded.shape, updated_ts = now()",
                 [host_id, principal, tool_id, digest, encoded],
             )
-            await connection.execute(
+            forgotten = await connection.execute(
                 "DELETE FROM code_shape_t WHERE (host_id, principal, tool_id) IN ("
                 " SELECT host_id, principal, tool_id FROM code_shape_t"
-                "  WHERE host_id = %s AND principal = %s ORDER BY updated_ts DESC OFFSET %s)",
+                "  WHERE host_id = %s AND principal = %s ORDER BY updated_ts DESC OFFSET %s)"
+                " RETURNING tool_id, digest",
                 [host_id, principal, self._most],
             )
+            for old in await forgotten.fetchall():
+                self._known.pop((host_id, principal, *old), None)
         return shape
 
     def _remember(self, key: Key, shape: Shape) -> None:

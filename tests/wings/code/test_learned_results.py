@@ -1,11 +1,14 @@
 """Signatures with results that programs have seen."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from config.settings import Settings
 from gateway.wings.code.learned_results import LearnedResults
+from schemas.tool import ToolResult
 from tests.fixtures_gateway import running
 from tests.wings.code.shop import CodeShop, code_shop
 
@@ -82,6 +85,25 @@ async def test_the_oldest_results_are_forgotten(settings: Settings, tmp_path: Pa
         await shop.run("tools.get_item(id=1)")
         [(_, shape)] = await read_rows(shop)
         assert "count" in shape
+        await check_forgotten_results_are_learned_again(shop)
+
+
+async def check_forgotten_results_are_learned_again(shop: CodeShop) -> None:
+    """Those that a further tool has displaced, at this gateway and at another one."""
+    gateway = shop.client.gateway
+    caller, pool, answer = gateway.principal, gateway.feed.pool, ToolResult((), Raw(b'{"a": 1}'))
+    tool = gateway.catalogs.of(caller.tenant).get("get-item")
+    assert tool is not None
+    further = replace(tool, id="further")
+    here, there = LearnedResults(pool, 1), LearnedResults(pool, 1)
+    for learned in (here, there):
+        await here.learn(caller, tool, answer)
+        await learned.learn(caller, further, answer)
+        [described] = await here.complete(caller, [tool])
+        assert described.output_schema is None
+        await here.learn(caller, tool, answer)
+        [described] = await here.complete(caller, [tool])
+        assert described.output_schema is not None
 
 
 async def read_rows(shop: CodeShop) -> list[tuple[str, str]]:
