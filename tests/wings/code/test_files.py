@@ -106,6 +106,7 @@ READ_JS = f"{LINK_JS}const data = await tools.read(uri);\n[data.length, [...data
 async def test_programs_read_files_and_upload_their_links(
     settings: Settings, tmp_path: Path
 ) -> None:
+    pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not installed")
     async with photo_shop(settings, tmp_path) as (shop, photos):
         end = await shop.run(READ)
         assert end["result"] == ["bytes", len(PHOTO), "000102"], end
@@ -114,7 +115,6 @@ async def test_programs_read_files_and_upload_their_links(
         assert (end["state"], photos.taken) == ("completed", [PHOTO]), end
         end = await shop.run("tools.read(files[0])", files=[NOTE])
         assert end["result"] == "10 left", end
-        pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not installed")
         end = await shop.run(READ_JS, language="javascript")
         assert end["result"] == [len(PHOTO), [0, 1, 2]], end
         end = await shop.run("await tools.read(files[0])", language="javascript", files=[NOTE])
