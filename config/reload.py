@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.access import Admin
+from config.code import CodeSettings
 from config.settings import Imports, Settings
 
 # Reloadable sections, and of each the members that need a restart.
@@ -28,11 +29,13 @@ RELOADED: Mapping[str, frozenset[str]] = {
         }
     ),
     "imports": frozenset(Imports.__struct_fields__) - {"prune"},
+    "code": frozenset(CodeSettings.__struct_fields__) - {"callers"},
     "events": frozenset({"enabled", "schedules", "hook", "redis_url", "redis_prefix", "kafka"}),
     "admin": frozenset(Admin.__struct_fields__) - {"operator_role"},
 }
 
 REQUEST_PATH = (
+    "code",
     "policy",
     "guardrails",
     "hooks",

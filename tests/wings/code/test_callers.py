@@ -91,6 +91,16 @@ async def test_a_toolset_limits_the_callers_of_its_tools(shop: CodeShop) -> None
         params = {"name": "run_code", "arguments": arguments}
         answer = await ask_gateway(shop.client, "tools/call", params, f"/mcp/{toolset}")
         assert expected in str(answer)
+    await check_callers_change_without_a_restart(shop)
+
+
+async def check_callers_change_without_a_restart(shop: CodeShop) -> None:
+    gateway = shop.client.gateway
+    code = replace(gateway.settings.code, callers={"send_mail": ("code",)})
+    await gateway.reconfigure(replace(gateway.settings, code=code))
+    listed = await names(shop.client, "/mcp")
+    assert ("get-item" in listed, "send_mail" in listed) == (True, False)
+    assert (await shop.run("tools.get_item(id=3)['id']"))["result"] == 3
 
 
 def test_every_matching_pattern_limits_the_callers() -> None:
