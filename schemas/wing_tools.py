@@ -32,7 +32,7 @@ _OPERATIONS: Mapping[str, str] = {
         " map query questions read records references refresh refresh_due research search sources"
         f" status sweep symbols {_JOBS}"
     ),
-    "code": f"run run_writing {_JOBS}",
+    "code": f"list_runs run run_writing {_JOBS}",
     "a2a": (
         "add_webhook cancel_task delete_webhook get_card get_task list_agents list_tasks"
         " list_webhooks send_message"

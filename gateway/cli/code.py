@@ -9,10 +9,11 @@ from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import err, print_json, say
+from gateway.cli.common.output import err, note, print_json, print_rows, say
 from gateway.cli.running.client import gateway_options, running_gateway
 
 ROOT = "/code/v1"
+COLUMNS = ("run", "tool", "state", "calls", "pending", "started")
 
 
 @click.command(name="run")
@@ -60,11 +61,37 @@ def run_file(
         raise click.exceptions.Exit(FAILED)
 
 
+@click.command(name="runs")
+@json_option
+@gateway_options(key_required=False)
+@settings_option
+def list_runs(
+    settings: Settings, *, as_json: bool, key_file: IO[str] | None, url: str | None
+) -> None:
+    """List your runs of programs that wait for approvals, or go on behind a pause or a failure.
+
+    \b
+    Example:
+      toolgate code runs
+    """
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    listed = run(gateway.call("code_list_runs", {})).value
+    if as_json:
+        print_json(listed)
+    elif listed["runs"]:
+        print_rows(COLUMNS, [[str(entry[name]) for name in COLUMNS] for entry in listed["runs"]])
+    else:
+        note("There are no runs.")
+
+
 def _print_end(end: dict[str, Any]) -> None:
     if "output" in end:
         say(end["output"].removesuffix("\n"))
     if end.get("result") is not None:
         print_json(end["result"])
+    if end["state"] in ("paused", "running"):
+        state = "waits for an approval" if end["state"] == "paused" else "goes on"
+        err.print(f"The run {end['run']} {state}; toolgate code runs lists it.", highlight=False)
     if end["state"] == "failed":
         made = [
             f"{call['tool']} ({'ok' if call['ok'] else 'failed'})" for call in end.get("calls", ())

@@ -20,7 +20,7 @@ from gateway.operations.problems import invalid
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
 from gateway.sandbox.program import Program, ProgramLanguage, ProgramLimits, javascript_engine
 from gateway.wings.code.runner import ProgramView, Runner
-from gateway.wings.code.stored_runs import StoredProgram
+from gateway.wings.code.stored_runs import RunEntry, StoredProgram
 from gateway.wings.interface import WingParts
 from schemas.tool import Annotations
 
@@ -29,6 +29,7 @@ log = logging.getLogger("toolgate.code")
 READ, WRITE = "code:read", "code:write"
 FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
 FILES = 100
+RUNS = 100  # in a list
 ASKED_BYTES = 16 << 20  # of the arguments of all calls of a run
 DETAILS = """Write Python (standard library) that calls tools: tools.NAME(argument=value),
 tools.call("exact-name", {...}), together: tools.all([tools.NAME(id=i) for i in ids]), pages:
@@ -54,6 +55,12 @@ class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
     files: Annotated[tuple[str, ...], Meta(max_length=FILES)] = ()
     time_s: Annotated[float, Meta(ge=0)] = 0  # 0: the gateway's limit
     calls: Annotated[int, Meta(ge=0)] = 0
+
+
+class RunList(Struct, frozen=True):
+    """The newest runs of the caller that are stored."""
+
+    runs: tuple[RunEntry, ...]
 
 
 class ProgramPool:
@@ -133,8 +140,13 @@ class CodeOperations:
             hints=Annotations(read_only_hint=True, open_world_hint=True), waits=True,
             brief=True, problems=(429,), tool="run_code", details=self._details, job=AsJob(),
         )  # fmt: skip
+        listing = Operation(
+            "code_list_runs", "GET", "/runs",
+            "List your runs of programs that wait, or go on behind a pause or a failure.",
+            READ, self._list, RunList, brief=True,
+        )  # fmt: skip
         if self._settings.writes == "never":
-            return (reading,)
+            return (reading, listing)
         writing = Operation(
             "code_run_writing", "POST", "/run-writing",
             "Run a program as run_code does, which may also call tools that change something.",
@@ -142,12 +154,15 @@ class CodeOperations:
             hints=Annotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
             waits=True, brief=True, problems=(429,), tool="run_code_writing", job=AsJob(),
         )  # fmt: skip
-        return (reading, writing)
+        return (reading, writing, listing)
 
     @property
     def _details(self) -> str:
         parts = {"python": DETAILS, "javascript": JAVASCRIPT}
         return "\n".join(parts[language] for language in languages_of(self._settings))
+
+    async def _list(self, asked: OperationInput) -> RunList:
+        return RunList(tuple(await self.runner.stored.all(*asked.principal.key, RUNS)))
 
     async def _run(self, asked: OperationInput, *, writes: bool) -> ProgramView:
         body, settings, context = asked.body, self._settings, asked.context

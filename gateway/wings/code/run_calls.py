@@ -19,7 +19,7 @@ from gateway.operations.jobs import Job
 from gateway.sandbox.program import AskRefused
 from gateway.wings.code.journal import CallView, HeldCall, Journal
 from gateway.wings.code.learned_results import LearnedResults
-from gateway.wings.code.stored_runs import StoredProgram
+from gateway.wings.code.stored_runs import WRITING, StoredProgram
 from gateway.wings.interface import WingParts
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import AWAY
@@ -41,7 +41,6 @@ from schemas.tool import META_NEXT, Content, TextContent, Tool, ToolResult
 
 Json = Mapping[str, Any]
 
-READING, WRITING = "run_code", "run_code_writing"
 READ = "resources/read"
 LINK, LINK_HEAD = '"resource_link"', 4000  # characters in which a link says what it is
 SHARED_HEADERS = (

@@ -39,7 +39,7 @@ from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, Steps
 from gateway.wings.code.learned_results import LearnedResults
-from gateway.wings.code.run_calls import READING, WRITING, RunCalls
+from gateway.wings.code.run_calls import RunCalls
 from gateway.wings.code.stored_runs import (
     PendingCall,
     ProgramRun,
@@ -181,7 +181,7 @@ class Runner(RunSupervisor[ProgramRun]):
         if run.caller is None:
             await self.stored.release(run)
         elif run.is_kept:
-            await self.stored.end(run, encode_view(failure_view(CANCELLED)))
+            await self._end(run, failure_view(CANCELLED))
         else:
             await self.stored.remove(run)
 
@@ -206,10 +206,10 @@ class Runner(RunSupervisor[ProgramRun]):
             if problem.status in (429, 503):
                 await self.stored.release(held.row)
             else:
-                await self.stored.end(held.row, encode_view(failure_view(problem.detail)))
+                await self._end(held.row, failure_view(problem.detail))
 
     async def fail(self, row: ProgramRun) -> None:
-        await self.stored.end(row, encode_view(failure_view("internal error")))
+        await self._end(row, failure_view("internal error"))
 
     async def prune(self) -> None:
         await self.stored.prune()
@@ -238,7 +238,7 @@ class Runner(RunSupervisor[ProgramRun]):
         if view.state != "paused" and run.claim is not None:
             if run.is_kept:
                 view = replace(view, run=run.id)
-                await self.stored.end(run, encode_view(view))
+                await self._end(run, view)
             else:
                 await self.stored.remove(run)
         return view
@@ -319,8 +319,7 @@ class Runner(RunSupervisor[ProgramRun]):
         await journal.save(partial(self._save, run))
         paused = ProgramView.of("paused", journal.calls, run=run.id)
         view = {"code": program.code, "language": program.language, "calls": paused.calls}
-        tool = WRITING if program.writes else READING
-        asks = HeldProgram(run.id, program.digest, tool, msgspec.json.encode(view))
+        asks = HeldProgram(run.id, program.digest, program.tool, msgspec.json.encode(view))
         calls = {
             number: (call.request, call.hold.arguments) for number, call in sorted(held.items())
         }
@@ -345,6 +344,10 @@ class Runner(RunSupervisor[ProgramRun]):
         if run.claim is None:
             await self.stored.begin(run)
         await self.stored.add(run, steps)
+
+    async def _end(self, run: ProgramRun, view: ProgramView) -> None:
+        """Raises LeaseLost."""
+        await self.stored.end(run, encode_view(view), view.state, sum(view.made.values()))
 
     def _longest_s(self, context: Context) -> float:
         return self._settings.job_s if context.absent else self._settings.wall_s

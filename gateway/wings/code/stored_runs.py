@@ -3,19 +3,22 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 from psycopg import sql
 
+from gateway.policy.approvals import write_time
 from gateway.sandbox.program import ProgramLanguage
 from gateway.wings.code.journal import Steps
 from registry.database.leases import Claim, LeasedRows, LeaseLost, Leases, held_row
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.names.tool_names import CODE_TOOLS
 
+READING, WRITING = CODE_TOOLS
 _LEASES = Leases("code_run_t", "run_id", "r.state = 'running'")
 # `statement_timestamp`, as no index is searched with the volatile `clock_timestamp`.
 _DIED = sql.SQL(
@@ -35,14 +38,20 @@ _GET = compose(
     decided=_DECIDED,
 )
 _BEGIN = (
-    b"INSERT INTO code_run_t (host_id, run_id, principal, state, record, caller, fence, lease_ts,"
-    b" expires_ts) VALUES (%(host)s, %(id)s, %(principal)s, 'running', %(record)s, %(caller)s, 1,"
-    b" clock_timestamp() + make_interval(secs => %(lease)s),"
+    b"INSERT INTO code_run_t (host_id, run_id, principal, state, record, caller, fence, tool,"
+    b" lease_ts, expires_ts) VALUES (%(host)s, %(id)s, %(principal)s, 'running', %(record)s,"
+    b" %(caller)s, 1, %(tool)s, clock_timestamp() + make_interval(secs => %(lease)s),"
     b" clock_timestamp() + make_interval(secs => %(keep)s)) ON CONFLICT DO NOTHING"
 )
+_LIST = (
+    "SELECT run_id::text, tool, CASE state WHEN 'waiting' THEN 'paused' WHEN 'ended' THEN outcome"
+    " ELSE 'running' END, calls, pending, created_ts, expires_ts FROM code_run_t"
+    " WHERE host_id = %s AND principal = %s AND tool <> '' AND expires_ts > now()"
+    " ORDER BY created_ts DESC, run_id LIMIT %s"
+)
 _STEP = compose(
-    "WITH held AS (SELECT host_id, run_id FROM code_run_t AS r WHERE {mine} FOR SHARE)"
-    " INSERT INTO code_run_step_t (host_id, run_id, steps)"
+    "WITH held AS (UPDATE code_run_t AS r SET calls = calls + %(calls)s WHERE {mine}"
+    " RETURNING host_id, run_id) INSERT INTO code_run_step_t (host_id, run_id, steps)"
     " SELECT host_id, run_id, %(steps)s FROM held",
     mine=_LEASES.of_one,
 )
@@ -54,8 +63,8 @@ _WAIT = compose(
 )
 _END = compose(
     "UPDATE code_run_t AS r SET state = 'ended', lease_ts = NULL, pending = '',"
-    " result = %(result)s, expires_ts = clock_timestamp() + make_interval(secs => %(keep)s)"
-    " WHERE {mine}",
+    " result = %(result)s, outcome = %(outcome)s, calls = greatest(calls, %(calls)s),"
+    " expires_ts = clock_timestamp() + make_interval(secs => %(keep)s) WHERE {mine}",
     mine=_LEASES.of_one,
 )
 _REMOVE = compose("DELETE FROM code_run_t AS r WHERE {mine}", mine=_LEASES.of_one)
@@ -72,8 +81,25 @@ class StoredProgram(Struct, frozen=True):
     files: tuple[str, ...] = ()
 
     @property
+    def tool(self) -> str:
+        return WRITING if self.writes else READING
+
+    @property
     def digest(self) -> bytes:
         return hashlib.sha256(f"{self.language}\0{self.code}".encode()).digest()
+
+
+class RunEntry(Struct, frozen=True):
+    """A run in a list. `calls`: those that it had made when it was last stored; `pending`: those
+    that wait for an approval. Times as RFC 3339 has them."""
+
+    run: str
+    tool: str
+    state: Literal["running", "paused", "completed", "failed"]
+    calls: int
+    pending: int
+    started: str
+    expires: str
 
 
 class PendingCall(Struct, frozen=True):
@@ -114,7 +140,7 @@ class ProgramRun:
     def of_row(cls, *, record: bytes, pending: bytes, **columns: Any) -> "ProgramRun":
         """A run that was taken up, without its steps."""
         program = msgspec.msgpack.decode(record, type=StoredProgram)
-        calls = msgspec.msgpack.decode(pending, type=list[PendingCall]) if pending else []
+        calls = _decode_pending(pending)
         return cls(program=program, pending=calls, is_kept=True, is_taken_up=True, **columns)
 
 
@@ -163,6 +189,7 @@ class StoredRuns(LeasedRows[ProgramRun]):
             "principal": run.owner,
             "record": msgspec.msgpack.encode(run.program),
             "caller": run.caller,
+            "tool": run.program.tool,
         }
         if not await self._execute(_BEGIN, values):
             raise LeaseLost("the run goes on already")
@@ -170,7 +197,8 @@ class StoredRuns(LeasedRows[ProgramRun]):
 
     async def add(self, run: ProgramRun, steps: Steps) -> None:
         """Append steps. Raises LeaseLost: then nothing may be called that is among them."""
-        await self._write(run, _STEP, {"steps": msgspec.msgpack.encode(steps)})
+        values = {"steps": msgspec.msgpack.encode(steps), "calls": len(steps.calls)}
+        await self._write(run, _STEP, values)
 
     async def wait(
         self, run: ProgramRun, approval: str, pending: Sequence[PendingCall], result: bytes
@@ -180,10 +208,10 @@ class StoredRuns(LeasedRows[ProgramRun]):
         values = {"approval": approval, "pending": calls, "result": result}
         await self._write(run, _WAIT, {**self._values, **values})
 
-    async def end(self, run: ProgramRun, result: bytes) -> None:
+    async def end(self, run: ProgramRun, result: bytes, outcome: str, calls: int) -> None:
         """Keep the result of a run, and drop the oldest of its caller. Raises LeaseLost."""
-        values = {**self._values, **held_row(run), "principal": run.owner}
-        values |= {"result": result, "most": self._most}
+        values = {**self._values, **held_row(run), "principal": run.owner, "most": self._most}
+        values |= {"result": result, "outcome": outcome, "calls": calls}
         async with borrow(self._pool) as connection, connection.transaction():
             if not (await connection.execute(_END, values)).rowcount:
                 raise LeaseLost("another process has taken the run over")
@@ -239,6 +267,18 @@ class StoredRuns(LeasedRows[ProgramRun]):
         program = msgspec.msgpack.decode(row[1], type=StoredProgram)
         return RunRow(row[0], program.writes, row[3], row[2])
 
+    async def all(self, host_id: str, principal: str, limit: int) -> list[RunEntry]:
+        """The runs of a caller that are stored, the newest first."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(_LIST, [host_id, principal, limit])
+            return [
+                RunEntry(
+                    run, tool, state, calls, len(_decode_pending(pending)),
+                    write_time(started), write_time(expires),
+                )
+                async for run, tool, state, calls, pending, started, expires in rows
+            ]  # fmt: skip
+
     async def cancel(self, host_id: str, run_id: str) -> None:
         """Ask the process that goes on with a run to end it; one that waits can be claimed."""
         await self._execute(
@@ -256,3 +296,7 @@ class StoredRuns(LeasedRows[ProgramRun]):
         await self._execute(
             "DELETE FROM code_run_t WHERE host_id = %s AND principal = %s", [host_id, principal]
         )
+
+
+def _decode_pending(encoded: bytes) -> list[PendingCall]:
+    return msgspec.msgpack.decode(encoded, type=list[PendingCall]) if encoded else []

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from config.code import CodeSettings
+from gateway.operations.resource_view import ResourceView
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.wings.code.operations import CodeOperations, ProgramPool, languages_of
 from gateway.wings.interface import Checks, Finding, Wing, WingContributions, WingParts
@@ -21,6 +22,7 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     try:
         yield WingContributions(
             operations=programs.operations,
+            pages=PAGES,
             tasks=[pool.run, runner.run],
             listed=await pool.begin(),
             complete_results=runner.learned.complete if parts.settings.learned_results else None,
@@ -41,6 +43,22 @@ async def check_sandbox(
         yield Finding("failed", f"programs cannot be run here: {ended}")
 
 
+PAGES = (
+    ResourceView(
+        title="Runs of programs",
+        path="code",
+        lists="code_list_runs",
+        columns=(
+            ("run", "Run", "code"),
+            ("tool", "Tool", "code"),
+            ("state", "State", "badge"),
+            ("calls", "Calls", "number"),
+            ("pending", "Waiting", "number"),
+            ("started", "Started", "time"),
+        ),
+        empty="Programs that wait for approvals, or go on behind a pause or a failure.",
+    ),
+)
 CHECKS: Checks = check_sandbox
 MIGRATIONS = Component("code", importlib.resources.files("gateway.wings.code").joinpath("sql"))
 WING = Wing(
@@ -49,6 +67,9 @@ WING = Wing(
     open=open_code,
     migrations=MIGRATIONS,
     checks=CHECKS,
-    commands={"run": ("gateway.cli.code:run_file", "Run a program over tools.")},
+    commands={
+        "run": ("gateway.cli.code:run_file", "Run a program over tools."),
+        "runs": ("gateway.cli.code:list_runs", "List your runs of programs."),
+    },
     no_job_tools="run_code shows and cancels its runs, whose ids are those of the jobs",
 )

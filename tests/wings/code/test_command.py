@@ -1,11 +1,13 @@
-"""`toolgate code run`."""
+"""`toolgate code run` and `toolgate code runs`."""
 
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 from click.testing import CliRunner
+from msgspec.structs import replace
 
+from config.access import Rule
 from config.settings import Settings
 from gateway.cli.main import cli
 from tests.wings.code.shop import CodeShop, code_shop
@@ -14,11 +16,15 @@ pytestmark = pytest.mark.anyio
 
 
 async def run(shop: CodeShop, code: str, *options: str, file: str = "-") -> tuple[int, str, str]:
+    return await invoke_command(shop, "run", file, *options, code=code)
+
+
+async def invoke_command(shop: CodeShop, *words: str, code: str = "") -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
 
     def invoke() -> tuple[int, str, str]:
-        words = ("code", "run", file, "--url", shop.client.url, *options)
-        ran = CliRunner().invoke(cli, words, input=code, env={"TOOLGATE_CODE__ENABLED": "true"})
+        all_ = ("code", *words, "--url", shop.client.url)
+        ran = CliRunner().invoke(cli, all_, input=code, env={"TOOLGATE_CODE__ENABLED": "true"})
         return ran.exit_code, ran.stdout, ran.stderr
 
     return await to_thread.run_sync(invoke)
@@ -37,6 +43,20 @@ async def test_a_program_is_run_from_a_terminal(settings: Settings, tmp_path: Pa
             "",
         )
         assert shop.shop.mails == ["x"]
+
+
+async def test_a_paused_run_is_listed(settings: Settings, tmp_path: Path) -> None:
+    rules = {"mails": Rule("approve", tools=("send_mail",))}
+    policy = replace(settings.policy, rules=rules)
+    async with code_shop(settings, tmp_path, policy=policy) as shop:
+        assert await invoke_command(shop, "runs") == (0, "", "")
+        code = "tools.get_item(id=1)\ntools.send_mail(text='x')"
+        exit_code, _, error = await run(shop, code, "--writing")
+        _, out, _ = await invoke_command(shop, "runs")
+        [run_id, tool, state, calls, pending, started] = out.split()
+        assert (exit_code, tool, state) == (0, "run_code_writing", "paused")
+        assert (calls, pending, started[:2]) == ("1", "1", "20")
+        assert f"The run {run_id} waits" in error
 
 
 async def test_a_file_named_js_is_run_as_javascript(settings: Settings, tmp_path: Path) -> None:

@@ -88,9 +88,11 @@ async def test_toolsets_decide_for_themselves(settings: Settings, tmp_path: Path
     alone = ["describe_tools", *PROGRAMS, "search_tools"]
     lists = {
         "items": alone,
-        "items?code=offered": ["change_item", "get-item", "list_items", *PROGRAMS],
+        "items?code=offered": [
+            *("change_item", "code_list_runs", "get-item", "list_items", *PROGRAMS),
+        ],
         "items?code=off": ["change_item", "get-item", "list_items"],
-        "mails": ["run_code", "send_mail"],
+        "mails": ["code_list_runs", "run_code", "send_mail"],
         "plain": ["send_mail"],
         "plain?code=only": ["send_mail"],
         "none": SHOP,

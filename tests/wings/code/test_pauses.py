@@ -31,6 +31,7 @@ pytestmark = pytest.mark.anyio
 
 WRITING = "run_code_writing"
 OTHER = "00000000-0000-0000-0000-0000000000b2"
+LISTING = {"jsonrpc": "2.0", "id": 1, "method": "code_list_runs"}
 RULES = {"mails": Rule("approve", tools=("send_mail",))}
 
 
@@ -72,6 +73,7 @@ tools.send_mail(text=f"{first} left")
         assert [call["tool"] for call in paused["calls"]] == ["get-item", "change_item"]
         waiting = await go_on(shop, paused)
         assert (waiting["state"], waiting["run"]) == ("paused", paused["run"])
+        assert await list_runs(shop) == [(paused["run"], WRITING, "paused", 2, 1)]
         shop.shop.stock[1] = 99  # the program does not read it again
         await decide(shop, waiting)
         end = await go_on(shop, waiting)
@@ -79,6 +81,13 @@ tools.send_mail(text=f"{first} left")
         assert end["made"] == {"get-item": 2, "change_item": 1, "send_mail": 1}
         assert (shop.shop.mails, shop.shop.reads) == (["10 left"], 2)
         assert await go_on(shop, paused) == end  # its result is kept
+        assert await list_runs(shop) == [(paused["run"], WRITING, "completed", 4, 0)]
+
+
+async def list_runs(shop: CodeShop) -> list[tuple[Any, ...]]:
+    _, answer, _ = await shop.client.post("/rpc", LISTING)
+    names = ("run", "tool", "state", "calls", "pending")
+    return [tuple(entry[name] for name in names) for entry in answer["result"]["runs"]]
 
 
 async def test_a_rejected_call_is_denied(settings: Settings, tmp_path: Path) -> None:
@@ -147,6 +156,7 @@ async def test_runs_that_go_on_are_taken_up_by_tenants_in_turn(
             await stored.begin(run)
             await stored.release(run)
         due = await stored.due(8, {}, of_tenant=8, of_owner=2)
+        assert [len(await stored.all(*key, 9)) for key in sorted({*of_tenants})] == [3, 1, 1]
     assert [(tenant, principal) for tenant, _, principal in due] == [
         (HOST, "ann"), (OTHER, "eve"), (HOST, "bob"), (HOST, "ann"),
     ]  # fmt: skip
