@@ -23,7 +23,7 @@ from registry.search.encoding import EncodedQuery
 from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fusion import Candidate, Hit, RankedCandidate, covering, enough, rank
 from registry.search.indexes import predicate, suffix
-from registry.search.languages import language_note
+from registry.search.languages import language_note, most_meaning
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
 from registry.search.query import Path, SearchQuery, SearchResult
 from registry.search.statements import Shape
@@ -160,7 +160,9 @@ class SearchRun:
         if self._dense:
             return 1.0
         share = self._query.kind.semantic_share
-        return self._settings.semantic_share if share is None else share
+        if share is None:
+            share = min(self._settings.semantic_share, most_meaning(self._text, self._model))
+        return share
 
     @property
     def _postings_limit(self) -> int:

@@ -12,6 +12,7 @@ from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
 from registry.embedding.embedder import Vectors
 from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
+from registry.search.fusion import enough
 from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import Unavailable, Unreachable
@@ -330,3 +331,25 @@ async def test_a_query_in_an_unknown_language_is_told(tools_database: Database) 
         found = await ask(searching(tools_database, model), text)
         told = (found.warning or "").partition(" know ")[2].partition(",")[0]
         assert told == (language or ""), text
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("send the invoice of today", 0.8),
+        ("quiero la invoice para un customer", 0.3),
+        ("今天 的 weather 天气", 0.1),
+    ],
+)
+async def test_words_decide_in_a_language_that_the_model_does_not_know(
+    tools_database: Database, text: str, share: float
+) -> None:
+    model = Words(model="bundled/of-a-test")
+    await embed_tools(tools_database, model=model.model)
+    found = await ask(searching(tools_database, model), text)
+    full = max(*(hit.lexical for hit in found.hits), enough(len(TOOLS)))
+    assert any(hit.lexical for hit in found.hits)
+    for hit in found.hits:
+        assert hit.semantic is not None
+        expected = share * hit.semantic + (1 - share) * hit.lexical / full
+        assert hit.score == pytest.approx(expected, abs=1e-6), hit.name
