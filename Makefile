@@ -91,7 +91,7 @@ conformance: $(STAMP)-test ## the official MCP suite, through the gateway and ag
 	$(BIN)/python -m tests.conformance $(ARGS)
 
 a2a-sdk: $(STAMP)-test ## agents of the official A2A SDKs behind the gateway, their clients in front of it
-	$(PYTHON) -m venv .a2a-sdk && .a2a-sdk/bin/python -m pip install --quiet 'a2a-sdk[http-server]==1.3.0' uvicorn
+	$(PYTHON) -m venv .a2a-sdk && .a2a-sdk/bin/python -m pip install --quiet 'a2a-sdk[http-server,signing]==1.3.0' uvicorn
 	$(BIN)/python -m tests.conformance.agents sdk --python $(CURDIR)/.a2a-sdk/bin/python
 	A2A_PYTHON=.a2a-sdk/bin/python $(BIN)/python -m pytest -rs tests/gateway/upstreams/a2a/test_official_sdk.py $(ARGS)
 

@@ -37,6 +37,7 @@ class A2ASettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: OptionalUrl
     card: Literal["public", "authenticated"]
     card_age_s: Amount
+    sign: bool
     message_bytes: Bytes
     tasks: Count
     tasks_per_tenant: Count

@@ -345,8 +345,12 @@ def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """Agents that are served with a toolset or a strategy that does not exist."""
+    """Agents that are served with a toolset or a strategy that does not exist, and cards that
+    nobody can sign."""
     strategies = settings.models.strategies
+    if settings.a2a.enabled and settings.a2a.sign and not settings.login.enabled:
+        text = "expected login.enabled with it, whose key signs cards"
+        yield Problem(where(("a2a", "sign")), "a2a.sign", text)
     for name, agent in settings.a2a.agents.items() if settings.a2a.enabled else ():
         key = ("a2a", "agents", name)
         if agent.toolset and agent.toolset not in settings.toolsets:

@@ -349,6 +349,7 @@ class Gateway:
                 jobs=self.jobs,
                 sessions=self.shared.sessions,
                 operate=no_trace if self.tracing is None else self.tracing.sampler.operation,
+                sign=None if self.login is None else self.login.sign_detached,
             )
         )
 

@@ -29,6 +29,7 @@ class Login:
         self._pool = pool
         host_id = settings.tenant.host_id
         self._keys = LoginKeys(settings.login, Keys.of(settings.secrets), host_id, pool)
+        self.sign_detached = self._keys.sign_detached
         self._server: LoginServer | None = None
         self.access = LoginAccess(
             issuer=Issuer(

@@ -63,11 +63,13 @@ from gateway.wings.document_library import Library
 from gateway.wings.interface import (
     AdminAccess,
     Answer,
+    CallerSettings,
     CheckCall,
     Credential,
     Notify,
     ResourceContents,
     Screen,
+    SignDetached,
     View,
     Wing,
     WingContributions,
@@ -145,6 +147,7 @@ class WingDependencies:
     jobs: "Jobs | None"  # None: all operations answer at once
     sessions: Sessions
     operate: Operate = no_trace
+    sign: SignDetached | None = None
 
 
 class Wings:
@@ -490,6 +493,7 @@ class ServedWing(WingLife):
             notify=telling(ground.sessions),
             log=ground.log,
             operate=ground.operate,
+            sign=ground.sign,
         )
 
     @property
@@ -595,6 +599,7 @@ def stored_parts(
         public_url=settings.server.public_url,
         mcp_url=settings.server.public_url.rstrip("/") + settings.mcp.path,
         credentials=credentials_of(settings),
+        callers=CallerSettings(settings.auth, settings.oauth, settings.login),
         database=database,
         call=_refuse_call,
         check=_refuse_call,

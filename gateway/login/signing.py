@@ -1,13 +1,16 @@
 """Access tokens of the login: JWTs (RFC 9068), signed with keys that all nodes share."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
 import anyio
 import jwt
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.hashes import SHA256
+from jwt.utils import base64url_encode, der_to_raw_signature
 
 from config.login import LoginSettings
 from gateway.guards.verification_keys import Key, KeyRing
@@ -55,6 +58,17 @@ class LoginKeys:
         key = await self.current()
         claims = {**claims, "jti": str(uuid4())}
         return jwt.encode(claims, key.private, ALGORITHM, {"kid": key.id, "typ": TOKEN_TYPE})
+
+    async def sign_detached(self, payload: bytes, header: Mapping[str, str]) -> tuple[str, str]:
+        """The protected header and the signature of a JWS without its payload (RFC 7515, appendix
+        F); the same for the same payload. Raises Unavailable."""
+        key = await self.current()
+        members = msgspec.json.encode({"alg": ALGORITHM, "kid": key.id, **header})
+        protected = base64url_encode(members)
+        scheme = ECDSA(SHA256(), deterministic_signing=True)
+        der = key.private.sign(b"%b.%b" % (protected, base64url_encode(payload)), scheme)
+        signature = base64url_encode(der_to_raw_signature(der, key.private.curve))
+        return protected.decode(), signature.decode()
 
     async def jwks(self) -> bytes:
         """The public keys (RFC 7517). Raises Unavailable."""

@@ -22,6 +22,8 @@ from msgspec import Raw, Struct, json
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
+from config.access import Auth, OAuth
+from config.login import LoginSettings
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.interfaces import CompleteResults, Events, Handler, Log, ToolCall
 from gateway.operations.operation import Operation
@@ -81,6 +83,19 @@ Screen = Callable[[Principal, str, Any], Any]
 None: a rule refuses it. For what a wing gives to others than callers, such as a model that it asks
 in the background. Rules are found by the name of the tool and by its source."""
 
+SignDetached = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[str, str]]]
+"""Signs bytes with the key of the login: the protected header of the JWS, with these members, and
+the signature. Raises Unavailable."""
+
+
+class CallerSettings(Struct, frozen=True):
+    """The settings by which callers prove who they are."""
+
+    auth: Auth
+    oauth: OAuth
+    login: LoginSettings
+
+
 Task = Callable[[], Coroutine[Any, Any, None]]
 
 Credential = Literal["login", "key"]
@@ -99,6 +114,7 @@ class WingParts:
     public_url: str = ""  # of the gateway, as `server.public_url`
     mcp_url: str = ""  # of its endpoint with all tools, below `public_url`
     credentials: tuple[Credential, ...] = ()  # that callers may have; none: nobody needs one
+    callers: CallerSettings
     database: Database  # reachable, with the tables of the wing
     call: CallTool
     check: CheckCall
@@ -116,6 +132,7 @@ class WingParts:
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
     library: Callable[[], Library | None] = lambda: None  # of the open wing that keeps documents
     operate: Operate = no_trace  # the span of what is no message
+    sign: SignDetached | None = None  # None: there is no login here
     screen: Screen = lambda _principal, _tool, value: value
 
     @property

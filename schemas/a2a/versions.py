@@ -112,9 +112,12 @@ def decode_card(value: Any) -> AgentCard:
 
 
 def encode_card(card: AgentCard) -> Json:
-    """One card with the members of both versions, if an interface of it is of 0.3."""
+    """One card with the members of both versions, if an interface of it is of 0.3; one that is
+    signed has those of 1.0 alone, which verifiers know."""
     value: Json = encode(Version.V1_0, card)
-    if any(_is_old(interface) for interface in value["supportedInterfaces"]):
+    if not card.signatures and any(
+        _is_old(interface) for interface in value["supportedInterfaces"]
+    ):
         _merge(value, _card_down(value))
     return value
 

@@ -412,3 +412,8 @@ def test_served_agents_name_existing_toolsets_and_strategies(entry: str, expecte
     assert problem(f"toolsets: {{letters: {{}}}}\n{agent}") == (
         f"toolgate.yaml:2: a2a.agents.desk.{expected}"
     )
+
+
+def test_cards_are_signed_by_the_key_of_a_login() -> None:
+    expected = "toolgate.yaml:1: a2a.sign: expected login.enabled with it, whose key signs cards"
+    assert problem("a2a: {enabled: true, sign: true}") == expected

@@ -45,6 +45,17 @@ def settings_for(defaults: Settings, judge: str) -> Settings:
     return replace(defaults, a2a=a2a, secrets=replace(defaults.secrets, key=KEY))
 
 
+def signing(settings: Settings) -> Settings:
+    """Settings of a gateway whose cards are signed."""
+    return replace(
+        settings,
+        auth=replace(settings.auth, mode="jwt"),
+        login=replace(settings.login, enabled=True, users=True),
+        server=replace(settings.server, public_url="http://127.0.0.1:1"),
+        a2a=replace(settings.a2a, sign=True),
+    )
+
+
 @click.command()
 @click.argument("judge", type=click.Choice(["sdk", *SUITES]))
 @click.argument("folder", type=click.Path(path_type=Path, exists=True), default=FOLDER.parent)
@@ -62,9 +73,11 @@ async def run_judge(judge: str, folder: Path, python: str, port: int) -> int:
         async with running(settings, port) as client:
             await client.gateway.wait_for_wings()
             if judge == "sdk":
-                node = install()
-                programs = ([python, str(CLIENT)], node.script("agents_client.mjs"))
-                return max([await run([*program, client.url], FOLDER) for program in programs])
+                async with running(signing(settings)) as signer:
+                    await signer.gateway.wait_for_wings()
+                    programs = ([python, str(CLIENT)], install().script("agents_client.mjs"))
+                    urls = client.url, signer.url
+                    return max([await run([*program, *urls], FOLDER) for program in programs])
             where, *options = SUITES[judge]
             address = client.url if judge == "1.0" else f"{client.url}/a2a/tck"
             return await run([python, "run_tck.py", where, address, *options], folder)

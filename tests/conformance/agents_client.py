@@ -1,6 +1,6 @@
-"""The official SDK of Python as a client of the scripted agent: `agents_client.py URL`, run with an
-interpreter that has `a2a-sdk[http-server]`. Prints a line for each check; fails at the first that
-does not hold."""
+"""The official SDK of Python as a client of the scripted agent: `agents_client.py URL SIGNER`, run
+with an interpreter that has `a2a-sdk[http-server,signing]`; the cards of SIGNER are signed.
+Prints a line for each check; fails at the first that does not hold."""
 
 import asyncio
 import sys
@@ -9,6 +9,8 @@ import uuid
 import httpx
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from jwt import PyJWK, PyJWKSet
 
 BINDINGS = (("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"))
 
@@ -77,13 +79,34 @@ async def check_binding(http: httpx.AsyncClient, card: pb.AgentCard, old: bool) 
         assert stored.url == hook.url, stored
 
 
-async def main(url: str) -> None:
+async def check_signature(http: httpx.AsyncClient, url: str) -> None:
+    """The verifier of the SDK, with the keys of the gateway's login."""
+    keys = PyJWKSet.from_dict((await http.get(f"{url}/.well-known/jwks.json")).json())
+    card = await A2ACardResolver(http, url).get_agent_card()
+
+    def find_key(kid: str | None, jku: str | None) -> PyJWK:
+        assert str(jku).endswith("/.well-known/jwks.json"), jku
+        return next(key for key in keys.keys if key.key_id == kid)
+
+    verify = create_signature_verifier(find_key, ["ES256"])
+    verify(card)
+    card.name = "another"
+    try:
+        verify(card)
+    except InvalidSignaturesError:
+        return
+    raise AssertionError("a changed card was verified")
+
+
+async def main(url: str, signer: str) -> None:
     async with httpx.AsyncClient(timeout=60) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         for binding, version in BINDINGS:
             await check_binding(http, card_with(card, binding, version), version == "0.3")
             print(f"a2a-sdk: {binding} {version} ok", flush=True)
+        await check_signature(http, signer)
+        print("a2a-sdk: signature of a card ok", flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))

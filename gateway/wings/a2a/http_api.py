@@ -149,7 +149,7 @@ class A2AApi:
         if self._settings.card == "authenticated":
             await self._calls.context(request)
         free = is_open(await self._parts.identify({**request.scope, "headers": []}))
-        card = self._operations.card(name, None, url=self._url(request), is_open=free)
+        card = await self._operations.card(name, None, url=self._url(request), is_open=free)
         body = msgspec.json.encode(encode_card(card))
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         scope = "public" if self._settings.card == "public" else "private"
@@ -371,7 +371,7 @@ class A2AApi:
         if is_open(asked.context.identity):
             raise UnsupportedOperation("There is no extended card: callers are not authenticated")
         await self._call_raw(asked, "a2a_get_card")
-        return self._operations.card(
+        return await self._operations.card(
             asked.agent, asked.context, url=self._url(request), is_open=False
         )
 

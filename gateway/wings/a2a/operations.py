@@ -20,7 +20,7 @@ from gateway.context import Context
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of
-from gateway.wings.a2a.cards import MODES, make_card
+from gateway.wings.a2a.cards import MODES, make_card, security_schemes, sign_card
 from gateway.wings.a2a.push import Webhooks
 from gateway.wings.a2a.questions import question_schema, read_answer
 from gateway.wings.a2a.runner import TaskRunner
@@ -173,26 +173,30 @@ class AgentOperations:
             raise InvalidParameters(f"There is no agent {name[:60]!r}")
         return agent
 
-    def card(self, name: str, context: Context | None, *, url: str, is_open: bool) -> AgentCard:
-        """The card of an agent; `context`: with what its caller may use. Raises
-        InvalidParameters."""
-        agent = self.find_agent(name)
-        catalog = self._parts.catalogs.of(self._parts.tenant, None)
+    async def card(
+        self, name: str, context: Context | None, *, url: str, is_open: bool
+    ) -> AgentCard:
+        """The card of an agent; `context`: with what its caller may use; `is_open`: callers need no
+        credential. Raises InvalidParameters, and Unavailable where cards are signed."""
+        agent, parts = self.find_agent(name), self._parts
+        catalog = parts.catalogs.of(parts.tenant, None)
         tools: tuple[Tool, ...] = ()
         if context is not None:
             toolset = agent.toolset or context.toolset
-            seen = self._parts.view(replace(context, toolset=toolset))
-            tools = tuple(seen.tools)[:TOOLS_SHOWN]
+            tools = tuple(parts.view(replace(context, toolset=toolset)).tools)[:TOOLS_SHOWN]
         skills = (catalog.skills.get(skill) for skill in agent.skills)
-        return make_card(
+        card = make_card(
             name,
             agent,
             self._settings,
             url=url,
-            is_open=is_open,
+            schemes={} if is_open else security_schemes(parts.callers, parts.public_url),
             skills=[skill for skill in skills if skill is not None],
             tools=tools,
         )
+        if not self._settings.sign or parts.sign is None:
+            return card
+        return await sign_card(card, parts.sign, parts.public_url)
 
     def check_webhook(self, config: PushConfig) -> None:
         """Raises InvalidParameters, and PushNotSupported."""
@@ -221,7 +225,7 @@ class AgentOperations:
     async def own_card(self, asked: OperationInput) -> Json:
         context = _context(asked)
         url, free = self._settings.url or "", is_open(context.identity)
-        card = self.card(asked.names["agent"], context, url=url, is_open=free)
+        card = await self.card(asked.names["agent"], context, url=url, is_open=free)
         value: Json = encode(Version.V1_0, card)
         return value
 

@@ -1,7 +1,10 @@
-// The official SDK of JavaScript as a client of the scripted agent: agents_client.mjs URL.
+// The official SDK of JavaScript as a client of the scripted agent: agents_client.mjs URL SIGNER; the
+// cards of SIGNER are signed.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { verifyAgentCardSignature } from "@a2a-js/sdk";
 import { ClientFactory } from "@a2a-js/sdk/client";
+import { importJWK } from "jose";
 
 const COMPLETED = 3;
 const CANCELED = 5;
@@ -36,3 +39,12 @@ const open = await client.sendMessage(message("tck-input-required"));
 const cancelled = await client.cancelTask({ tenant: "", id: open.id, metadata: undefined });
 assert.equal(cancelled.status.state, CANCELED);
 console.log("@a2a-js/sdk: ok");
+
+const read = async (path) => (await fetch(process.argv[3] + path)).json();
+const { keys } = await read("/.well-known/jwks.json");
+const verify = verifyAgentCardSignature((kid) => importJWK(keys.find((key) => key.kid === kid)));
+const card = await read("/.well-known/agent-card.json");
+await verify(card);
+console.debug = () => {}; // its reasons
+await assert.rejects(verify({ ...card, name: "another" }));
+console.log("@a2a-js/sdk: signature of a card ok");

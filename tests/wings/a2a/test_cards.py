@@ -4,11 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
+from jwt.utils import base64url_decode
+from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
+from registry.sources.agent_cards import check_signature
 from schemas.a2a.model import AgentCard
 from schemas.a2a.versions import Version, decode
-from tests.wings.a2a.rig import Rig, open_rig
+from schemas.errors import ImportRejected
+from schemas.source import A2aOptions
+from tests.fixtures_gateway import Recorder, running
+from tests.fixtures_servers import serving
+from tests.servers.provider import Provider
+from tests.wings.a2a.rig import AGENTS, Rig, a2a_settings, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -79,3 +87,47 @@ async def test_cards_have_the_public_address_of_the_gateway(
     async with open_rig(database_settings, tmp_path, public_url=public_url) as rig:
         card = json.loads((await fetch(rig, PLACE))[1])
         assert card["url"] == f"{public_url}/a2a/desk"
+
+
+async def test_cards_name_the_ways_to_send_a_credential(rig: Rig) -> None:
+    card = json.loads((await fetch(rig, PLACE))[1])
+    assert card["securitySchemes"]["key"]["apiKeySecurityScheme"]["name"] == "X-API-Key"
+    scopes = {"list": ["a2a:read", "a2a:write"]}
+    assert card["securityRequirements"] == [
+        {"schemes": {"bearer": scopes}}, {"schemes": {"key": scopes}}
+    ]  # fmt: skip
+
+
+async def test_signed_cards_are_verified_by_the_keys_of_the_login(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """AS-8: no members of 0.3, no empty ones, and text in ASCII."""
+    async with serving(Recorder()) as url:
+        made = a2a_settings(database_settings, Recorder(url), tmp_path, url, sign=True)
+        agents = {"desk": replace(AGENTS["desk"], description="Räumt auf.", examples=("",))}
+        login = replace(made.login, enabled=True, users=True)
+        server = replace(made.server, public_url="http://127.0.0.1:1")
+        auth, a2a = replace(made.auth, mode="jwt"), replace(made.a2a, agents=agents)
+        made = replace(made, auth=auth, login=login, server=server, a2a=a2a)
+        async with running(made) as client:
+            await client.gateway.wait_for_wings()
+            rig = Rig(client, Recorder(url), Provider([]))
+            _, body, headers = await fetch(rig, PLACE)
+            _, again, same = await fetch(rig, PLACE)
+            _, keys, _ = await fetch(rig, "/.well-known/jwks.json")
+    assert (again, same["etag"]) == (body, headers["etag"])
+    card = json.loads(body)
+    assert "protocolVersion" not in card
+    assert "examples" not in card["skills"][0]
+    assert card["description"] == "Raumt auf."
+    flows = card["securitySchemes"]["login"]["oauth2SecurityScheme"]["flows"]
+    assert flows["authorizationCode"]["tokenUrl"] == "http://127.0.0.1:1/token"
+    signature = card["signatures"][0]
+    header = json.loads(base64url_decode(signature["protected"]))
+    assert header["jku"] == "http://127.0.0.1:1/.well-known/jwks.json"
+    file = tmp_path / "keys.json"
+    file.write_bytes(keys)
+    options = A2aOptions(signed=str(file))
+    assert header["kid"] in check_signature(body, "card", options)
+    with pytest.raises(ImportRejected):
+        check_signature(body.replace(b"Raumt", b"Reist"), "card", options)
