@@ -26,6 +26,7 @@ LIMIT = 100  # of the official registry
 PATH = re.compile(
     rf"{ROOT}/v0\.1/servers(?:/(?P<name>[^/]+/[^/]+)/versions(?:/(?P<version>[^/]+))?)?/?"
 )
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 CORS = {
     "access-control-allow-origin": "*",
     "access-control-allow-methods": "GET, OPTIONS",
@@ -33,6 +34,7 @@ CORS = {
     "access-control-expose-headers": "ETag",
     "access-control-max-age": "86400",
 }
+OF_STATUS = {401: {"www-authenticate": "Bearer"}, 405: {"allow": "GET, HEAD, OPTIONS"}}
 START: Place = ("", -1)
 
 
@@ -60,16 +62,17 @@ class RegistryApi:
             response = await self._respond(request)
         except RegistryError as error:
             response = _json_response({"error": str(error)}, error.status)
-            if error.status == 401:
-                response.headers["www-authenticate"] = "Bearer"
+            response.headers.update(OF_STATUS.get(error.status, {}))
         response.headers.update(CORS)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204)
-        if request.method not in ("GET", "HEAD"):
+        if request.method in WRITES:
             raise RegistryError(501, "This registry is read-only: its content is in the settings")
+        if request.method not in ("GET", "HEAD"):
+            raise RegistryError(405, "Expected GET")
         if self._settings.access == "token" and not (await self._identify(request.scope)).verified:
             raise RegistryError(401, "Expected a token of the gateway (Authorization: Bearer)")
         match = PATH.fullmatch(request.scope["path"])
@@ -87,6 +90,8 @@ class RegistryApi:
 
     def _read(self, name: str | None, version: str | None, query: Mapping[str, str]) -> Any:
         listing = self._listing()
+        if query.get("include_deleted", "false") not in ("true", "false"):  # nothing is deleted
+            raise RegistryError(400, "include_deleted: expected true or false")
         if name is None:
             return self._page(listing, query)
         if version is not None:
@@ -101,16 +106,16 @@ class RegistryApi:
     def _page(self, listing: Listing, query: Mapping[str, str]) -> Any:
         versions, has_more = listing.page(
             _read_cursor(query.get("cursor", "")),
-            self._read_limit(query.get("limit", "")),
+            self._read_limit(query.get("limit")),
             search=query.get("search", ""),
             version=query.get("version", ""),
-            since=_read_time(query.get("updated_since", "")),
+            since=_read_time(query.get("updated_since")),
         )
         more = {"nextCursor": _write_cursor(versions[-1].place)} if has_more else {}
         return _list_view(listing, versions, more)
 
-    def _read_limit(self, text: str) -> int:
-        if not text:
+    def _read_limit(self, text: str | None) -> int:
+        if text is None:
             return self._settings.page_size
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIMIT):
             raise RegistryError(400, f"limit: expected 1 to {LIMIT}, found {text[:20]!r}")
@@ -139,8 +144,8 @@ def _read_cursor(text: str) -> Place:
     return place
 
 
-def _read_time(text: str) -> datetime | None:
-    if not text:
+def _read_time(text: str | None) -> datetime | None:
+    if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text)

@@ -173,6 +173,8 @@ async def test_a_list_is_filtered(
         ("/v0.1/servers?limit=many", "GET", 400, "limit: expected 1 to 100, found 'many'"),
         ("/v0.1/servers?cursor=%C3%A9", "GET", 400, "cursor: expected"),
         ("/v0.1/servers?cursor=WzFd", "GET", 400, "cursor: expected"),
+        ("/v0.1/servers?include_deleted=1", "GET", 400, "include_deleted: expected true or false"),
+        ("/v0.1/servers", "TRACE", 405, "Expected GET"),
         ("/v0.1/servers?updated_since=soon", "GET", 400, "updated_since: expected"),
         ("/v0.1/servers/com.example%2Fsecret/versions", "GET", 404, "Server not found"),
         (f"/v0.1/servers/{KEEPERS}/versions/9.9.9", "GET", 404, "Server not found"),
