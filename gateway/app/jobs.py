@@ -79,11 +79,11 @@ class JobRules:
         self._wings = wings
         self._loads = loads
 
-    def acceptance(self, asked: OperationInput) -> Acceptance | None:
+    def acceptance(self, request: OperationInput) -> Acceptance | None:
         """How the rules of now judged the call; None: it was no call of a tool."""
-        if asked.context is None:
+        if request.context is None:
             return None
-        return Acceptance(self._view.version(asked.tenant).hex(), asked.context.toolset)
+        return Acceptance(self._view.version(request.tenant).hex(), request.context.toolset)
 
     def claims(self, caller: Principal) -> Iterable[str]:
         """The claims of a caller that have to be stored with a job: those of revocations, or all
@@ -92,22 +92,22 @@ class JobRules:
         return caller.claims if reads else REVOCABLE
 
     async def judge(
-        self, pool: Pool, operation: Operation, asked: OperationInput, accepted: Acceptance
+        self, pool: Pool, operation: Operation, request: OperationInput, accepted: Acceptance
     ) -> None:
         """Judge a call again, if the rules have changed. An approval is not asked for again. Raises
         ProblemDetails if a rule denies it, and psycopg.OperationalError."""
         if self._loads:
             await self._view.load(pool)
-        if asked.context is None or self._view.version(asked.tenant).hex() == accepted.rules:
+        if request.context is None or self._view.version(request.tenant).hex() == accepted.rules:
             return
         source = next((wing for wing in self._wings if operation.id.startswith(f"{wing}_")), "")
-        own = await ToolStore(pool).tools(asked.tenant, source=source)
+        own = await ToolStore(pool).tools(request.tenant, source=source)
         tools = {cast("WingBinding", tool.binding).operation: tool for tool in own}
         if (tool := tools.get(operation.id)) is None:
             return
-        body = b"" if asked.body is None else encode(asked.body)
-        arguments = arguments_of(operation, asked, body, {"prefer": RESPOND_ASYNC})
-        context = replace(asked.context, toolset=accepted.toolset)
+        body = b"" if request.body is None else encode(request.body)
+        arguments = arguments_of(operation, request, body, {"prefer": RESPOND_ASYNC})
+        context = replace(request.context, toolset=accepted.toolset)
         try:
             decision = self._view.decide(context, tool, arguments)
         except InvalidParams as fault:
@@ -141,14 +141,16 @@ class Jobs(Collector):
         self._ended: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()  # by operation
 
-    async def defer(self, operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
+    async def defer(
+        self, operation: Operation, request: OperationInput, headers: Headers
+    ) -> JobView:
         """Store the request as a job. Raises ProblemDetails."""
-        return await self.store(operation, asked, headers)
+        return await self.store(operation, request, headers)
 
     async def store(
         self,
         operation: Operation,
-        asked: OperationInput,
+        request: OperationInput,
         headers: Headers,
         *,
         scheduled: bool = False,
@@ -160,16 +162,19 @@ class Jobs(Collector):
         if self._queue is None:
             self._queue = JobQueue(pool, self._settings.jobs.tenant_waiting)
         try:
-            accepted, claims = self._rules.acceptance(asked), self._rules.claims(asked.principal)
+            accepted, claims = (
+                self._rules.acceptance(request),
+                self._rules.claims(request.principal),
+            )
             draft = draft_of(
-                operation, asked, headers, accepted, claims=claims, scheduled=scheduled
+                operation, request, headers, accepted, claims=claims, scheduled=scheduled
             )
             job = await self._queue.put(draft)
         except TooManyJobs as error:
             raise ProblemDetails(
                 429, "too-many-requests", sentence(error), headers={"Retry-After": "60"}
             ) from error
-        row = await JobStore(pool).get(asked.tenant, job)
+        row = await JobStore(pool).get(request.tenant, job)
         if row is None:
             raise not_found("job", job)
         return view_of(row)

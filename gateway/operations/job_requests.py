@@ -118,14 +118,14 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     return JobRequest(asked, stored.conditions, stored.accepted, stored.scheduled)
 
 
-def asked_by(caller: Principal, asked: OperationInput) -> OperationInput:
+def asked_by(caller: Principal, request: OperationInput) -> OperationInput:
     """The request, also in the calls that it makes, with what its caller still may."""
-    context = asked.context
+    context = request.context
     if context is not None:
         context = msgspec.structs.replace(
             context, identity=replace(context.identity, principal=caller)
         )
-    return replace(asked, principal=caller, context=context)
+    return replace(request, principal=caller, context=context)
 
 
 def view_of(row: JobRow) -> JobView:

@@ -224,13 +224,13 @@ class _Run:
         self,
         server: OperationServer,
         operation: Operation,
-        asked: OperationInput,
+        request: OperationInput,
         headers: Headers,
     ) -> OperationResponse:
         """Raises ProblemDetails."""
         most_s = self._settings.timeout_s
         with anyio.move_on_after(most_s):
-            return await server.perform(operation, asked, headers)
+            return await server.perform(operation, request, headers)
         raise ProblemDetails(504, "timeout", f"It took more than {most_s:g} s (jobs.timeout_s).")
 
     def _pause(self, response: OperationResponse, as_job: AsJob) -> _Pause | None:

@@ -37,45 +37,45 @@ class JobViews:
     withholds: Callable[[OperationInput, JobRow], bool] | None = None
     """Whether a job is shown without its result."""
 
-    async def list(self, asked: OperationInput) -> ListPage[JobView]:
-        what: JobFilter = asked.query
+    async def list(self, request: OperationInput) -> ListPage[JobView]:
+        what: JobFilter = request.query
         limit = self.pages.limit(what)
         visible = (
             operation_id
-            for operation_id in self.visible(asked)
+            for operation_id in self.visible(request)
             if what.operation in {None, operation_id}
         )
         rows = await self._store.page(
-            asked.tenant,
+            request.tenant,
             tuple(visible),
             state=what.state,
-            principal=asked.principal.id if self.own else None,
+            principal=request.principal.id if self.own else None,
             before=_place(what.after),
             limit=limit + 1,
         )
         views = tuple(view_of(row) for row in rows[:limit])
         return ListPage(views, cursor(key_of(rows[limit - 1])) if len(rows) > limit else "")
 
-    async def get(self, asked: OperationInput) -> JobView:
-        row = await self._find_job(asked)
-        withheld = self.withholds is not None and self.withholds(asked, row)
+    async def get(self, request: OperationInput) -> JobView:
+        row = await self._find_job(request)
+        withheld = self.withholds is not None and self.withholds(request, row)
         return view_of(replace(row, result=None) if withheld else row)
 
-    async def cancel(self, asked: OperationInput) -> JobView:
-        await self._find_job(asked)
-        await self._store.cancel(asked.tenant, asked.names["job"])
-        return await self.get(asked)
+    async def cancel(self, request: OperationInput) -> JobView:
+        await self._find_job(request)
+        await self._store.cancel(request.tenant, request.names["job"])
+        return await self.get(request)
 
     @property
     def _store(self) -> JobStore:
         return JobStore(self.pool())
 
-    async def _find_job(self, asked: OperationInput) -> JobRow:
-        job = asked.names["job"]
-        row = await self._store.get(asked.tenant, job)
-        if row is None or row.operation not in self.visible(asked):
+    async def _find_job(self, request: OperationInput) -> JobRow:
+        job = request.names["job"]
+        row = await self._store.get(request.tenant, job)
+        if row is None or row.operation not in self.visible(request):
             raise not_found("job", job)
-        if self.own and row.principal_id != asked.principal.id:
+        if self.own and row.principal_id != request.principal.id:
             raise not_found("job", job)
         return row
 

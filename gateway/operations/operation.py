@@ -233,13 +233,13 @@ class OperationDependencies:
     host_id: str  # the tenant of the gateway
     operator_role: str
 
-    def is_own(self, asked: OperationInput) -> bool:
+    def is_own(self, request: OperationInput) -> bool:
         """Whether the settings apply to the tenant."""
-        return asked.tenant == self.host_id
+        return request.tenant == self.host_id
 
-    def is_operator(self, asked: OperationInput) -> bool:
+    def is_operator(self, request: OperationInput) -> bool:
         """Whether the caller may see the settings. Issuers of other tenants name roles freely."""
-        return self.is_own(asked) and self.operator_role in asked.principal.roles
+        return self.is_own(request) and self.operator_role in request.principal.roles
 
     @property
     def pool(self) -> Pool:

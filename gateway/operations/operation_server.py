@@ -190,9 +190,9 @@ class OperationServer:
                 continue
             self.routes.setdefault(operation.parts, {})[operation.method] = operation
 
-    def admits(self, asked: OperationInput, operation: Operation) -> bool:
+    def admits(self, request: OperationInput, operation: Operation) -> bool:
         """Whether the caller of a job has the scope of its operation."""
-        return allows(asked.principal, operation.scope)
+        return allows(request.principal, operation.scope)
 
     def read_by(self, operation: Operation) -> Operation:
         """The operation whose ETag the If-Match of another one names."""
@@ -201,7 +201,7 @@ class OperationServer:
     async def answer(
         self,
         operation: Operation,
-        asked: OperationInput,
+        request: OperationInput,
         *,
         headers: Headers,
         body: bytes,
@@ -214,43 +214,45 @@ class OperationServer:
 
         async def work() -> Done:
             try:
-                return await self._run(operation, asked, headers)
+                return await self._run(operation, request, headers)
             except ProblemDetails as problem:
                 refused = problem_response(problem, request_id)
                 return refused, refused
 
         if key is None or not operation.keeps_answers:
             return (await work())[0]
-        what = f"{operation.id} {'/'.join(asked.names.values())}"
-        return await self._repeats.run(key, asked.principal, what=what, request=body, work=work)
+        what = f"{operation.id} {'/'.join(request.names.values())}"
+        return await self._repeats.run(key, request.principal, what=what, request=body, work=work)
 
     async def perform(
-        self, operation: Operation, asked: OperationInput, headers: Headers
+        self, operation: Operation, request: OperationInput, headers: Headers
     ) -> OperationResponse:
         """The response of an operation that runs as a job, without secrets. Raises
         ProblemDetails."""
-        return (await self._answer_once(operation, asked, headers))[1]
+        return (await self._answer_once(operation, request, headers))[1]
 
-    async def _run(self, operation: Operation, asked: OperationInput, headers: Headers) -> Done:
+    async def _run(self, operation: Operation, request: OperationInput, headers: Headers) -> Done:
         as_job = operation.job
         if self._defer is None or as_job is None:
-            return await self._answer_once(operation, asked, headers)
+            return await self._answer_once(operation, request, headers)
         if not as_job.always and not prefers_async(headers):
-            return await self._answer_once(operation, asked, headers)
-        await self._present(operation, asked, headers)
-        view = await self._defer(operation, asked, headers)
+            return await self._answer_once(operation, request, headers)
+        await self._present(operation, request, headers)
+        view = await self._defer(operation, request, headers)
         also = {"Location": f"{self._root}/jobs/{view.job}", "Preference-Applied": RESPOND_ASYNC}
         accepted = OperationResponse(202, msgspec.json.encode(view), also)
         return accepted, accepted
 
     async def _answer_once(
-        self, operation: Operation, asked: OperationInput, headers: Headers
+        self, operation: Operation, request: OperationInput, headers: Headers
     ) -> Done:
-        present = await self._present(operation, asked, headers)
-        given = await answering(operation, replace(asked, present=present))
+        present = await self._present(operation, request, headers)
+        given = await answering(operation, replace(request, present=present))
         return self._encode_output(operation, given, headers)
 
-    async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
+    async def _present(
+        self, operation: Operation, request: OperationInput, headers: Headers
+    ) -> Any:
         """The resource to change, if the request has a precondition. Raises ProblemDetails: 428,
         412."""
         wanted = headers.get("if-match")
@@ -262,7 +264,7 @@ class OperationServer:
                 raise ProblemDetails(428, "precondition-required", text)
             return None
         try:
-            present = await answering(self.read_by(operation), asked)
+            present = await answering(self.read_by(operation), request)
         except ProblemDetails as problem:
             if problem.status != 404 or not operation.creates:
                 raise
@@ -307,10 +309,10 @@ def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
     return True
 
 
-async def answering(operation: Operation, asked: OperationInput) -> Any:
+async def answering(operation: Operation, request: OperationInput) -> Any:
     """The result of the operation; its errors become ProblemDetails."""
     try:
-        return await operation.handle(asked)
+        return await operation.handle(request)
     except AWAY as error:
         raise unavailable("The database does not answer; try again later.") from error
     except (psycopg.DataError, psycopg.IntegrityError) as error:
@@ -324,7 +326,7 @@ async def answering(operation: Operation, asked: OperationInput) -> Any:
     except ToolChanged as error:
         raise changed_problem() from error
     except NoSuchEntry as error:
-        if error.name in asked.names.values():
+        if error.name in request.names.values():
             raise not_found(error.kind, error.name) from error
         raise invalid(sentence(error)) from error
     except TooManyRequests:

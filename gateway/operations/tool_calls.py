@@ -128,18 +128,18 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
 
 
 def arguments_of(
-    operation: Operation, asked: OperationInput, body: bytes, headers: Json
+    operation: Operation, request: OperationInput, body: bytes, headers: Json
 ) -> dict[str, Any]:
     """The inverse of `input_of`, for a request that came over HTTP. `headers`: by
     lower-case names."""
-    query = msgspec.to_builtins(asked.query)
+    query = msgspec.to_builtins(request.query)
     given = {name: value for name, value in query.items() if value is not None}
     conditions = {
         key: headers[name]
         for key, name in ((IF_MATCH, "if-match"), (IF_NONE_MATCH, "if-none-match"))
         if name in headers
     }
-    arguments = {**given, **asked.names, **conditions}
+    arguments = {**given, **request.names, **conditions}
     if operation.job is not None and not operation.job.always and prefers_async(headers):
         arguments[AS_JOB] = True
     if operation.body is None or not body:

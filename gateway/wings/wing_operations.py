@@ -152,14 +152,14 @@ class WingServer(OperationServer):
             if masks and operation.job is not None
         }
 
-    def admits(self, asked: OperationInput, operation: Operation) -> bool:
-        verified = asked.context is not None and asked.context.identity.verified
-        return not (self._verify_scope and verified) or super().admits(asked, operation)
+    def admits(self, request: OperationInput, operation: Operation) -> bool:
+        verified = request.context is not None and request.context.identity.verified
+        return not (self._verify_scope and verified) or super().admits(request, operation)
 
     async def perform(
-        self, operation: Operation, asked: OperationInput, headers: Headers
+        self, operation: Operation, request: OperationInput, headers: Headers
     ) -> OperationResponse:
-        response = await super().perform(operation, asked, headers)
+        response = await super().perform(operation, request, headers)
         masks = self._masks.get(operation.id)
         if masks is None or not response.body:
             return response
@@ -174,11 +174,11 @@ def _masks_of(operation: Operation) -> Masks | None:
 def _as_caller(defer: Defer) -> Defer:
     """Jobs have the scopes of the caller, which X-Scope-Token may replace."""
 
-    async def defer_job(operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
-        if asked.context is not None:
-            principal = replace(asked.principal, scopes=asked.context.identity.scopes)
-            asked = replace(asked, principal=principal)
-        return await defer(operation, asked, headers)
+    async def defer_job(operation: Operation, request: OperationInput, headers: Headers) -> JobView:
+        if request.context is not None:
+            principal = replace(request.principal, scopes=request.context.identity.scopes)
+            request = replace(request, principal=principal)
+        return await defer(operation, request, headers)
 
     return defer_job
 

@@ -110,20 +110,20 @@ class AgentOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[AgentView]:
-        agents = await self._store.agents(asked.tenant)
+    async def list(self, request: OperationInput) -> ListPage[AgentView]:
+        agents = await self._store.agents(request.tenant)
         views = [_view(*agent) for agent in agents]
-        return self._ground.pages.page(asked.query, views, lambda one: one.name)
+        return self._ground.pages.page(request.query, views, lambda one: one.name)
 
-    async def get(self, asked: OperationInput) -> AgentView:
-        name = asked.names["agent"]
-        for agent, has in await self._store.agents(asked.tenant):
+    async def get(self, request: OperationInput) -> AgentView:
+        name = request.names["agent"]
+        for agent, has in await self._store.agents(request.tenant):
             if agent.name == name:
                 return _view(agent, has)
         raise not_found("agent", name)
 
-    async def put(self, asked: OperationInput) -> OperationOutput:
-        name, said = asked.names["agent"], asked.body
+    async def put(self, request: OperationInput) -> OperationOutput:
+        name, said = request.names["agent"], request.body
         warmth = None if said.temperature is None else Decimal(str(said.temperature))
         draft = AgentDraft(
             name,
@@ -133,24 +133,24 @@ class AgentOperations:
             temperature=warmth,
             max_tokens=said.max_tokens,
         )
-        new = await self._store.add(asked.tenant, draft)
-        view = await self.get(asked)
+        new = await self._store.add(request.tenant, draft)
+        view = await self.get(request)
         return OperationOutput(view, 201, f"/agents/{name}") if new else OperationOutput(view)
 
-    async def delete(self, asked: OperationInput) -> None:
-        await self._store.remove(asked.tenant, asked.names["agent"])
+    async def delete(self, request: OperationInput) -> None:
+        await self._store.remove(request.tenant, request.names["agent"])
 
-    async def grant(self, asked: OperationInput) -> AgentView:
-        body: SkillGrant = asked.body
-        name, skills = asked.names["agent"], list(body.skills)
+    async def grant(self, request: OperationInput) -> AgentView:
+        body: SkillGrant = request.body
+        name, skills = request.names["agent"], list(body.skills)
         await self._store.grant(
-            asked.tenant, name, skills=skills, priority=body.priority, sequence=body.sequence
+            request.tenant, name, skills=skills, priority=body.priority, sequence=body.sequence
         )
-        return await self.get(asked)
+        return await self.get(request)
 
-    async def revoke(self, asked: OperationInput) -> None:
-        names = asked.names
-        await self._store.revoke(asked.tenant, names["agent"], [names["skill"]])
+    async def revoke(self, request: OperationInput) -> None:
+        names = request.names
+        await self._store.revoke(request.tenant, names["agent"], [names["skill"]])
 
     @property
     def _store(self) -> AgentStore:

@@ -131,8 +131,8 @@ class AuditOperations:
             ),
         )
 
-    async def search(self, asked: OperationInput) -> ListPage[RecordView]:
-        what: AuditFilter = asked.query
+    async def search(self, request: OperationInput) -> ListPage[RecordView]:
+        what: AuditFilter = request.query
         query = AuditQuery(
             principal=what.principal,
             subject=what.subject,
@@ -145,34 +145,34 @@ class AuditOperations:
             oldest_first=what.order == "oldest",
         )
         try:
-            page = await search(self._ground.pool, asked.tenant, query)
+            page = await search(self._ground.pool, request.tenant, query)
         except ValueError as error:
             raise unknown() from error
-        known = await self._visible_rules(asked)
+        known = await self._visible_rules(request)
         records = tuple(_view(record, known) for record in page.records)
         return ListPage(records, cursor(page.next) if page.next else "")
 
-    async def legacy(self, asked: OperationInput) -> LegacyReport:
-        what: LegacyFilter = asked.query
+    async def legacy(self, request: OperationInput) -> LegacyReport:
+        what: LegacyFilter = request.query
         since = what.since or datetime.now(UTC) - LEGACY_REPORTED
-        clients = await legacy_clients(self._ground.pool, asked.tenant, since, what.limit)
+        clients = await legacy_clients(self._ground.pool, request.tenant, since, what.limit)
         return LegacyReport(since, tuple(clients))
 
-    async def _visible_rules(self, asked: OperationInput) -> frozenset[str] | None:
+    async def _visible_rules(self, request: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""
-        if self._ground.is_operator(asked):
+        if self._ground.is_operator(request):
             return None
-        stored = await Policies(self._ground.pool, asked.tenant).all()
+        stored = await Policies(self._ground.pool, request.tenant).all()
         return BUILT_INS | {rule.name for rule in stored}
 
-    async def verify(self, asked: OperationInput) -> ChainReport:
-        if not self._ground.is_own(asked):  # other tenants' records share the chains
+    async def verify(self, request: OperationInput) -> ChainReport:
+        if not self._ground.is_own(request):  # other tenants' records share the chains
             raise conflict("Chains are verified by people of the gateway's own tenant only.")
         if self._verifying:
             raise unavailable("The audit log is being verified; try again later.")
         self._verifying = True
         try:
-            return await verify(self._ground.pool, asked.tenant, self._key, asked.job.progress)
+            return await verify(self._ground.pool, request.tenant, self._key, request.job.progress)
         finally:
             self._verifying = False
 

@@ -103,30 +103,32 @@ class ConnectionOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[ConnectionView]:
-        query = asked.query
-        rows = await self._connections.all(asked.tenant, query.principal, query.source)
+    async def list(self, request: OperationInput) -> ListPage[ConnectionView]:
+        query = request.query
+        rows = await self._connections.all(request.tenant, query.principal, query.source)
         views = [_view(row) for row in rows]
         return self._ground.pages.page(query, views, lambda view: view.id)
 
-    async def get(self, asked: OperationInput) -> ConnectionView:
-        return _view(await self._find(asked))
+    async def get(self, request: OperationInput) -> ConnectionView:
+        return _view(await self._find(request))
 
-    async def share(self, asked: OperationInput) -> ConnectionView:
-        row = await self._find(asked)
-        roles: tuple[str, ...] = asked.body.roles
+    async def share(self, request: OperationInput) -> ConnectionView:
+        row = await self._find(request)
+        roles: tuple[str, ...] = request.body.roles
         if roles and not self._sources().get(row.source, SourceSettings()).connect.is_shared:
             expected = "expected one of a source whose connect.mode is shared or user_or_shared"
             raise ProblemDetails(422, "invalid", f"{row.source}: {expected}")
-        own = row.principal == asked.principal.id or row.principal.startswith(f"{RESERVED_ISSUER}:")
+        own = row.principal == request.principal.id or row.principal.startswith(
+            f"{RESERVED_ISSUER}:"
+        )
         if roles and not own:
             raise ProblemDetails(403, "forbidden", "People share their accounts themselves.")
-        await self._connections.share(asked.tenant, row, roles)
-        return _view(await self._find(asked))
+        await self._connections.share(request.tenant, row, roles)
+        return _view(await self._find(request))
 
-    async def delete(self, asked: OperationInput) -> None:
-        id_ = asked.names["connection"]
-        if await self._disconnect(asked.tenant, id_) is None:
+    async def delete(self, request: OperationInput) -> None:
+        id_ = request.names["connection"]
+        if await self._disconnect(request.tenant, id_) is None:
             raise not_found("connection", id_)
 
     async def forget(self, tenant: str, source: str) -> None:
@@ -136,9 +138,9 @@ class ConnectionOperations:
         for row in await self._connections.all(tenant, source=source):
             await self._disconnect(tenant, str(row.id))
 
-    async def _find(self, asked: OperationInput) -> Connection:
-        id_ = asked.names["connection"]
-        row = await self._connections.find(asked.tenant, id_)
+    async def _find(self, request: OperationInput) -> Connection:
+        id_ = request.names["connection"]
+        row = await self._connections.find(request.tenant, id_)
         if row is None:
             raise not_found("connection", id_)
         return row

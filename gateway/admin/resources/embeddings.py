@@ -76,8 +76,8 @@ class EmbeddingOperations:
             ),
         )  # fmt: skip
 
-    async def status(self, asked: OperationInput) -> EmbeddingStatus:
-        state = await status(self._ground.pool, asked.tenant)
+    async def status(self, request: OperationInput) -> EmbeddingStatus:
+        state = await status(self._ground.pool, request.tenant)
         return replace(state, counts=tuple(self._with_pending(row, state) for row in state.counts))
 
     def _with_pending(self, row: EmbeddingCounts, state: EmbeddingStatus) -> EmbeddingCounts:
@@ -87,27 +87,27 @@ class EmbeddingOperations:
             return replace(row, pending=row.pending + row.disabled, disabled=0)
         return row
 
-    async def refresh(self, asked: OperationInput) -> Queued:
-        body: Refresh = asked.body
-        ids = await self._ids(asked, body.tools)
+    async def refresh(self, request: OperationInput) -> Queued:
+        body: Refresh = request.body
+        ids = await self._ids(request, body.tools)
         pool = self._ground.pool
-        return Queued(await backfills.refresh(pool, asked.tenant, ids, force=body.force))
+        return Queued(await backfills.refresh(pool, request.tenant, ids, force=body.force))
 
-    async def retry(self, asked: OperationInput) -> Queued:
-        names = asked.body.tools if asked.body else ()
-        ids = await self._ids(asked, names) if names else None
-        return Queued(await backfills.retry(self._ground.pool, asked.tenant, ids))
+    async def retry(self, request: OperationInput) -> Queued:
+        names = request.body.tools if request.body else ()
+        ids = await self._ids(request, names) if names else None
+        return Queued(await backfills.retry(self._ground.pool, request.tenant, ids))
 
-    async def backfill(self, asked: OperationInput) -> Queued:
-        if not self._ground.is_operator(asked):
+    async def backfill(self, request: OperationInput) -> Queued:
+        if not self._ground.is_operator(request):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
             raise ProblemDetails(403, "insufficient-role", text)
-        pool, progress = self._ground.pool, asked.job.progress
+        pool, progress = self._ground.pool, request.job.progress
         return Queued(await backfills.backfill(pool, self._kinds, progress))
 
-    async def _ids(self, asked: OperationInput, names: Sequence[str]) -> list[str]:
+    async def _ids(self, request: OperationInput, names: Sequence[str]) -> list[str]:
         """Ids of the named tools. Raises Problem for tools that are not served."""
-        tools = await ToolStore(self._ground.pool).tools(asked.tenant)
+        tools = await ToolStore(self._ground.pool).tools(request.tenant)
         known = {tool.name: tool.id for tool in tools}
         for name in names:
             if name not in known:

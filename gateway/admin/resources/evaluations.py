@@ -151,16 +151,16 @@ class EvaluationOperations:
             raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/from_usage"))
         return [_request(n, query.query, query.tools) for n, query in enumerate(queries, 1)]
 
-    async def _used_requests(self, asked: OperationInput) -> Sequence[UsedRequest]:
+    async def _used_requests(self, request: OperationInput) -> Sequence[UsedRequest]:
         """Requests of callers, which are texts of people. Raises ProblemDetails."""
-        if not self._ground.is_operator(asked):
+        if not self._ground.is_operator(request):
             text = f"Requests of callers take the role {self._ground.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
-        return await self._usage.requests(asked.tenant)
+        return await self._usage.requests(request.tenant)
 
-    async def list_used_requests(self, asked: OperationInput) -> ListPage[UsedRequestView]:
-        numbered = enumerate(await self._used_requests(asked), 1)
-        page = self._ground.pages.page(asked.query, numbered, lambda entry: f"{entry[0]:010}")
+    async def list_used_requests(self, request: OperationInput) -> ListPage[UsedRequestView]:
+        numbered = enumerate(await self._used_requests(request), 1)
+        page = self._ground.pages.page(request.query, numbered, lambda entry: f"{entry[0]:010}")
         views = tuple(UsedRequestView(used.query, used.tools) for _, used in page.items)
         return ListPage(views, page.next)
 

@@ -72,27 +72,29 @@ class JobOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[JobView]:
-        return await self._views.list(asked)
+    async def list(self, request: OperationInput) -> ListPage[JobView]:
+        return await self._views.list(request)
 
-    async def get(self, asked: OperationInput) -> JobView:
-        return await self._views.get(asked)
+    async def get(self, request: OperationInput) -> JobView:
+        return await self._views.get(request)
 
-    async def cancel(self, asked: OperationInput) -> JobView:
-        return await self._views.cancel(asked)
+    async def cancel(self, request: OperationInput) -> JobView:
+        return await self._views.cancel(request)
 
-    async def remove_ended(self, asked: OperationInput) -> Removed:
-        if not self._ground.is_operator(asked):
+    async def remove_ended(self, request: OperationInput) -> Removed:
+        if not self._ground.is_operator(request):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
             raise ProblemDetails(403, "insufficient-role", text)
         return Removed(await JobStore(self._ground.pool).remove_ended(self._keep_days))
 
-    def _visible(self, asked: OperationInput) -> Sequence[str]:
+    def _visible(self, request: OperationInput) -> Sequence[str]:
         operations = (operation for operation in self._operations() if operation.job is not None)
-        own = [operation.id for operation in operations if allows(asked.principal, operation.scope)]
-        return [*own, *self._of_wings()] if self._ground.is_operator(asked) else own
+        own = [
+            operation.id for operation in operations if allows(request.principal, operation.scope)
+        ]
+        return [*own, *self._of_wings()] if self._ground.is_operator(request) else own
 
-    def _withholds(self, asked: OperationInput, row: JobRow) -> bool:
+    def _withholds(self, request: OperationInput, row: JobRow) -> bool:
         """Whether the result is hidden: that of a job of a wing that another caller began."""
-        makers = (asked.principal.id, SCHEDULE)
+        makers = (request.principal.id, SCHEDULE)
         return row.principal_id not in makers and row.operation in self._of_wings()

@@ -179,45 +179,45 @@ class KeyOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[ApiKey]:
-        keys = await self._keys(asked).all()
-        return self._ground.pages.page(asked.query, keys, lambda one: f"{one.name} {one.id}")
+    async def list(self, request: OperationInput) -> ListPage[ApiKey]:
+        keys = await self._keys(request).all()
+        return self._ground.pages.page(request.query, keys, lambda one: f"{one.name} {one.id}")
 
-    async def get(self, asked: OperationInput) -> ApiKey:
-        key = await self._keys(asked).get(asked.names["key"])
+    async def get(self, request: OperationInput) -> ApiKey:
+        key = await self._keys(request).get(request.names["key"])
         if key is None:
-            raise not_found("key", asked.names["key"])
+            raise not_found("key", request.names["key"])
         return key
 
-    async def create(self, asked: OperationInput) -> OperationOutput:
-        body: NewKey = asked.body
-        check_given(asked.principal, body.scopes, body.roles, self._ground.operator_role)
-        check_principal(asked, body.principal)
+    async def create(self, request: OperationInput) -> OperationOutput:
+        body: NewKey = request.body
+        check_given(request.principal, body.scopes, body.roles, self._ground.operator_role)
+        check_principal(request, body.principal)
         if body.scopes and not body.any_scope:
             pool = self._ground.pool
-            check_scopes(body.scopes, await known_scopes(pool, asked.tenant, self._scopes))
+            check_scopes(body.scopes, await known_scopes(pool, request.tenant, self._scopes))
         try:
-            key, secret = await self._keys(asked).create(
+            key, secret = await self._keys(request).create(
                 body.name,
                 body.principal,
                 body.scopes,
                 body.roles,
                 expires=body.expires,
-                makers=asked.principal.people,
+                makers=request.principal.people,
             )
         except KeyExists as error:
             raise conflict(sentence(error)) from error
         return await self._issue(key, secret)
 
-    async def rotate(self, asked: OperationInput) -> OperationOutput:
-        body: KeyRotation = asked.body or KeyRotation()
-        own, earlier = asked.principal, await self.get(asked)
+    async def rotate(self, request: OperationInput) -> OperationOutput:
+        body: KeyRotation = request.body or KeyRotation()
+        own, earlier = request.principal, await self.get(request)
         check_given(own, earlier.scopes, earlier.roles, self._ground.operator_role)
         # its only maker knows the secret already
         if own.id not in earlier.makers or not own.people.issuperset(earlier.makers):
-            check_principal(asked, earlier.principal)
+            check_principal(request, earlier.principal)
         try:
-            key, secret = await self._keys(asked).rotate(
+            key, secret = await self._keys(request).rotate(
                 earlier.id,
                 timedelta(seconds=body.overlap_s),
                 expires=body.expires,
@@ -233,26 +233,26 @@ class KeyOperations:
             MadeKey(key, secret), location=f"/keys/{key.id}", untold=MadeKey(key, None)
         )
 
-    async def revoke(self, asked: OperationInput) -> None:
-        keys, key = self._keys(asked), await self.get(asked)
+    async def revoke(self, request: OperationInput) -> None:
+        keys, key = self._keys(request), await self.get(request)
         await keys.revoke(key.id)  # idempotent: an earlier revocation is as good
-        for earlier in await keys.all() if asked.query.earlier else ():
+        for earlier in await keys.all() if request.query.earlier else ():
             if earlier.revoked is None and earlier.name.startswith(earlier_mark(key.name)):
                 await keys.revoke(earlier.id)
         await self._reload("keys")
 
-    async def revocations(self, asked: OperationInput) -> ListPage[Revocation]:
-        revocations = await self._revocations(asked).all()
-        return self._ground.pages.page(asked.query, revocations, lambda one: one.id)
+    async def revocations(self, request: OperationInput) -> ListPage[Revocation]:
+        revocations = await self._revocations(request).all()
+        return self._ground.pages.page(request.query, revocations, lambda one: one.id)
 
-    async def revocation(self, asked: OperationInput) -> Revocation:
-        revocation = await self._revocations(asked).get(asked.names["revocation"])
+    async def revocation(self, request: OperationInput) -> Revocation:
+        revocation = await self._revocations(request).get(request.names["revocation"])
         if revocation is None:
-            raise not_found("revocation", asked.names["revocation"])
+            raise not_found("revocation", request.names["revocation"])
         return revocation
 
-    async def revoke_tokens(self, asked: OperationInput) -> OperationOutput:
-        body: NewRevocation = asked.body
+    async def revoke_tokens(self, request: OperationInput) -> OperationOutput:
+        body: NewRevocation = request.body
         made = Revocation(
             body.jti,
             body.subject,
@@ -260,24 +260,24 @@ class KeyOperations:
             expires=body.expires,
             reason=body.reason,
         )
-        await self._revocations(asked).add(made)
+        await self._revocations(request).add(made)
         return OperationOutput(made, location=f"/revocations/{made.id}")
 
-    async def forget(self, asked: OperationInput) -> None:
-        if not await self._revocations(asked).remove(asked.names["revocation"]):
-            raise not_found("revocation", asked.names["revocation"])
+    async def forget(self, request: OperationInput) -> None:
+        if not await self._revocations(request).remove(request.names["revocation"]):
+            raise not_found("revocation", request.names["revocation"])
 
-    def _keys(self, asked: OperationInput) -> ApiKeys:
-        return ApiKeys(self._ground.pool, asked.tenant)
+    def _keys(self, request: OperationInput) -> ApiKeys:
+        return ApiKeys(self._ground.pool, request.tenant)
 
-    def _revocations(self, asked: OperationInput) -> Revocations:
-        return Revocations(self._ground.pool, asked.tenant)
+    def _revocations(self, request: OperationInput) -> Revocations:
+        return Revocations(self._ground.pool, request.tenant)
 
 
-def check_principal(asked: OperationInput, principal: str | None) -> None:
+def check_principal(request: OperationInput, principal: str | None) -> None:
     """Forbids keys of another principal: their holder could approve their own calls. Raises
     Problem."""
-    own = asked.principal
+    own = request.principal
     if principal not in (None, own.id) and ALL not in own.scopes:
         detail = "Keys of another principal require the scope admin."
         raise ProblemDetails(403, "insufficient-scope", detail)

@@ -132,19 +132,19 @@ class LoginUserOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[UserView]:
-        views = [_view(user) for user in await self._users.all(asked.tenant)]
-        return self._ground.pages.page(asked.query, views, lambda view: view.name)
+    async def list(self, request: OperationInput) -> ListPage[UserView]:
+        views = [_view(user) for user in await self._users.all(request.tenant)]
+        return self._ground.pages.page(request.query, views, lambda view: view.name)
 
-    async def get(self, asked: OperationInput) -> UserView:
-        return _view(await self._find(asked))
+    async def get(self, request: OperationInput) -> UserView:
+        return _view(await self._find(request))
 
-    async def create(self, asked: OperationInput) -> OperationOutput:
-        body: NewUser = asked.body
-        check_given(asked.principal, (), body.roles, self._ground.operator_role, of="user")
+    async def create(self, request: OperationInput) -> OperationOutput:
+        body: NewUser = request.body
+        check_given(request.principal, (), body.roles, self._ground.operator_role, of="user")
         lasts_s = self._settings.login.password.invitation_s
         ticket = await self._users.add(
-            asked.tenant, body.name, body.roles, lasts_s, again=body.again
+            request.tenant, body.name, body.roles, lasts_s, again=body.again
         )
         if ticket is None:
             raise conflict(
@@ -154,47 +154,53 @@ class LoginUserOperations:
         user = await self._users.find(body.name)
         return self._invitation_of(user, ticket, body.name)
 
-    async def invite(self, asked: OperationInput) -> OperationOutput:
-        user = await self._find(asked)
+    async def invite(self, request: OperationInput) -> OperationOutput:
+        user = await self._find(request)
         # whoever has the invitation can be this user
-        check_given(asked.principal, (), user.roles, self._ground.operator_role, of="user")
+        check_given(request.principal, (), user.roles, self._ground.operator_role, of="user")
         lasts_s = self._settings.login.password.invitation_s
-        ticket = await self._users.invite(asked.tenant, user.name, lasts_s)
-        return self._invitation_of(await self._find(asked), ticket, user.name)
+        ticket = await self._users.invite(request.tenant, user.name, lasts_s)
+        return self._invitation_of(await self._find(request), ticket, user.name)
 
-    async def set_roles(self, asked: OperationInput) -> UserView:
-        await self._find(asked)
-        roles: tuple[str, ...] = asked.body.roles
-        check_given(asked.principal, (), roles, self._ground.operator_role, of="user")
-        return await self._after(asked, self._users.set_roles(asked.tenant, _name(asked), roles))
+    async def set_roles(self, request: OperationInput) -> UserView:
+        await self._find(request)
+        roles: tuple[str, ...] = request.body.roles
+        check_given(request.principal, (), roles, self._ground.operator_role, of="user")
+        return await self._after(
+            request, self._users.set_roles(request.tenant, _name(request), roles)
+        )
 
-    async def disable(self, asked: OperationInput) -> UserView:
-        return await self._after(asked, self._users.set_disabled(asked.tenant, _name(asked), True))
+    async def disable(self, request: OperationInput) -> UserView:
+        return await self._after(
+            request, self._users.set_disabled(request.tenant, _name(request), True)
+        )
 
-    async def enable(self, asked: OperationInput) -> UserView:
-        return await self._after(asked, self._users.set_disabled(asked.tenant, _name(asked), False))
+    async def enable(self, request: OperationInput) -> UserView:
+        return await self._after(
+            request, self._users.set_disabled(request.tenant, _name(request), False)
+        )
 
-    async def reset_totp(self, asked: OperationInput) -> UserView:
-        user = await self._find(asked)
+    async def reset_totp(self, request: OperationInput) -> UserView:
+        user = await self._find(request)
         # the password alone is then enough to be this user
-        check_given(asked.principal, (), user.roles, self._ground.operator_role, of="user")
-        return await self._after(asked, self._users.reset_totp(asked.tenant, user.name))
+        check_given(request.principal, (), user.roles, self._ground.operator_role, of="user")
+        return await self._after(request, self._users.reset_totp(request.tenant, user.name))
 
-    async def delete(self, asked: OperationInput) -> None:
-        if not await self._users.remove(asked.tenant, _name(asked)):
-            raise not_found("user", _name(asked))
+    async def delete(self, request: OperationInput) -> None:
+        if not await self._users.remove(request.tenant, _name(request)):
+            raise not_found("user", _name(request))
         await self._reload("revocations")
 
-    async def _after(self, asked: OperationInput, change: Any) -> UserView:
+    async def _after(self, request: OperationInput, change: Any) -> UserView:
         """The user after a change that ended logins."""
         await change
         await self._reload("revocations")
-        return await self.get(asked)
+        return await self.get(request)
 
-    async def _find(self, asked: OperationInput) -> User:
-        user = await self._users.find(_name(asked))
-        if user is None or user.tenant != asked.tenant:
-            raise not_found("user", _name(asked))
+    async def _find(self, request: OperationInput) -> User:
+        user = await self._users.find(_name(request))
+        if user is None or user.tenant != request.tenant:
+            raise not_found("user", _name(request))
         return user
 
     def _invitation_of(self, user: User | None, ticket: str | None, name: str) -> OperationOutput:
@@ -212,8 +218,8 @@ class LoginUserOperations:
         return Users(self._ground.pool, self._ground.host_id)
 
 
-def _name(asked: OperationInput) -> str:
-    return asked.names["user"]
+def _name(request: OperationInput) -> str:
+    return request.names["user"]
 
 
 def _view(user: User) -> UserView:

@@ -123,64 +123,64 @@ class LoginOperations:
             ),
         )  # fmt: skip
 
-    async def people(self, asked: OperationInput) -> ListPage[PersonView]:
-        rows = await self._people.all(asked.tenant)
+    async def people(self, request: OperationInput) -> ListPage[PersonView]:
+        rows = await self._people.all(request.tenant)
         views = convert(rows, list[PersonView], from_attributes=True)
-        return self._ground.pages.page(asked.query, views, lambda view: view.principal)
+        return self._ground.pages.page(request.query, views, lambda view: view.principal)
 
-    async def person(self, asked: OperationInput) -> PersonView:
-        person = await self._find_person(asked)
+    async def person(self, request: OperationInput) -> PersonView:
+        person = await self._find_person(request)
         if person is None:
-            raise not_found("person", asked.names["person"])
+            raise not_found("person", request.names["person"])
         return person
 
-    async def disable(self, asked: OperationInput) -> PersonView:
-        return await self._set_disabled(asked, True)
+    async def disable(self, request: OperationInput) -> PersonView:
+        return await self._set_disabled(request, True)
 
-    async def enable(self, asked: OperationInput) -> PersonView:
-        return await self._set_disabled(asked, False)
+    async def enable(self, request: OperationInput) -> PersonView:
+        return await self._set_disabled(request, False)
 
-    async def logins(self, asked: OperationInput) -> ListPage[LoginRow]:
-        rows = await self._logins.all(asked.tenant, asked.query.principal)
-        return self._ground.pages.page(asked.query, rows, lambda row: row.id)
+    async def logins(self, request: OperationInput) -> ListPage[LoginRow]:
+        rows = await self._logins.all(request.tenant, request.query.principal)
+        return self._ground.pages.page(request.query, rows, lambda row: row.id)
 
-    async def login(self, asked: OperationInput) -> LoginRow:
-        for row in await self._logins.all(asked.tenant):
-            if row.id == asked.names["login"]:
+    async def login(self, request: OperationInput) -> LoginRow:
+        for row in await self._logins.all(request.tenant):
+            if row.id == request.names["login"]:
                 return row
-        raise not_found("login", asked.names["login"])
+        raise not_found("login", request.names["login"])
 
-    async def end(self, asked: OperationInput) -> None:
-        if not await self._logins.end(asked.tenant, asked.names["login"]):
-            raise not_found("login", asked.names["login"])
+    async def end(self, request: OperationInput) -> None:
+        if not await self._logins.end(request.tenant, request.names["login"]):
+            raise not_found("login", request.names["login"])
         await self._reload("revocations")
 
-    async def clients(self, asked: OperationInput) -> ListPage[ClientView]:
-        rows = await self._clients(asked).all()
+    async def clients(self, request: OperationInput) -> ListPage[ClientView]:
+        rows = await self._clients(request).all()
         views = convert(rows, list[ClientView], from_attributes=True)
-        return self._ground.pages.page(asked.query, views, lambda view: view.client_id)
+        return self._ground.pages.page(request.query, views, lambda view: view.client_id)
 
-    async def client(self, asked: OperationInput) -> ClientView:
-        for row in await self._clients(asked).all():
-            if row.id == asked.names["client"]:
+    async def client(self, request: OperationInput) -> ClientView:
+        for row in await self._clients(request).all():
+            if row.id == request.names["client"]:
                 return convert(row, ClientView, from_attributes=True)
-        raise not_found("client", asked.names["client"])
+        raise not_found("client", request.names["client"])
 
-    async def remove_client(self, asked: OperationInput) -> None:
-        client = await self.client(asked)
-        await self._clients(asked).remove(client.client_id)
+    async def remove_client(self, request: OperationInput) -> None:
+        client = await self.client(request)
+        await self._clients(request).remove(client.client_id)
         await self._reload("revocations")
 
-    async def _set_disabled(self, asked: OperationInput, disabled: bool) -> PersonView:
-        person = await self.person(asked)
-        await self._people.set_disabled(asked.tenant, person.principal, disabled)
+    async def _set_disabled(self, request: OperationInput, disabled: bool) -> PersonView:
+        person = await self.person(request)
+        await self._people.set_disabled(request.tenant, person.principal, disabled)
         await self._reload("revocations")
         # one who was erased while disabled is gone when enabled
-        return await self._find_person(asked) or replace(person, disabled=None)
+        return await self._find_person(request) or replace(person, disabled=None)
 
-    async def _find_person(self, asked: OperationInput) -> PersonView | None:
-        for row in await self._people.all(asked.tenant):
-            if row.id == asked.names["person"]:
+    async def _find_person(self, request: OperationInput) -> PersonView | None:
+        for row in await self._people.all(request.tenant):
+            if row.id == request.names["person"]:
                 return convert(row, PersonView, from_attributes=True)
         return None
 
@@ -188,9 +188,9 @@ class LoginOperations:
     def _people(self) -> People:
         return People(self._ground.pool, self._ground.host_id)
 
-    def _clients(self, asked: OperationInput) -> Clients:
+    def _clients(self, request: OperationInput) -> Clients:
         """Raises ProblemDetails for callers who are no operators."""
-        if not self._ground.is_operator(asked):
+        if not self._ground.is_operator(request):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
             raise ProblemDetails(403, "insufficient-role", text)
         return Clients(self._ground.pool, self._ground.host_id)

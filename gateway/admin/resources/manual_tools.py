@@ -151,10 +151,10 @@ class ManualToolOperations:
             ),
         )  # fmt: skip
 
-    async def create(self, asked: OperationInput) -> OperationOutput:
-        body: ToolRequest = asked.body
-        await self._add(asked, {"": body})
-        view = await self._tools.get(replace(asked, names={"tool": body.name}))
+    async def create(self, request: OperationInput) -> OperationOutput:
+        body: ToolRequest = request.body
+        await self._add(request, {"": body})
+        view = await self._tools.get(replace(request, names={"tool": body.name}))
         return OperationOutput(view, location=f"/tools/{body.name}")
 
     async def create_all(self, asked: OperationInput) -> CreatedTools:
@@ -191,26 +191,26 @@ class ManualToolOperations:
             return new
         return replace(new, address=await self._restrict_address(asked, new.address, known))
 
-    async def edit(self, asked: OperationInput) -> ToolView:
-        said: ToolEdit = asked.body
-        name, user = asked.names["tool"], asked.principal.id[:126]
+    async def edit(self, request: OperationInput) -> ToolView:
+        said: ToolEdit = request.body
+        name, user = request.names["tool"], request.principal.id[:126]
         self._tools.check_tier(said.tier)
         if said.input_schema is not None:
-            await self._check_schema_of(asked, name)
+            await self._check_schema_of(request, name)
         change = convert(said, ManualEdit, from_attributes=True)
         if said.description is not None:
             change = replace(change, description=truncate(said.description))
-        await self._manual(asked).edit(name, change, user, version_of(asked))
-        return await self._tools.get(asked)
+        await self._manual(request).edit(name, change, user, version_of(request))
+        return await self._tools.get(request)
 
-    async def delete(self, asked: OperationInput) -> None:
-        await self._manual(asked).remove(asked.names["tool"], version_of(asked))
+    async def delete(self, request: OperationInput) -> None:
+        await self._manual(request).remove(request.names["tool"], version_of(request))
 
-    async def _known_sources(self, asked: OperationInput) -> KnownSources:
+    async def _known_sources(self, request: OperationInput) -> KnownSources:
         store, functions = ToolStore(self._ground.pool), self._makings.functions()
         return KnownSources(
-            {source.name: source for source in await store.sources(asked.tenant)},
-            tuple(await store.tools(asked.tenant)),
+            {source.name: source for source in await store.sources(request.tenant)},
+            tuple(await store.tools(request.tenant)),
             {
                 name: KnownFunction(function.schema, function.description, function.takes)
                 for name, function in functions.items()
@@ -219,47 +219,47 @@ class ManualToolOperations:
         )
 
     async def _restrict_address(
-        self, asked: OperationInput, address: Address, known: KnownSources
+        self, request: OperationInput, address: Address, known: KnownSources
     ) -> Address:
         """The address, restricted as the source requires. Raises Problem for a source that the
         caller may not use."""
         new = address.name not in known.sources
-        if self._is_of_settings(asked, address.name):
-            self._check_operator(asked, f"A tool of {address.name}, which the settings name,")
-        elif new and await self._secrets.has_secrets(asked.tenant, address.name):
+        if self._is_of_settings(request, address.name):
+            self._check_operator(request, f"A tool of {address.name}, which the settings name,")
+        elif new and await self._secrets.has_secrets(request.tenant, address.name):
             raise conflict(f"There are secrets for {address.name}, which it would get.")
         elif not new and known.sources[address.name].base_url_trusted:
-            self._check_trusted(asked, address.name)
-        own = address.base_url is None and self._ground.is_operator(asked)
+            self._check_trusted(request, address.name)
+        own = address.base_url is None and self._ground.is_operator(request)
         return replace(address, guarded=not own and not self._makings.private_networks)
 
-    async def _check_schema_of(self, asked: OperationInput, name: str) -> None:
+    async def _check_schema_of(self, request: OperationInput, name: str) -> None:
         """Requires the operator role to edit the input schema of an operator's tool."""
-        tool = await self._manual(asked).catalog_row(name)
-        source = await ToolStore(self._ground.pool).source(asked.tenant, tool.source)
+        tool = await self._manual(request).catalog_row(name)
+        source = await ToolStore(self._ground.pool).source(request.tenant, tool.source)
         if not tool.source:
-            self._check_operator(asked, "The input schema of what runs in the gateway")
-        elif self._is_of_settings(asked, tool.source):
-            self._check_operator(asked, f"The input schema of a tool of {tool.source}")
+            self._check_operator(request, "The input schema of what runs in the gateway")
+        elif self._is_of_settings(request, tool.source):
+            self._check_operator(request, f"The input schema of a tool of {tool.source}")
         elif source is not None and source.base_url_trusted:
-            self._check_trusted(asked, tool.source)
+            self._check_trusted(request, tool.source)
 
-    def _is_of_settings(self, asked: OperationInput, source: str) -> bool:
-        return self._ground.is_own(asked) and source in self._makings.sources()
+    def _is_of_settings(self, request: OperationInput, source: str) -> bool:
+        return self._ground.is_own(request) and source in self._makings.sources()
 
-    def _check_trusted(self, asked: OperationInput, source: str) -> None:
+    def _check_trusted(self, request: OperationInput, source: str) -> None:
         """With private networks allowed, sources imported by admins are trusted, too."""
         if not self._makings.private_networks:
-            self._check_operator(asked, f"A tool of {source}, which an operator imported,")
+            self._check_operator(request, f"A tool of {source}, which an operator imported,")
 
-    def _check_operator(self, asked: OperationInput, what: str) -> None:
+    def _check_operator(self, request: OperationInput, what: str) -> None:
         """Requires the operator role. Raises Problem."""
-        if not self._ground.is_operator(asked):
+        if not self._ground.is_operator(request):
             text = f"{what} takes the role {self._ground.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
 
-    def _manual(self, asked: OperationInput) -> ManualTools:
-        return ManualTools(self._ground.pool, asked.tenant)
+    def _manual(self, request: OperationInput) -> ManualTools:
+        return ManualTools(self._ground.pool, request.tenant)
 
 
 def _created_tool(new: NewTool) -> CreatedTool:

@@ -218,33 +218,33 @@ class PolicyOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[RuleView]:
-        stored = [_rule_view(rule) for rule in await self._policies(asked).all()]
-        own = [self._own(name) for name in self._rules] if self._is_operator(asked) else []
+    async def list(self, request: OperationInput) -> ListPage[RuleView]:
+        stored = [_rule_view(rule) for rule in await self._policies(request).all()]
+        own = [self._own(name) for name in self._rules] if self._is_operator(request) else []
         rules = [*own, *(rule for rule in stored if rule.name not in self._rules)]
-        return self._ground.pages.page(asked.query, rules, lambda one: one.name)
+        return self._ground.pages.page(request.query, rules, lambda one: one.name)
 
-    async def get(self, asked: OperationInput) -> RuleView:
-        name = asked.names["rule"]
+    async def get(self, request: OperationInput) -> RuleView:
+        name = request.names["rule"]
         if name in self._rules:
-            if self._is_operator(asked):
+            if self._is_operator(request):
                 return self._own(name)
             raise not_found("rule", name)
-        rule = await self._policies(asked).get(name)
+        rule = await self._policies(request).get(name)
         if rule is None:
             raise not_found("rule", name)
         return _rule_view(rule)
 
-    async def put(self, asked: OperationInput) -> OperationOutput:
-        name, present = self._ours(asked), asked.present
-        problems = rule_problems(asked.body, self._policy, self._toolsets)
+    async def put(self, request: OperationInput) -> OperationOutput:
+        name, present = self._ours(request), request.present
+        problems = rule_problems(request.body, self._policy, self._toolsets)
         mistakes = tuple(Mistake(text, pointer=f"/{member}") for member, text in problems)
         if mistakes:
             raise invalid(f"The rule cannot be used: {mistakes[0].detail}", *mistakes)
         expected = 0 if present is None else present.version
         most = self._policy.stored_rules
         try:
-            written = await self._policies(asked).put(name, asked.body, expected, limit=most)
+            written = await self._policies(request).put(name, request.body, expected, limit=most)
         except TooManyRules as error:
             raise conflict(sentence(error)) from error
         except PolicyChanged as error:
@@ -254,27 +254,27 @@ class PolicyOperations:
             _rule_view(written), status, f"/policy/rules/{name}" if status == 201 else ""
         )
 
-    async def delete(self, asked: OperationInput) -> None:
-        name, present = self._ours(asked), asked.present
+    async def delete(self, request: OperationInput) -> None:
+        name, present = self._ours(request), request.present
         try:
-            await self._policies(asked).delete(name, present.version)
+            await self._policies(request).delete(name, present.version)
         except PolicyChanged as error:
             raise _precondition_problem(error) from error
 
-    async def explain(self, asked: OperationInput) -> Explanation:
+    async def explain(self, request: OperationInput) -> Explanation:
         """Evaluates the rules as this gateway knows them."""
-        body: Explain = asked.body
+        body: Explain = request.body
         if body.toolset is not None and body.toolset not in self._toolsets:
             raise not_found("toolset", body.toolset)
-        catalog = self._catalogs.of(asked.tenant)
+        catalog = self._catalogs.of(request.tenant)
         tool = next(
             (tool for tool in catalog.tools if body.tool in (tool.name, *tool.aliases)), None
         )
         if tool is None:
             raise not_found("tool", body.tool)
         roles, scopes = frozenset(body.roles), frozenset(body.scopes)
-        principal = Principal(body.principal, asked.tenant, scopes, body.claims, roles=roles)
-        engine, subject = self._engine(asked.tenant), Subject.of(tool)
+        principal = Principal(body.principal, request.tenant, scopes, body.claims, roles=roles)
+        engine, subject = self._engine(request.tenant), Subject.of(tool)
         told = explain(
             engine,
             principal,
@@ -283,33 +283,35 @@ class PolicyOperations:
             arguments=body.arguments,
             levels=self._levels,
         )
-        return told if self._is_operator(asked) else told.redact()
+        return told if self._is_operator(request) else told.redact()
 
-    async def try_rule(self, asked: OperationInput) -> TriedRule:
-        body: RuleTrial = asked.body
+    async def try_rule(self, request: OperationInput) -> TriedRule:
+        body: RuleTrial = request.body
         mistakes = [*rule_problems(body.rule, self._policy, self._toolsets)]
         if mistakes:
             raise invalid(
                 f"The rule cannot be used: {mistakes[0][1]}",
                 *(Mistake(text, pointer=f"/rule/{member}") for member, text in mistakes),
             )
-        page = await search(self._ground.pool, asked.tenant, AuditQuery(limit=body.records))
+        page = await search(self._ground.pool, request.tenant, AuditQuery(limit=body.records))
         entries = [
             record.entry for record in page.records if record.entry.front not in OF_ADMINISTRATORS
         ]
-        catalog = self._catalogs.of(asked.tenant)
-        return try_on_records(body.rule, entries, catalog.tools, self._engine(asked.tenant))
+        catalog = self._catalogs.of(request.tenant)
+        return try_on_records(body.rule, entries, catalog.tools, self._engine(request.tenant))
 
-    async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
-        approvals = await self._hide_operator_rules(asked, *await self._approvals(asked).waiting())
-        return self._ground.pages.page(asked.query, approvals, _by_age)
+    async def waiting(self, request: OperationInput) -> ListPage[Approval]:
+        approvals = await self._hide_operator_rules(
+            request, *await self._approvals(request).waiting()
+        )
+        return self._ground.pages.page(request.query, approvals, _by_age)
 
-    async def approval(self, asked: OperationInput) -> ApprovalDetails:
-        name, approvals = asked.names["approval"], self._approvals(asked)
+    async def approval(self, request: OperationInput) -> ApprovalDetails:
+        name, approvals = request.names["approval"], self._approvals(request)
         approval = await approvals.get(name)
         if approval is None:
             raise not_found("approval", name)
-        (shown,) = await self._hide_operator_rules(asked, approval)
+        (shown,) = await self._hide_operator_rules(request, approval)
         if shown.run is None:
             return ApprovalDetails(**asdict(shown))
         program = (await approvals.program(name))[1] or {}
@@ -320,12 +322,12 @@ class PolicyOperations:
             pending=await approvals.calls(name),
         )
 
-    async def decide(self, asked: OperationInput) -> Approval:
-        name, own = asked.names["approval"], asked.principal
-        approvals, approve = self._approvals(asked), asked.body.approve
-        if asked.body.grants and not approve:
+    async def decide(self, request: OperationInput) -> Approval:
+        name, own = request.names["approval"], request.principal
+        approvals, approve = self._approvals(request), request.body.approve
+        if request.body.grants and not approve:
             raise invalid("Expected grants with an approval alone.")
-        grants = [Grant(grant.tool, grant.calls, grant.until) for grant in asked.body.grants]
+        grants = [Grant(grant.tool, grant.calls, grant.until) for grant in request.body.grants]
         try:
             decided = await approvals.decide(name, approve, own.id, own.makers, grants=grants)
         except ApprovalRefused as error:
@@ -333,18 +335,18 @@ class PolicyOperations:
         except NotPending as error:
             raise invalid(sentence(error)) from error
         if decided is None:
-            present = await self.approval(asked)
+            present = await self.approval(request)
             raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")
-        (shown,) = await self._hide_operator_rules(asked, decided)
+        (shown,) = await self._hide_operator_rules(request, decided)
         return shown
 
     async def _hide_operator_rules(
-        self, asked: OperationInput, *found: Approval
+        self, request: OperationInput, *found: Approval
     ) -> tuple[Approval, ...]:
         """The approvals, without the details of rules of the settings."""
-        if self._is_operator(asked):
+        if self._is_operator(request):
             return found
-        stored = {stored_rule.name for stored_rule in await self._policies(asked).all()} - set(
+        stored = {stored_rule.name for stored_rule in await self._policies(request).all()} - set(
             self._rules
         )
         own = BUILT_INS | stored
@@ -353,12 +355,12 @@ class PolicyOperations:
             for approval in found
         )
 
-    def _is_operator(self, asked: OperationInput) -> bool:
-        return self._ground.is_operator(asked)
+    def _is_operator(self, request: OperationInput) -> bool:
+        return self._ground.is_operator(request)
 
-    def _ours(self, asked: OperationInput) -> str:
-        name = asked.names["rule"]
-        if name in self._rules and self._is_operator(asked):
+    def _ours(self, request: OperationInput) -> str:
+        name = request.names["rule"]
+        if name in self._rules and self._is_operator(request):
             raise conflict(f"{name} is a rule of the settings: change or remove it there.")
         if name in self._rules:
             raise conflict(f"The gateway has taken the name {name}: choose another one.")
@@ -369,11 +371,11 @@ class PolicyOperations:
             name=name, rule=self._rules[name], origin="settings", version=None, updated=None
         )
 
-    def _policies(self, asked: OperationInput) -> Policies:
-        return Policies(self._ground.pool, asked.tenant)
+    def _policies(self, request: OperationInput) -> Policies:
+        return Policies(self._ground.pool, request.tenant)
 
-    def _approvals(self, asked: OperationInput) -> Approvals:
-        return Approvals(self._ground.pool, asked.tenant)
+    def _approvals(self, request: OperationInput) -> Approvals:
+        return Approvals(self._ground.pool, request.tenant)
 
 
 def try_on_records(

@@ -115,11 +115,11 @@ class SearchOperations:
             ),
         )  # fmt: skip
 
-    async def search(self, asked: OperationInput) -> SearchHits:
-        body: SearchRequest = asked.body
+    async def search(self, request: OperationInput) -> SearchHits:
+        body: SearchRequest = request.body
         mode: Mode = "lexical" if body.words else "hybrid"
         filters = Filters(
-            asked.tenant,
+            request.tenant,
             sources=_one(body.source),
             domains=_one(body.domain),
             namespaces=_one(body.namespace),
@@ -130,10 +130,10 @@ class SearchOperations:
         result = await self._find(wanted)
         return SearchHits(tuple(result.hits), result.note, result.warning, result.fit, result.model)
 
-    async def explain(self, asked: OperationInput) -> SearchExplanation:
-        body: ExplainedQuery = asked.body
+    async def explain(self, request: OperationInput) -> SearchExplanation:
+        body: ExplainedQuery = request.body
         filters = Filters(
-            asked.tenant,
+            request.tenant,
             sources=_one(body.source),
             domains=body.domains or None,
             tiers=body.tiers or None,
@@ -141,7 +141,7 @@ class SearchOperations:
         result = await self._find(SearchQuery(body.query, body.limit, body.mode, filters))
         if body.mode == "dense" and result.model is None:
             raise conflict(result.note or "Nothing can be found by meaning.")
-        tools = await ToolStore(self._ground.pool).count(asked.tenant)
+        tools = await ToolStore(self._ground.pool).count(request.tenant)
         looked_up = sentences(body.query, self._limits.sentences) if result.model else ()
         return SearchExplanation(
             hits=tuple(result.hits),

@@ -98,31 +98,33 @@ class SecretOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[StoredSecret]:
-        secrets = await self._secrets(asked.tenant).all()
-        return self.ground.pages.page(asked.query, secrets, _key)
+    async def list(self, request: OperationInput) -> ListPage[StoredSecret]:
+        secrets = await self._secrets(request.tenant).all()
+        return self.ground.pages.page(request.query, secrets, _key)
 
-    async def put(self, asked: OperationInput) -> StoredSecret:
-        source, scheme = asked.names["source"], asked.names["scheme"]
-        if asked.tenant != self.host_id:
+    async def put(self, request: OperationInput) -> StoredSecret:
+        source, scheme = request.names["source"], request.names["scheme"]
+        if request.tenant != self.host_id:
             raise conflict("Secrets are stored for sources of the gateway's own tenant only.")
-        if not asked.query.force:
+        if not request.query.force:
             await self._check(source, scheme)
-        secrets = self._secrets(asked.tenant)
-        await secrets.put(source, scheme, asked.body)
+        secrets = self._secrets(request.tenant)
+        await secrets.put(source, scheme, request.body)
         for secret in await secrets.all():
             if (secret.source, secret.scheme) == (source, scheme):
                 return secret
         raise not_found("secret", scheme)  # deleted concurrently
 
-    async def delete(self, asked: OperationInput) -> None:
-        source, scheme = asked.names["source"], asked.names["scheme"]
-        if not await self._secrets(asked.tenant).delete(source, scheme):
+    async def delete(self, request: OperationInput) -> None:
+        source, scheme = request.names["source"], request.names["scheme"]
+        if not await self._secrets(request.tenant).delete(source, scheme):
             raise not_found("secret", f"{source}/{scheme}")
 
-    async def rotate(self, asked: OperationInput) -> RotatedSecrets:
-        count = await self._secrets(asked.tenant).rotate()
-        return RotatedSecrets(count + await Vault(self.keys, asked.tenant).rotate(self.ground.pool))
+    async def rotate(self, request: OperationInput) -> RotatedSecrets:
+        count = await self._secrets(request.tenant).rotate()
+        return RotatedSecrets(
+            count + await Vault(self.keys, request.tenant).rotate(self.ground.pool)
+        )
 
     async def has_secrets(self, tenant: str, source: str) -> bool:
         """Whether a source has any secrets."""

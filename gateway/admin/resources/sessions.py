@@ -52,21 +52,21 @@ class SessionOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[SessionView]:
-        whose = asked.query.principal
-        sessions = await self._sessions.all(asked.tenant)
+    async def list(self, request: OperationInput) -> ListPage[SessionView]:
+        whose = request.query.principal
+        sessions = await self._sessions.all(request.tenant)
         views = [_view(session) for session in sessions if whose in {None, session.principal}]
-        return self._ground.pages.page(asked.query, views, lambda one: one.id)
+        return self._ground.pages.page(request.query, views, lambda one: one.id)
 
-    async def get(self, asked: OperationInput) -> SessionView:
-        return _view(await self._find_session(asked))
+    async def get(self, request: OperationInput) -> SessionView:
+        return _view(await self._find_session(request))
 
-    async def end(self, asked: OperationInput) -> None:
-        await self._sessions.end(await self._find_session(asked))
+    async def end(self, request: OperationInput) -> None:
+        await self._sessions.end(await self._find_session(request))
 
-    async def _find_session(self, asked: OperationInput) -> SessionRecord:
-        name = asked.names["session"]
-        for record in await self._sessions.all(asked.tenant):
+    async def _find_session(self, request: OperationInput) -> SessionRecord:
+        name = request.names["session"]
+        for record in await self._sessions.all(request.tenant):
             if _handle(record) == name:
                 return record
         raise not_found("session", name)

@@ -212,29 +212,29 @@ class SkillOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[SkillRow]:
-        skills = (await self._store.skills(asked.tenant)).of(None)
+    async def list(self, request: OperationInput) -> ListPage[SkillRow]:
+        skills = (await self._store.skills(request.tenant)).of(None)
         rows = [_row(skill) for skill in skills.values()]
-        return self._ground.pages.page(asked.query, rows, lambda one: one.name)
+        return self._ground.pages.page(request.query, rows, lambda one: one.name)
 
-    async def get(self, asked: OperationInput) -> SkillView:
-        skill = await self._find_skill(asked)
-        gone = await ManualTools(self._ground.pool, asked.tenant).list_disabled()
+    async def get(self, request: OperationInput) -> SkillView:
+        skill = await self._find_skill(request)
+        gone = await ManualTools(self._ground.pool, request.tenant).list_disabled()
         names = {tool.name for tool in gone}
         suspects = [tool for tool in skill.tools if tool.name in names]
-        tools = await ToolStore(self._ground.pool).tools(asked.tenant) if suspects else ()
+        tools = await ToolStore(self._ground.pool).tools(request.tenant) if suspects else ()
         served = {tool.id for tool in tools}  # another tool may have the name now
         return _view(skill, [tool.name for tool in suspects if tool.id not in served])
 
-    async def generate(self, asked: OperationInput) -> GeneratedSkills:
-        body: SkillGeneration = asked.body
+    async def generate(self, request: OperationInput) -> GeneratedSkills:
+        body: SkillGeneration = request.body
         source, tools = body.source, ToolStore(self._ground.pool)
-        if await tools.source(asked.tenant, source) is None:
+        if await tools.source(request.tenant, source) is None:
             raise not_found("source", source)
-        stored = await tools.document(asked.tenant, source)
+        stored = await tools.document(request.tenant, source)
         texts = tag_texts(stored[0], source) if stored else {}
-        served = await tools.tools(asked.tenant)
-        tagged = await self._store.tools_by_tag(asked.tenant, source)
+        served = await tools.tools(request.tenant)
+        tagged = await self._store.tools_by_tag(request.tenant, source)
         folders = generate_skills(source, served, tagged, texts, wanted=body.tags)
         if not folders:
             lacks = "one of these tags" if body.tags else "a tag"
@@ -242,65 +242,67 @@ class SkillOperations:
                 f"No tool of {source} has {lacks}; tags come from the `tags` of operations."
             )
         saved = await self._store.save(
-            asked.tenant, folders, f"generated:{source}", dry_run=body.dry_run
+            request.tenant, folders, f"generated:{source}", dry_run=body.dry_run
         )
         return GeneratedSkills(tuple(saved), tuple(folder.document.text for folder in folders))
 
-    async def save(self, asked: OperationInput) -> SkillsSaved:
-        body: SkillImport = asked.body
+    async def save(self, request: OperationInput) -> SkillsSaved:
+        body: SkillImport = request.body
         folders = await to_thread.run_sync(self._folders, body.skills)  # front matter takes seconds
         saved = await self._store.save(
-            asked.tenant, folders, ORIGIN, strict=body.strict, dry_run=body.dry_run
+            request.tenant, folders, ORIGIN, strict=body.strict, dry_run=body.dry_run
         )
         return SkillsSaved(tuple(saved))
 
-    async def delete(self, asked: OperationInput) -> RelatedSkills:
-        return await self._store.remove(asked.tenant, asked.names["skill"])
+    async def delete(self, request: OperationInput) -> RelatedSkills:
+        return await self._store.remove(request.tenant, request.names["skill"])
 
-    async def export(self, asked: OperationInput) -> SkillExport:
-        skill = await self._find_skill(asked)
-        files = await self._store.files(asked.tenant, skill)
+    async def export(self, request: OperationInput) -> SkillExport:
+        skill = await self._find_skill(request)
+        files = await self._store.files(request.tenant, skill)
         told = tuple(FileUpload(file.path, file.content) for file in files)
         return SkillExport(skill.name, skill.text, told)
 
-    async def link(self, asked: OperationInput) -> SkillView:
-        body: ToolLinks = asked.body
-        await self._store.link(asked.tenant, asked.names["skill"], body.tools, body.access)
-        return await self.get(asked)
+    async def link(self, request: OperationInput) -> SkillView:
+        body: ToolLinks = request.body
+        await self._store.link(request.tenant, request.names["skill"], body.tools, body.access)
+        return await self.get(request)
 
-    async def unlink(self, asked: OperationInput) -> None:
-        await self._store.unlink(asked.tenant, asked.names["skill"], [asked.names["tool"]])
+    async def unlink(self, request: OperationInput) -> None:
+        await self._store.unlink(request.tenant, request.names["skill"], [request.names["tool"]])
 
-    async def depend(self, asked: OperationInput) -> SkillView:
-        name, on = asked.names["skill"], asked.names["dependency"]
-        await self._store.depend(asked.tenant, name, on, required=asked.body.required)
-        return await self.get(asked)
+    async def depend(self, request: OperationInput) -> SkillView:
+        name, on = request.names["skill"], request.names["dependency"]
+        await self._store.depend(request.tenant, name, on, required=request.body.required)
+        return await self.get(request)
 
-    async def undepend(self, asked: OperationInput) -> None:
-        await self._store.undepend(asked.tenant, asked.names["skill"], asked.names["dependency"])
-
-    async def versions(self, asked: OperationInput) -> ListPage[SkillVersion]:
-        await self._find_skill(asked)
-        versions = await self._store.versions(asked.tenant, asked.names["skill"])
-        return self._ground.pages.page(
-            asked.query, versions, lambda one: f"{2**31 - one.number:010}"
+    async def undepend(self, request: OperationInput) -> None:
+        await self._store.undepend(
+            request.tenant, request.names["skill"], request.names["dependency"]
         )
 
-    async def version(self, asked: OperationInput) -> SkillText:
-        skill, number = await self._find_skill(asked), int(asked.names["version"])
-        document = await self._store.document(asked.tenant, skill, number)
+    async def versions(self, request: OperationInput) -> ListPage[SkillVersion]:
+        await self._find_skill(request)
+        versions = await self._store.versions(request.tenant, request.names["skill"])
+        return self._ground.pages.page(
+            request.query, versions, lambda one: f"{2**31 - one.number:010}"
+        )
+
+    async def version(self, request: OperationInput) -> SkillText:
+        skill, number = await self._find_skill(request), int(request.names["version"])
+        document = await self._store.document(request.tenant, skill, number)
         return SkillText(number, document.text)
 
-    async def roll_back(self, asked: OperationInput) -> SavedSkill:
-        return await self._store.rollback(asked.tenant, asked.names["skill"], asked.body.to)
+    async def roll_back(self, request: OperationInput) -> SavedSkill:
+        return await self._store.rollback(request.tenant, request.names["skill"], request.body.to)
 
     @property
     def _store(self) -> SkillStore:
         return SkillStore(self._ground.pool, self._limits)
 
-    async def _find_skill(self, asked: OperationInput) -> Skill:
-        name = asked.names["skill"]
-        skill = (await self._store.skills(asked.tenant)).get(name)
+    async def _find_skill(self, request: OperationInput) -> Skill:
+        name = request.names["skill"]
+        skill = (await self._store.skills(request.tenant)).get(name)
         if skill is None:
             raise not_found("skill", name)
         return skill

@@ -286,23 +286,23 @@ class SourceOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[SourceView]:
-        pages, query = self._ground.pages, asked.query
+    async def list(self, request: OperationInput) -> ListPage[SourceView]:
+        pages, query = self._ground.pages, request.query
         sources = await self._store.sources(
-            asked.tenant, after=place(query.after), limit=pages.limit(query) + 1
+            request.tenant, after=place(query.after), limit=pages.limit(query) + 1
         )
-        views = [self._view(asked, source) for source in sources]
+        views = [self._view(request, source) for source in sources]
         return pages.cut(query, views, lambda one: one.name)
 
-    async def get(self, asked: OperationInput) -> SourceDetail:
-        source = await self._find_source(asked)
-        store, tenant, name = self._store, asked.tenant, source.name
+    async def get(self, request: OperationInput) -> SourceDetail:
+        source = await self._find_source(request)
+        store, tenant, name = self._store, request.tenant, source.name
         tools = await store.tools(tenant, source=name)
         items = Counter(item.kind for item in await store.items(tenant) if item.source == name)
         bindings = [tool.binding for tool in tools]
-        credentials = await self._credentials(asked, name, bindings)
+        credentials = await self._credentials(request, name, bindings)
         return SourceDetail(
-            **msgspec.structs.asdict(self._view(asked, source)),
+            **msgspec.structs.asdict(self._view(request, source)),
             items={kind: items[kind] for kind in get_args(ItemKind)},
             held=tuple(tool.name for tool in await store.tools(tenant, held=True, source=name)),
             aliases={alias: tool.name for tool in tools for alias in tool.aliases},
@@ -314,45 +314,45 @@ class SourceOperations:
         )
 
     async def _credentials(
-        self, asked: OperationInput, name: str, bindings: Sequence[Binding]
+        self, request: OperationInput, name: str, bindings: Sequence[Binding]
     ) -> SourceCredentials:
-        is_own = self._is_own(asked)
-        stored = await self._secrets.entries(asked.tenant, name) if is_own else {}
+        is_own = self._is_own(request)
+        stored = await self._secrets.entries(request.tenant, name) if is_own else {}
         return standing(bindings, self._wanted().get(name) if is_own else None, dict(stored))
 
-    async def create(self, asked: OperationInput) -> OperationOutput:
-        body: AnyImport = asked.body
+    async def create(self, request: OperationInput) -> OperationOutput:
+        body: AnyImport = request.body
         if isinstance(body, MachineImport):
-            stated = self._wanted().get(body.name) if self._is_own(asked) else None
+            stated = self._wanted().get(body.name) if self._is_own(request) else None
             spec = body.spec(stated)
-            report = await self._sources(asked).import_(spec, asked.job.progress)
-            return OperationOutput(await self._result(asked, report))
-        spec, document = await self._asked_for(asked)
+            report = await self._sources(request).import_(spec, request.job.progress)
+            return OperationOutput(await self._result(request, report))
+        spec, document = await self._asked_for(request)
         try:
-            with self._turn(asked.tenant):
-                report = await self._sources(asked).create(spec, document, asked.job.progress)
+            with self._turn(request.tenant):
+                report = await self._sources(request).create(spec, document, request.job.progress)
         except SourceExists as error:
             raise conflict(f"{error} It can be refreshed, or deleted first.") from error
-        result = await self._result(asked, report)
+        result = await self._result(request, report)
         return OperationOutput(result, location=f"/sources/{body.name}")
 
-    async def preview(self, asked: OperationInput) -> ImportResult:
+    async def preview(self, request: OperationInput) -> ImportResult:
         """Names are those that the tools get unless other sources have taken them."""
-        body: AnyImport = asked.body
+        body: AnyImport = request.body
         if isinstance(body, MachineImport):  # without a database
             spec = body.spec(self._wanted().get(body.name))
-            return await self._result(asked, await preview(spec, self._limits, self._lister))
-        spec, document = await self._asked_for(asked)
-        with self._turn(asked.tenant):
-            report = await self._sources(asked).preview(spec, document)
-        return await self._result(asked, report)
+            return await self._result(request, await preview(spec, self._limits, self._lister))
+        spec, document = await self._asked_for(request)
+        with self._turn(request.tenant):
+            report = await self._sources(request).preview(spec, document)
+        return await self._result(request, report)
 
-    async def _asked_for(self, asked: OperationInput) -> tuple[ImportSpec, bytes | None]:
+    async def _asked_for(self, request: OperationInput) -> tuple[ImportSpec, bytes | None]:
         """Specification of the import, and the document if it was uploaded. Raises
         ProblemDetails."""
-        body: Import = asked.body
-        self._check_ours(asked, body.name)
-        if await self._secrets.has_secrets(asked.tenant, body.name):
+        body: Import = request.body
+        self._check_ours(request, body.name)
+        if await self._secrets.has_secrets(request.tenant, body.name):
             raise conflict(f"There are secrets for {body.name}, which it would get.")
         document, base_url = None, None
         if isinstance(body, ImportRequest):
@@ -365,48 +365,48 @@ class SourceOperations:
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
         return self._restrict_spec(spec), document
 
-    async def upload(self, asked: OperationInput) -> ImportResult:
-        name = asked.names["source"]
-        self._check_ours(asked, name)
+    async def upload(self, request: OperationInput) -> ImportResult:
+        name = request.names["source"]
+        self._check_ours(request, name)
         try:
-            with self._turn(asked.tenant):
-                report = await self._sources(asked).upload(
-                    name, asked.body.document.encode(), _number(asked), asked.job.progress
+            with self._turn(request.tenant):
+                report = await self._sources(request).upload(
+                    name, request.body.document.encode(), _number(request), request.job.progress
                 )
         except LookupError as error:
             raise not_found("source", name) from error
         except SourceChanged as error:
             raise changed_problem() from error
-        return await self._result(asked, report)
+        return await self._result(request, report)
 
-    async def refresh(self, asked: OperationInput) -> ImportResult:
-        name = asked.names["source"]
+    async def refresh(self, request: OperationInput) -> ImportResult:
+        name = request.names["source"]
         wanted = self._wanted().get(name)
-        spec = configured_import(name, wanted) if wanted and self._is_own(asked) else None
-        sources = self._sources(asked)
+        spec = configured_import(name, wanted) if wanted and self._is_own(request) else None
+        sources = self._sources(request)
         try:
-            with self._turn(asked.tenant):
+            with self._turn(request.tenant):
                 if spec is not None:
-                    report = await sources.import_(spec, asked.job.progress, force=True)
+                    report = await sources.import_(spec, request.job.progress, force=True)
                 else:
-                    report = await sources.refresh(name, asked.job.progress)
+                    report = await sources.refresh(name, request.job.progress)
         except LookupError as error:
             raise not_found("source", name) from error
-        return await self._result(asked, report)
+        return await self._result(request, report)
 
-    async def compare(self, asked: OperationInput) -> Difference:
-        name = asked.names["source"]
+    async def compare(self, request: OperationInput) -> Difference:
+        name = request.names["source"]
         wanted = self._wanted().get(name)
-        is_configured = wanted is not None and self._is_own(asked)
+        is_configured = wanted is not None and self._is_own(request)
         spec = configured_import(name, wanted) if is_configured and wanted else None
-        lister = self._lister if self._is_own(asked) else None
+        lister = self._lister if self._is_own(request) else None
         history = History(
-            self._store, Versions(self._ground.pool), asked.tenant, self._limits, lister=lister
+            self._store, Versions(self._ground.pool), request.tenant, self._limits, lister=lister
         )
-        spec = spec or spec_of(await self._find_source(asked))
-        if asked.body is not None and asked.body.location is not None:
-            spec = self._elsewhere(spec, asked.body.location)
-        with self._turn(asked.tenant):
+        spec = spec or spec_of(await self._find_source(request))
+        if request.body is not None and request.body.location is not None:
+            spec = self._elsewhere(spec, request.body.location)
+        with self._turn(request.tenant):
             return await history.difference(spec)
 
     def _elsewhere(self, spec: ImportSpec, location: str) -> ImportSpec:
@@ -417,36 +417,38 @@ class SourceOperations:
             raise invalid(f"{spec.name} has no description; leave {location} out")
         return replace(spec, location=location)
 
-    async def delete(self, asked: OperationInput) -> None:
-        name = asked.names["source"]
-        self._check_ours(asked, name)
-        if await self._store.remove(asked.tenant, name, _number(asked)) is None:
-            await self._find_source(asked)
+    async def delete(self, request: OperationInput) -> None:
+        name = request.names["source"]
+        self._check_ours(request, name)
+        if await self._store.remove(request.tenant, name, _number(request)) is None:
+            await self._find_source(request)
             raise changed_problem()
-        await self._secrets.forget(asked.tenant, name)
-        await self._connections.forget(asked.tenant, name)
+        await self._secrets.forget(request.tenant, name)
+        await self._connections.forget(request.tenant, name)
 
-    async def versions(self, asked: OperationInput) -> ListPage[Version]:
-        name = asked.names["source"]
-        versions = await Versions(self._ground.pool).list_versions(asked.tenant, name)
+    async def versions(self, request: OperationInput) -> ListPage[Version]:
+        name = request.names["source"]
+        versions = await Versions(self._ground.pool).list_versions(request.tenant, name)
         if not versions:
-            await self._find_source(asked)
+            await self._find_source(request)
         shown = [
-            replace(version, spec=self._mask_spec(asked, version.spec)) for version in versions
+            replace(version, spec=self._mask_spec(request, version.spec)) for version in versions
         ]
-        return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
+        return self._ground.pages.page(
+            request.query, shown, lambda one: f"{2**31 - one.number:010}"
+        )
 
-    async def roll_back(self, asked: OperationInput) -> RollbackView:
-        name, to = asked.names["source"], asked.body.to if asked.body else None
+    async def roll_back(self, request: OperationInput) -> RollbackView:
+        name, to = request.names["source"], request.body.to if request.body else None
         versions = Versions(self._ground.pool)
-        history = History(self._store, versions, asked.tenant, self._limits)
+        history = History(self._store, versions, request.tenant, self._limits)
         try:
-            with self._turn(asked.tenant):
-                done = await history.roll_back(name, to, asked.job.progress)
+            with self._turn(request.tenant):
+                done = await history.roll_back(name, to, request.job.progress)
         except LookupError as error:
             raise not_found("source", name) from error
-        result = await self._result(asked, done.report)
-        version = replace(done.version, spec=self._mask_spec(asked, done.version.spec))
+        result = await self._result(request, done.report)
+        version = replace(done.version, spec=self._mask_spec(request, done.version.spec))
         members = msgspec.structs.asdict(result)
         return RollbackView(**members, version=version, difference=done.difference)
 
@@ -454,20 +456,20 @@ class SourceOperations:
     def _store(self) -> ToolStore:
         return ToolStore(self._ground.pool)
 
-    def _sources(self, asked: OperationInput) -> Sources:
+    def _sources(self, request: OperationInput) -> Sources:
         # an upstream server is sent the credentials that settings and own tenant have for that name
-        is_own = self._is_own(asked)
+        is_own = self._is_own(request)
         return Sources(
             self._store,
-            asked.tenant,
+            request.tenant,
             self._limits,
             lister=self._lister if is_own else None,
             configured=self._wanted() if is_own else None,
         )
 
-    async def _find_source(self, asked: OperationInput) -> Source:
-        name = asked.names["source"]
-        source = await self._store.source(asked.tenant, name)
+    async def _find_source(self, request: OperationInput) -> Source:
+        name = request.names["source"]
+        source = await self._store.source(request.tenant, name)
         if source is None:
             raise not_found("source", name)
         return source
@@ -476,12 +478,12 @@ class SourceOperations:
         guarded = not self._limits.private_networks
         return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
 
-    def _check_ours(self, asked: OperationInput, name: str) -> None:
-        if self._is_own(asked) and name in self._wanted():
+    def _check_ours(self, request: OperationInput, name: str) -> None:
+        if self._is_own(request) and name in self._wanted():
             raise conflict(f"What {name} is stands in the settings of the gateway.")
 
-    def _is_own(self, asked: OperationInput) -> bool:
-        return self._ground.is_own(asked)
+    def _is_own(self, request: OperationInput) -> bool:
+        return self._ground.is_own(request)
 
     @contextmanager
     def _turn(self, tenant: str) -> Iterator[None]:
@@ -500,23 +502,23 @@ class SourceOperations:
             if not running[tenant]:
                 del running[tenant]
 
-    def _mask_spec(self, asked: OperationInput, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _mask_spec(self, request: OperationInput, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Members of a source or a version, without secrets in URLs; without the command of its
         process, whose arguments some have secrets in, for callers who are no operators."""
         texts = {name: spec[name] for name in ("location", "base_url") if spec.get(name)}
         masked = {**spec, **{name: without_queries(text) for name, text in texts.items()}}
         options = spec.get("options") or {}
-        if "command" in options and not self._ground.is_operator(asked):
+        if "command" in options and not self._ground.is_operator(request):
             masked["location"] = f"{STDIO}***"
             masked["options"] = {name: options[name] for name in options if name != "command"}
         return masked
 
-    def _view(self, asked: OperationInput, source: Source) -> SourceView:
-        stated = self._wanted().get(source.name) if self._is_own(asked) else None
+    def _view(self, request: OperationInput, source: Source) -> SourceView:
+        stated = self._wanted().get(source.name) if self._is_own(request) else None
         base_url = (stated.base_url if stated else None) or source.base_url
         options = msgspec.to_builtins(source.options)
         members = {"location": source.location, "base_url": base_url, "options": options}
-        spec = self._mask_spec(asked, members)
+        spec = self._mask_spec(request, members)
         return SourceView(
             name=source.name,
             kind=source.kind,
@@ -538,28 +540,28 @@ class SourceOperations:
             server=source.server,
         )
 
-    async def _result(self, asked: OperationInput, report: ImportReport) -> ImportResult:
+    async def _result(self, request: OperationInput, report: ImportReport) -> ImportResult:
         name = report.source.name
         counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
         told = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
         notes = [*report.notes, *self._homeless(report)]
         bindings = [draft.binding for draft in report.drafts]
         is_dry = self._at_machine and report.saved is None  # there may be no database
-        stated = self._wanted().get(name) if self._is_own(asked) else None
+        stated = self._wanted().get(name) if self._is_own(request) else None
         if bindings and not is_dry:
-            credentials = await self._credentials(asked, name, bindings)
+            credentials = await self._credentials(request, name, bindings)
         else:
             credentials = standing(bindings, stated)
         if credentials.is_wrong:
             notes.append(hint(name, credentials))
-        wants_all = isinstance(asked.query, ReportQuery) and asked.query.report
+        wants_all = isinstance(request.query, ReportQuery) and request.query.report
         return ImportResult(
             source=name,
             counts=counts,
             outcomes=tuple(told),
             notes=tuple(notes),
             rolled_back=report.rolled_back,
-            report=_report(report, stated, is_operator=self._ground.is_operator(asked))
+            report=_report(report, stated, is_operator=self._ground.is_operator(request))
             if wants_all
             else None,
         )
@@ -575,9 +577,9 @@ class SourceOperations:
             )
 
 
-def _number(asked: OperationInput) -> int | None:
+def _number(request: OperationInput) -> int | None:
     """The version number in If-Match; None without it."""
-    return None if asked.present is None else asked.present.number
+    return None if request.present is None else request.present.number
 
 
 def _report(

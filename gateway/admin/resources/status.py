@@ -102,42 +102,42 @@ class StatusOperations:
             ),
         )  # fmt: skip
 
-    async def restart(self, asked: OperationInput) -> Restarted:
-        if not self._ground.is_operator(asked):
+    async def restart(self, request: OperationInput) -> Restarted:
+        if not self._ground.is_operator(request):
             raise ProblemDetails(403, "forbidden", "Only operators restart the gateway.")
         if self._restart is None:
             raise conflict("This process was not started by `toolgate serve`.")
         return self._restart()
 
-    async def status(self, asked: OperationInput) -> GatewayStatus:
+    async def status(self, request: OperationInput) -> GatewayStatus:
         version, node, sessions, streams = self._numbers()
-        feed, operator = self._health.feed, self._ground.is_operator(asked)
+        feed, operator = self._health.feed, self._ground.is_operator(request)
         return GatewayStatus(
             status=self._health.status,
             version=version,
             node=node,
             database=feed.database,
             ready=self._health.ready,
-            tools=len(self._catalogs.of(asked.tenant).tools),
+            tools=len(self._catalogs.of(request.tenant).tools),
             sessions=sessions if operator else None,
             streams=streams if operator else None,
-            sources=feed.sources if self._ground.is_own(asked) else {},
+            sources=feed.sources if self._ground.is_own(request) else {},
         )
 
-    async def list(self, asked: OperationInput) -> ListPage[ToolsetView]:
-        views = [self._view(asked, name) for name in self._toolsets]
-        return self._ground.pages.page(asked.query, views, lambda one: one.name)
+    async def list(self, request: OperationInput) -> ListPage[ToolsetView]:
+        views = [self._view(request, name) for name in self._toolsets]
+        return self._ground.pages.page(request.query, views, lambda one: one.name)
 
-    async def get(self, asked: OperationInput) -> ToolsetView:
-        name = asked.names["toolset"]
+    async def get(self, request: OperationInput) -> ToolsetView:
+        name = request.names["toolset"]
         if name not in self._toolsets:
             raise not_found("toolset", name)
-        return self._view(asked, name)
+        return self._view(request, name)
 
-    def _view(self, asked: OperationInput, name: str) -> ToolsetView:
+    def _view(self, request: OperationInput, name: str) -> ToolsetView:
         toolset = self._toolsets[name]
-        tools = len(self._catalogs.of(asked.tenant, name).tools)
-        told = toolset if self._ground.is_own(asked) else Toolset()
+        tools = len(self._catalogs.of(request.tenant, name).tools)
+        told = toolset if self._ground.is_own(request) else Toolset()
         return ToolsetView(
             name=name,
             sources=tuple(told.sources),

@@ -275,10 +275,10 @@ class ToolOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: OperationInput) -> ListPage[ToolRow]:
-        query: ToolFilter = asked.query
+    async def list(self, request: OperationInput) -> ListPage[ToolRow]:
+        query: ToolFilter = request.query
         pages = self._ground.pages
-        states = await self._tool_states(asked).list_states(
+        states = await self._tool_states(request).list_states(
             place(query.after),
             pages.limit(query) + 1,
             query.source,
@@ -293,41 +293,41 @@ class ToolOperations:
         rows = msgspec.convert(states, list[ToolRow], from_attributes=True)
         return pages.cut(query, rows, lambda row: row.name)
 
-    async def get(self, asked: OperationInput) -> ToolView:
-        state = await self._tool_states(asked).detail(asked.names["tool"])
+    async def get(self, request: OperationInput) -> ToolView:
+        state = await self._tool_states(request).detail(request.names["tool"])
         if state is None:
-            raise not_found("tool", asked.names["tool"])
-        embedding = await embedding_of(self._ground.pool, asked.tenant, state.id)
-        binding = state.binding if self._ground.is_operator(asked) else None
-        target = await self._target(asked, state)
+            raise not_found("tool", request.names["tool"])
+        embedding = await embedding_of(self._ground.pool, request.tenant, state.id)
+        binding = state.binding if self._ground.is_operator(request) else None
+        target = await self._target(request, state)
         names = (state.tool.name, *state.aliases)
         callers = self._code.callers_of(names, state.tool.tags, state.tool.domain)
         return _view(state, target=target, binding=binding, embedding=embedding, callers=callers)
 
-    async def _target(self, asked: OperationInput, found: ToolDetail) -> str | None:
+    async def _target(self, request: OperationInput, found: ToolDetail) -> str | None:
         """The target of calls, without the queries of URLs, as some are keys."""
         if found.binding is None:
             return None
         name = found.tool.source
-        source = await ToolStore(self._ground.pool).source(asked.tenant, name) if name else None
-        stated = self._wanted().get(name) if self._ground.is_own(asked) else None
+        source = await ToolStore(self._ground.pool).source(request.tenant, name) if name else None
+        stated = self._wanted().get(name) if self._ground.is_own(request) else None
         address = (stated.base_url if stated else None) or (source.base_url if source else None)
         return found.binding.target(address and without_queries(address))
 
-    async def definitions(self, asked: OperationInput) -> ListPage[DefinitionView]:
+    async def definitions(self, request: OperationInput) -> ListPage[DefinitionView]:
         """None for a tool that is not served."""
-        name, catalog = asked.names["tool"], self._catalogs.of(asked.tenant)
+        name, catalog = request.names["tool"], self._catalogs.of(request.tenant)
         tool = next((candidate for candidate in catalog.tools if candidate.name == name), None)
         if tool is None:
-            await self.get(asked)
+            await self.get(request)
             return ListPage(())
-        async with self._shaping.turn(asked.tenant, asked.principal.id):
+        async with self._shaping.turn(request.tenant, request.principal.id):
             definitions = await to_thread.run_sync(_definitions, tool, catalog)
         return ListPage(definitions)
 
-    async def costs(self, asked: OperationInput) -> ListPage[ListedTool]:
-        query: ListFilter = asked.query
-        catalog = self._catalogs.of(asked.tenant)
+    async def costs(self, request: OperationInput) -> ListPage[ListedTool]:
+        query: ListFilter = request.query
+        catalog = self._catalogs.of(request.tenant)
         profiles = catalog.shaper.profiles
         chosen = (
             profiles.default if query.profile is None else profiles.chosen_profile(query.profile)
@@ -337,25 +337,25 @@ class ToolOperations:
             hint = did_you_mean(query.profile or "", names) or f"There are {', '.join(names)}."
             missing = not_found("profile", query.profile or "")
             raise replace(missing, detail=f"{missing.detail} {hint}")
-        async with self._shaping.turn(asked.tenant, asked.principal.id):
+        async with self._shaping.turn(request.tenant, request.principal.id):
             entries = await to_thread.run_sync(catalog.lists.tools, chosen)
         tools = [tool for tool in catalog.tools if query.source in {None, tool.source}]
         listed = [_listed_tool(tool, entries) for tool in tools]
         return self._ground.pages.page(query, listed, lambda row: row.tool)
 
-    async def describe(self, asked: OperationInput) -> ToolView:
-        change = ManualEdit(description=truncate(asked.body.text))
-        name, user = asked.names["tool"], asked.principal.id[:126]
-        await self._manual(asked).edit(name, change, user, version_of(asked))
-        return await self.get(asked)
+    async def describe(self, request: OperationInput) -> ToolView:
+        change = ManualEdit(description=truncate(request.body.text))
+        name, user = request.names["tool"], request.principal.id[:126]
+        await self._manual(request).edit(name, change, user, version_of(request))
+        return await self.get(request)
 
-    async def change(self, asked: OperationInput) -> ToolView:
-        said: Metadata = asked.body
+    async def change(self, request: OperationInput) -> ToolView:
+        said: Metadata = request.body
         self.check_tier(said.tier)
-        name, user = asked.names["tool"], asked.principal.id[:126]
+        name, user = request.names["tool"], request.principal.id[:126]
         change = ManualEdit(details=said.details)
-        await self._manual(asked).edit(name, change, user, version_of(asked))
-        return await self.get(asked)
+        await self._manual(request).edit(name, change, user, version_of(request))
+        return await self.get(request)
 
     def check_tier(self, tier: str | None, place: str = "") -> None:
         """Raises Problem for an unknown tier; "" is none. `place`: of its object in the body."""
@@ -364,36 +364,36 @@ class ToolOperations:
             text = f"expected one of {', '.join(self._tiers)}. {hint}".rstrip()
             raise invalid("There is no such tier.", Mistake(text, pointer=f"{place}/tier"))
 
-    async def reset(self, asked: OperationInput) -> None:
-        await self._manual(asked).reset_description(asked.names["tool"], version_of(asked))
+    async def reset(self, request: OperationInput) -> None:
+        await self._manual(request).reset_description(request.names["tool"], version_of(request))
 
-    async def disable(self, asked: OperationInput) -> ToolView:
-        await self._manual(asked).disable([asked.names["tool"]])
-        return await self.get(asked)
+    async def disable(self, request: OperationInput) -> ToolView:
+        await self._manual(request).disable([request.names["tool"]])
+        return await self.get(request)
 
-    async def enable(self, asked: OperationInput) -> ToolView:
-        await self._manual(asked).enable([asked.names["tool"]])
-        return await self.get(asked)
+    async def enable(self, request: OperationInput) -> ToolView:
+        await self._manual(request).enable([request.names["tool"]])
+        return await self.get(request)
 
-    async def accept(self, asked: OperationInput) -> ToolView:
-        seen: ToolView = asked.present
+    async def accept(self, request: OperationInput) -> ToolView:
+        seen: ToolView = request.present
         if seen.waiting is None:
             raise conflict(f"{seen.name} does not wait to be accepted.")
         held = HeldTool(seen.name, seen.source, seen.accepted, seen.waiting)
-        if not await Pins(self._ground.pool).accept(asked.tenant, [held]):
+        if not await Pins(self._ground.pool).accept(request.tenant, [held]):
             raise conflict(f"{seen.name} changed in the meantime: look at it again.")
-        return await self.get(asked)
+        return await self.get(request)
 
-    def _tool_states(self, asked: OperationInput) -> ToolStates:
-        return ToolStates(self._ground.pool, asked.tenant)
+    def _tool_states(self, request: OperationInput) -> ToolStates:
+        return ToolStates(self._ground.pool, request.tenant)
 
-    def _manual(self, asked: OperationInput) -> ManualTools:
-        return ManualTools(self._ground.pool, asked.tenant)
+    def _manual(self, request: OperationInput) -> ManualTools:
+        return ManualTools(self._ground.pool, request.tenant)
 
 
-def version_of(asked: OperationInput) -> int | None:
+def version_of(request: OperationInput) -> int | None:
     """The version in If-Match; None without it."""
-    return None if asked.present is None else asked.present.version
+    return None if request.present is None else request.present.version
 
 
 def _definitions(tool: Tool, catalog: Catalog) -> tuple[DefinitionView, ...]:

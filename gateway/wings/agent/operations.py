@@ -249,36 +249,36 @@ class ConversationOperations:
         )  # fmt: skip
         return tuple(map(_outside, offered))
 
-    async def ask(self, asked: OperationInput) -> RunView:
-        body: AgentQuestion = asked.body
+    async def ask(self, request: OperationInput) -> RunView:
+        body: AgentQuestion = request.body
         if body.history and body.conversation is not None:
             raise invalid("Expected a conversation or a history, found both.")
         if body.conversation is None:
-            conversation = await self._create(asked, "", body.strategy)
+            conversation = await self._create(request, "", body.strategy)
         else:
-            conversation = await self._conversation(asked, body.conversation)
+            conversation = await self._conversation(request, body.conversation)
         message = NewMessage(body.message, body.wait, body.stream, body.strategy)
-        return await self._send(asked, conversation, message, body.history)
+        return await self._send(request, conversation, message, body.history)
 
-    async def create(self, asked: OperationInput) -> OperationOutput:
-        body: NewConversation = asked.body or NewConversation()
-        made = await self._create(asked, body.title, body.strategy, body.id)
+    async def create(self, request: OperationInput) -> OperationOutput:
+        body: NewConversation = request.body or NewConversation()
+        made = await self._create(request, body.title, body.strategy, body.id)
         return OperationOutput(_view(made), location=f"/conversations/{made.id}")
 
-    async def all(self, asked: OperationInput) -> ConversationPage:
-        query: ConversationQuery = asked.query
+    async def all(self, request: OperationInput) -> ConversationPage:
+        query: ConversationQuery = request.query
         conversations = await self._runner.conversations.all(
-            asked.tenant, asked.principal.id, query.before, query.limit
+            request.tenant, request.principal.id, query.before, query.limit
         )
         return ConversationPage(tuple(map(_view, conversations)))
 
-    async def get(self, asked: OperationInput) -> Transcript:
-        conversation = await self._conversation(asked, asked.names["conversation"])
-        query: TurnQuery = asked.query
+    async def get(self, request: OperationInput) -> Transcript:
+        conversation = await self._conversation(request, request.names["conversation"])
+        query: TurnQuery = request.query
         turns = await self._runner.conversations.turns(
-            asked.tenant, conversation.id, query.limit, query.before
+            request.tenant, conversation.id, query.limit, query.before
         )
-        shows = REASONING in _context(asked).identity.scopes
+        shows = REASONING in _context(request).identity.scopes
         messages = [view for run, turn in turns for view in _messages(run, turn, shows)]
         active = next((run.id for run, _ in turns if not run.has_ended), "")
         first = turns[0][0].turn if len(turns) == query.limit else 0
@@ -286,57 +286,57 @@ class ConversationOperations:
         last = turns[-1][0].id if turns else ""
         return Transcript(_view(conversation), tuple(messages), active, last, before)
 
-    async def delete(self, asked: OperationInput) -> None:
-        id_ = (await self._conversation(asked, asked.names["conversation"])).id
-        for run, _ in await self._runner.conversations.turns(asked.tenant, id_, 1):
-            if not run.has_ended and run.owner == asked.principal.id:
-                await self._runner.cancel(_context(asked), run.id)
-        if not await self._runner.conversations.delete(asked.tenant, asked.principal.id, id_):
+    async def delete(self, request: OperationInput) -> None:
+        id_ = (await self._conversation(request, request.names["conversation"])).id
+        for run, _ in await self._runner.conversations.turns(request.tenant, id_, 1):
+            if not run.has_ended and run.owner == request.principal.id:
+                await self._runner.cancel(_context(request), run.id)
+        if not await self._runner.conversations.delete(request.tenant, request.principal.id, id_):
             raise not_found("conversation", id_)
 
-    async def send(self, asked: OperationInput) -> RunView:
-        conversation = await self._conversation(asked, asked.names["conversation"])
-        return await self._send(asked, conversation, asked.body)
+    async def send(self, request: OperationInput) -> RunView:
+        conversation = await self._conversation(request, request.names["conversation"])
+        return await self._send(request, conversation, request.body)
 
-    async def runs(self, asked: OperationInput) -> RunPage:
-        query: RunFilter = asked.query
+    async def runs(self, request: OperationInput) -> RunPage:
+        query: RunFilter = request.query
         runs = await self._runner.runs.all(
-            asked.tenant, asked.principal.id, query.state or None, query.limit
+            request.tenant, request.principal.id, query.state or None, query.limit
         )
         return RunPage(tuple(run_view(run) for run in runs))
 
-    async def run(self, asked: OperationInput) -> RunView:
-        return await self._view_of_run(await self._run(asked))
+    async def run(self, request: OperationInput) -> RunView:
+        return await self._view_of_run(await self._run(request))
 
-    async def cancel(self, asked: OperationInput) -> RunView:
-        run = await self._runner.cancel(_context(asked), asked.names["run"])
+    async def cancel(self, request: OperationInput) -> RunView:
+        run = await self._runner.cancel(_context(request), request.names["run"])
         if run is None:
-            raise not_found("run", asked.names["run"])
+            raise not_found("run", request.names["run"])
         return run_view(run)
 
-    async def transcript(self, asked: OperationInput) -> TranscriptView:
-        run = await self._run(asked)
-        query: ExchangeQuery = asked.query
+    async def transcript(self, request: OperationInput) -> TranscriptView:
+        run = await self._run(request)
+        query: ExchangeQuery = request.query
         exchanges = await self._runner.runs.transcript(run, query.after, query.limit)
         last = exchanges[-1][0] if len(exchanges) == query.limit else 0
         return TranscriptView(
             tuple(Raw(msgspec.json.encode(exchange)) for _, exchange in exchanges), last
         )
 
-    async def decide(self, asked: OperationInput) -> None:
-        id_ = asked.names["approval"]
-        waits = await self._runner.runs.waits_for(asked.tenant, id_)
-        if not waits or not await self._runner.decide(asked.principal, id_, asked.body.approve):
+    async def decide(self, request: OperationInput) -> None:
+        id_ = request.names["approval"]
+        waits = await self._runner.runs.waits_for(request.tenant, id_)
+        if not waits or not await self._runner.decide(request.principal, id_, request.body.approve):
             raise conflict("No run waits for this approval, or no longer.")
 
-    async def tools(self, asked: OperationInput) -> OfferedTools:
+    async def tools(self, request: OperationInput) -> OfferedTools:
         tools: list[FoundTool] = []
-        if asked.query.query:
+        if request.query.query:
             try:
-                tools = [*await self._runner.tools.find(_context(asked), asked.query.query)]
+                tools = [*await self._runner.tools.find(_context(request), request.query.query)]
             except SearchFailed as error:
                 raise invalid(str(error)) from error
-        offered = self._runner.tools.definitions(_context(asked), OWN)
+        offered = self._runner.tools.definitions(_context(request), OWN)
         own = [OfferedTool(found_tool.name, found_tool.description) for found_tool in offered]
         return OfferedTools(
             (*own, *(OfferedTool(found_tool.name, found_tool.description) for found_tool in tools))
@@ -357,32 +357,34 @@ class ConversationOperations:
         return with_(view, last_outcome=last.outcome, last_s=round(last.seconds, 3))
 
     async def _create(
-        self, asked: OperationInput, title: str, strategy: str, id_: str | None = None
+        self, request: OperationInput, title: str, strategy: str, id_: str | None = None
     ) -> Conversation:
         self._strategy_name(strategy)
         made = await self._runner.conversations.create(
-            asked.tenant, asked.principal.id, title, strategy=strategy, id_=id_
+            request.tenant, request.principal.id, title, strategy=strategy, id_=id_
         )
         if made is None:
             raise conflict("There is a conversation of this id, of somebody else.")
         return made
 
-    async def _conversation(self, asked: OperationInput, id_: str) -> Conversation:
-        conversation = await self._runner.conversations.get(asked.tenant, asked.principal.id, id_)
+    async def _conversation(self, request: OperationInput, id_: str) -> Conversation:
+        conversation = await self._runner.conversations.get(
+            request.tenant, request.principal.id, id_
+        )
         if conversation is None:
             raise not_found("conversation", id_)
         return conversation
 
-    async def _run(self, asked: OperationInput) -> Run:
-        id_ = asked.names["run"]
-        run = await self._runner.runs.get(asked.tenant, asked.principal.id, id_)
+    async def _run(self, request: OperationInput) -> Run:
+        id_ = request.names["run"]
+        run = await self._runner.runs.get(request.tenant, request.principal.id, id_)
         if run is None:
             raise not_found("run", id_)
         return run
 
     async def _send(
         self,
-        asked: OperationInput,
+        request: OperationInput,
         conversation: Conversation,
         message: NewMessage,
         history: Sequence[FormerMessage] = (),
@@ -393,9 +395,9 @@ class ConversationOperations:
         name = self._strategy_name(
             message.strategy, conversation.strategy or self._settings.strategy
         )
-        context = _context(asked)
+        context = _context(request)
         new = NewRun(
-            asked.principal.id,
+            request.principal.id,
             caller_of(context),
             message.content,
             name,
@@ -437,20 +439,20 @@ class ConversationOperations:
             raise invalid(text)
 
 
-def _context(asked: OperationInput) -> Context:
-    if asked.context is None:
+def _context(request: OperationInput) -> Context:
+    if request.context is None:
         raise ProblemDetails(503, "unavailable", "The agent needs the context of a call.")
-    return asked.context
+    return request.context
 
 
 def _outside(operation: Operation) -> Operation:
     """An operation that runs do not reach, whatever calls it for them: they would begin runs
     without end, and what a tool says could read conversations or erase them."""
 
-    async def handle(asked: OperationInput) -> Any:
-        if asked.context is not None and asked.context.run is not None:
+    async def handle(request: OperationInput) -> Any:
+        if request.context is not None and request.context.run is not None:
             raise ProblemDetails(403, "forbidden", "An agent does not call agents.")
-        return await operation.handle(asked)
+        return await operation.handle(request)
 
     return replace(operation, handle=handle)
 

@@ -206,18 +206,20 @@ class EventOperations:
                 ),
             )  # fmt: skip
 
-    async def run_schedule(self, name: str, schedule: EventSchedule, asked: OperationInput) -> Any:
+    async def run_schedule(
+        self, name: str, schedule: EventSchedule, request: OperationInput
+    ) -> Any:
         """A job that is started again after a crash accepts the same invocation. None is accepted
         while an earlier one waits for an approval: one approval lets one call run."""
-        job = new_request_id() if asked.context is None else asked.context.request_id
+        job = new_request_id() if request.context is None else request.context.request_id
         principal = Principal(
             schedule.principal,
-            asked.tenant,
+            request.tenant,
             frozenset({INVOKE, *schedule.scopes}),
             roles=frozenset(schedule.roles),
         )
         mark = f"schedule:{name}:"
-        waiting = await self._journal.awaits_approval(asked.tenant, principal.id, mark)
+        waiting = await self._journal.awaits_approval(request.tenant, principal.id, mark)
         if waiting is not None:
             return {"id": waiting, "status": "PENDING", "skipped": "it waits for an approval"}
         wanted = {
@@ -233,11 +235,11 @@ class EventOperations:
             raise invalid(text or "The invocation was not accepted.")
         return decode_json(bytes(result.structured_content))
 
-    async def invoke(self, asked: OperationInput) -> OperationOutput:
-        if asked.context is None:
+    async def invoke(self, request: OperationInput) -> OperationOutput:
+        if request.context is None:
             raise invalid("Invocations are accepted as calls of the tool events_invoke.")
-        accepted = await self._accept(asked.context, asked.body)
-        row = await self._row(asked.tenant, accepted)
+        accepted = await self._accept(request.context, request.body)
+        row = await self._row(request.tenant, accepted)
         view = view_of(row, self.settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
@@ -253,67 +255,67 @@ class EventOperations:
                 429, "too-many-requests", f"{error.message}.", headers=retry
             ) from error
 
-    async def list(self, asked: OperationInput) -> ListPage[InvocationView]:
-        query: InvocationQuery = asked.query
-        if query.everyone and not self._is_operator(asked):
+    async def list(self, request: OperationInput) -> ListPage[InvocationView]:
+        query: InvocationQuery = request.query
+        if query.everyone and not self._is_operator(request):
             raise ProblemDetails(403, "forbidden", f"Required scope: {ADMIN}.")
         wanted = Filter(
             query.status,
             query.skill_name,
-            None if query.everyone else asked.principal.id,
+            None if query.everyone else request.principal.id,
             query.reason,
         )
         limit, before = self._pages.limit(query), seq_of(place(query.after))
         if query.after is not None and before is None:
             raise unknown()
-        rows = await self._journal.page(asked.tenant, wanted, before=before, limit=limit + 1)
+        rows = await self._journal.page(request.tenant, wanted, before=before, limit=limit + 1)
         shown = tuple(view_of(row, 0) for row in rows[:limit])
         return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
 
-    async def get(self, asked: OperationInput) -> InvocationView:
-        row = await self._find_invocation(asked)
-        wait_s = min(asked.query.wait_s, self.settings.wait_s)
+    async def get(self, request: OperationInput) -> InvocationView:
+        row = await self._find_invocation(request)
+        wait_s = min(request.query.wait_s, self.settings.wait_s)
         if wait_s and not row.has_ended:
-            await self._waits.until_ended(asked.tenant, row.invocation_id, wait_s)
-            row = await self._find_invocation(asked)
-        attempts = await self._journal.attempts(asked.tenant, row.invocation_id)
+            await self._waits.until_ended(request.tenant, row.invocation_id, wait_s)
+            row = await self._find_invocation(request)
+        attempts = await self._journal.attempts(request.tenant, row.invocation_id)
         view: InvocationView = view_of(row, self.settings.payload_bytes, attempts)
         return view
 
-    async def result(self, asked: OperationInput) -> Raw:
-        row = await self._find_invocation(asked)
+    async def result(self, request: OperationInput) -> Raw:
+        row = await self._find_invocation(request)
         if row.result is None:
-            raise not_found("result of the invocation", asked.names["invocation"])
+            raise not_found("result of the invocation", request.names["invocation"])
         return Raw(row.result.encode())
 
-    async def cancel(self, asked: OperationInput) -> InvocationView:
-        row = await self._find_invocation(asked)
-        ended, running = await self._journal.cancel(asked.tenant, [row.invocation_id])
+    async def cancel(self, request: OperationInput) -> InvocationView:
+        row = await self._find_invocation(request)
+        ended, running = await self._journal.cancel(request.tenant, [row.invocation_id])
         if running:
             self._say(CANCEL)
         if ended:
-            self._waits.wake_waiters([(asked.tenant, row.invocation_id)])
+            self._waits.wake_waiters([(request.tenant, row.invocation_id)])
             self._say(ENDED)
         view: InvocationView = view_of(
-            await self._find_invocation(asked), self.settings.payload_bytes
+            await self._find_invocation(request), self.settings.payload_bytes
         )
         return view
 
-    async def claim(self, asked: OperationInput) -> DeliveryList:
-        body: Claims = asked.body
+    async def claim(self, request: OperationInput) -> DeliveryList:
+        body: Claims = request.body
         wait_s = min(body.wait_s, self.settings.wait_s)
         with anyio.CancelScope(shield=True):  # what was taken is not lost
-            taken = await self._claim_deliveries(asked.tenant, body)
+            taken = await self._claim_deliveries(request.tenant, body)
         with anyio.move_on_after(wait_s):
             while not taken and not self._dispatch.draining:
                 with anyio.move_on_after(LOOK_S):
                     await self._work.wait()
                 with anyio.CancelScope(shield=True):
-                    taken = await self._claim_deliveries(asked.tenant, body)
+                    taken = await self._claim_deliveries(request.tenant, body)
         try:
             await checkpoint()
         except anyio.get_cancelled_exc_class():  # the worker went away
-            await self._given_back(asked.tenant, taken)
+            await self._given_back(request.tenant, taken)
             raise
         callers = [read_caller(delivery.principal).principal.id for delivery in taken]
         return DeliveryList(
@@ -336,34 +338,34 @@ class EventOperations:
             if taken and await self._journal.release(delivery.key for delivery in taken):
                 self._say(WORK + tenant)
 
-    async def topic(self, asked: OperationInput) -> TopicPage:
-        name, query = asked.names["topic"], asked.query
+    async def topic(self, request: OperationInput) -> TopicPage:
+        name, query = request.names["topic"], request.query
         if name not in self.settings.topics:
             raise not_found("topic", name)
         after, limit = query.after or "", self._pages.limit(query)
-        invocations, after = await self._outbox.read(asked.tenant, name, after, limit)
+        invocations, after = await self._outbox.read(request.tenant, name, after, limit)
         with anyio.move_on_after(min(query.wait_s, self.settings.wait_s)):
             while not invocations:
                 await anyio.sleep(LOOK_S)
-                invocations, after = await self._outbox.read(asked.tenant, name, after, limit)
+                invocations, after = await self._outbox.read(request.tenant, name, after, limit)
         return TopicPage(tuple(map(completion, invocations)), after)
 
-    async def ack(self, asked: OperationInput) -> Settled:
-        result = encode(asked.body.result)
+    async def ack(self, request: OperationInput) -> Settled:
+        result = encode(request.body.result)
         most = self.settings.result_bytes
         if len(result) > most:
             raise invalid(f"The result has {len(result)} bytes, expected at most {most}.")
-        row = await self._find_delivery(asked)
-        end = End(asked.tenant, row.invocation_id, asked.body.fence, result=Raw(result))
-        return await self._report_end(asked, row, end)
+        row = await self._find_delivery(request)
+        end = End(request.tenant, row.invocation_id, request.body.fence, result=Raw(result))
+        return await self._report_end(request, row, end)
 
-    async def fail(self, asked: OperationInput) -> Settled:
-        row, body = await self._find_delivery(asked), asked.body
+    async def fail(self, request: OperationInput) -> Settled:
+        row, body = await self._find_delivery(request), request.body
         error = encode({"message": body.error})
         again = body.retry and row.attempt < row.max_attempts
         wait_s = body.retry_after_s
         end = End(
-            asked.tenant,
+            request.tenant,
             row.invocation_id,
             body.fence,
             error=Raw(error),
@@ -372,37 +374,37 @@ class EventOperations:
             if again
             else None,
         )
-        return await self._report_end(asked, row, end)
+        return await self._report_end(request, row, end)
 
-    async def _report_end(self, asked: OperationInput, row: Invocation, end: End) -> Settled:
+    async def _report_end(self, request: OperationInput, row: Invocation, end: End) -> Settled:
         """Store a report; the same one again changes nothing. Raises ProblemDetails."""
         counts = await self._dispatch.end(end)
         if row.order_key is not None:  # the next one of its key may run now
-            self._say(WORK + asked.tenant)
-        row = await self._row(asked.tenant, row.invocation_id)
+            self._say(WORK + request.tenant)
+        row = await self._row(request.tenant, row.invocation_id)
         as_before = row.fence == end.fence and row.has_ended and end.retry_s is None
         if not counts and not (as_before and (row.status == "ACKED") == (end.error is None)):
             raise late(row, end.fence)
         return Settled(row.status)
 
-    async def extend(self, asked: OperationInput) -> Settled:
-        row, fence = await self._find_delivery(asked), asked.body.fence
-        lease_s = asked.body.lease_s or self.settings.lease_s
-        kept = await self._journal.extend([(asked.tenant, row.invocation_id, fence)], lease_s)
+    async def extend(self, request: OperationInput) -> Settled:
+        row, fence = await self._find_delivery(request), request.body.fence
+        lease_s = request.body.lease_s or self.settings.lease_s
+        kept = await self._journal.extend([(request.tenant, row.invocation_id, fence)], lease_s)
         if not kept:
             raise late(row, fence)
         return Settled("DISPATCHED", kept[row.invocation_id, fence])
 
-    async def release(self, asked: OperationInput) -> Settled:
-        row, body = await self._find_delivery(asked), asked.body
-        key = (asked.tenant, row.invocation_id, body.fence)
+    async def release(self, request: OperationInput) -> Settled:
+        row, body = await self._find_delivery(request), request.body
+        key = (request.tenant, row.invocation_id, body.fence)
         if not await self._journal.release([key], delay_s=body.delay_s):
             raise late(row, body.fence)
-        self._say(WORK + asked.tenant)
+        self._say(WORK + request.tenant)
         return Settled("PENDING")
 
-    async def redrive(self, asked: OperationInput) -> Redriven:
-        body: Redrive = asked.body
+    async def redrive(self, request: OperationInput) -> Redriven:
+        body: Redrive = request.body
         if not body.ids and body.skill_name is None and body.reason is None:
             raise invalid(
                 "Expected ids, skillName or reason: nothing is redriven without a filter."
@@ -410,27 +412,27 @@ class EventOperations:
         ids = None
         if body.ids:
             invocations = [
-                await self._looked_up(asked.tenant, invocation) for invocation in body.ids
+                await self._looked_up(request.tenant, invocation) for invocation in body.ids
             ]
             ids = [invocation.invocation_id for invocation in invocations if invocation is not None]
         redriven = await self._journal.redrive(
-            asked.tenant, ids, skill=body.skill_name, reason=body.reason, limit=body.limit
+            request.tenant, ids, skill=body.skill_name, reason=body.reason, limit=body.limit
         )
         if redriven:
-            self._say(WORK + asked.tenant)
+            self._say(WORK + request.tenant)
         return Redriven(tuple(redriven))
 
-    async def erase(self, asked: OperationInput) -> Erased:
-        erased = await self._journal.erase(asked.tenant, asked.body.principal)
+    async def erase(self, request: OperationInput) -> Erased:
+        erased = await self._journal.erase(request.tenant, request.body.principal)
         self._say(CANCEL)
         return Erased(erased)
 
     async def asyncapi(self, _asked: OperationInput) -> Any:
         return document(self.settings, VERSION)
 
-    async def stats(self, asked: OperationInput) -> JournalStats:
-        counts = await self._journal.counts(asked.tenant)
-        tenant, dispatch = asked.tenant, self._dispatch
+    async def stats(self, request: OperationInput) -> JournalStats:
+        counts = await self._journal.counts(request.tenant)
+        tenant, dispatch = request.tenant, self._dispatch
         return JournalStats(
             **asdict(counts),
             running=dispatch.running_of(tenant),
@@ -438,26 +440,28 @@ class EventOperations:
             swept=kinds_of(dispatch.swept, tenant),
         )
 
-    def _is_operator(self, asked: OperationInput) -> bool:
-        context = asked.context
+    def _is_operator(self, request: OperationInput) -> bool:
+        context = request.context
         if context is None:
             return False
         if not context.identity.verified:
             return True  # without authentication all callers are one
         return ADMIN in context.identity.scopes
 
-    async def _find_invocation(self, asked: OperationInput) -> Invocation:
+    async def _find_invocation(self, request: OperationInput) -> Invocation:
         """The invocation of the path. Raises ProblemDetails, also for that of another caller."""
-        name = asked.names["invocation"]
-        row = await self._looked_up(asked.tenant, name, asked.principal.id)
-        if row is None or not (row.principal_id == asked.principal.id or self._is_operator(asked)):
+        name = request.names["invocation"]
+        row = await self._looked_up(request.tenant, name, request.principal.id)
+        if row is None or not (
+            row.principal_id == request.principal.id or self._is_operator(request)
+        ):
             raise not_found("invocation", name)
         return row
 
-    async def _find_delivery(self, asked: OperationInput) -> Invocation:
+    async def _find_delivery(self, request: OperationInput) -> Invocation:
         """The invocation of the path, of workers. Raises ProblemDetails."""
-        name = asked.names["invocation"]
-        row = await self._looked_up(asked.tenant, name)
+        name = request.names["invocation"]
+        row = await self._looked_up(request.tenant, name)
         if row is None or row.skill_name not in self.settings.skills:
             raise not_found("invocation", name)
         return row

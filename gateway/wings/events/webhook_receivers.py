@@ -120,46 +120,46 @@ class WebhookReceivers:
             [host_id, name, url],
         )
 
-    async def list_webhooks(self, asked: OperationInput) -> ListPage[WebhookView]:
-        host, gone = asked.tenant, await self._gone_webhooks(asked.tenant)
+    async def list_webhooks(self, request: OperationInput) -> ListPage[WebhookView]:
+        host, gone = request.tenant, await self._gone_webhooks(request.tenant)
         configured = {name: row.url for name, row in self._of_settings(host).items()}
         stored = {row.name: row.url for row in await self._rows(host)}
         views = [
             WebhookView(name, url, name not in configured, (name, url) in gone)
             for name, url in sorted({**stored, **configured}.items())
         ]
-        return PAGES.page(asked.query, views, lambda view: view.name)
+        return PAGES.page(request.query, views, lambda view: view.name)
 
-    async def put(self, asked: OperationInput) -> OperationOutput:
-        name, url = self._own_name(asked), asked.body.url
+    async def put(self, request: OperationInput) -> OperationOutput:
+        name, url = self._own_name(request), request.body.url
         try:
             check_receiver(url)
         except ToolgateError as error:
             raise invalid(f"url: {error}.") from error
-        is_new = await self._put_row(asked.tenant, name, url)
-        secret = await self._first_secret(asked.tenant, name) if is_new else UNSET
+        is_new = await self._put_row(request.tenant, name, url)
+        secret = await self._first_secret(request.tenant, name) if is_new else UNSET
         await self._execute(
-            "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [asked.tenant, name]
+            "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [request.tenant, name]
         )
         return OperationOutput(WebhookView(name, url, True, secret=secret))
 
-    async def rotate(self, asked: OperationInput) -> OperationOutput:
-        name, secrets = self._own_name(asked), self._secrets(asked.tenant)
-        row = await self._row(asked.tenant, name)
+    async def rotate(self, request: OperationInput) -> OperationOutput:
+        name, secrets = self._own_name(request), self._secrets(request.tenant)
+        row = await self._row(request.tenant, name)
         try:
             present = await secrets.get(SOURCE, _scheme(name))
             if present is not None:
                 await secrets.put(SOURCE, _scheme(name, old=True), present)
         except SecretRefused as error:
             raise conflict(f"{error}.") from error
-        made = await self._make_secret(asked.tenant, name)
+        made = await self._make_secret(request.tenant, name)
         shown = WebhookView(name, row.url, True, secret=made)
         return OperationOutput(shown, untold=WebhookView(name, row.url, True))
 
-    async def test(self, asked: OperationInput) -> WebhookTest:
-        name, id_ = asked.names["webhook"], f"test.{os.urandom(8).hex()}"
+    async def test(self, request: OperationInput) -> WebhookTest:
+        name, id_ = request.names["webhook"], f"test.{os.urandom(8).hex()}"
         try:
-            webhook = await self.find(asked.tenant, name)
+            webhook = await self.find(request.tenant, name)
         except SecretRefused as error:
             raise conflict(f"{error}.") from error
         if webhook is None:
@@ -171,20 +171,20 @@ class WebhookReceivers:
         )  # fmt: skip
         return WebhookTest(sent.done, sent.error)
 
-    async def delete(self, asked: OperationInput) -> None:
-        name = self._own_name(asked)
-        await self._row(asked.tenant, name)
-        await self._delete_row(asked.tenant, name)
+    async def delete(self, request: OperationInput) -> None:
+        name = self._own_name(request)
+        await self._row(request.tenant, name)
+        await self._delete_row(request.tenant, name)
         for old in (False, True):
-            await self._secrets(asked.tenant).delete(SOURCE, _scheme(name, old=old))
+            await self._secrets(request.tenant).delete(SOURCE, _scheme(name, old=old))
 
     def _of_settings(self, host_id: str) -> Mapping[str, EventWebhook]:
         return self.configured if host_id == self.tenant else {}
 
-    def _own_name(self, asked: OperationInput) -> str:
+    def _own_name(self, request: OperationInput) -> str:
         """Raises ProblemDetails for a webhook of the settings."""
-        name = asked.names["webhook"]
-        if name in self._of_settings(asked.tenant):
+        name = request.names["webhook"]
+        if name in self._of_settings(request.tenant):
             raise conflict(f"The webhook {name} is one of the settings (events.webhooks).")
         return name
 

@@ -56,11 +56,11 @@ class KnowledgeReader:
         }
 
 
-def knowledge_reader(asked: OperationInput, claim: str) -> KnowledgeReader:
+def knowledge_reader(request: OperationInput, claim: str) -> KnowledgeReader:
     """The caller of an operation, also of one that runs as a job. Raises ProblemDetails."""
-    if asked.context is None:
+    if request.context is None:
         raise invalid("Expected a caller.")
-    return reader_of(asked.context, claim)
+    return reader_of(request.context, claim)
 
 
 def reader_of(context: Context, claim: str) -> KnowledgeReader:

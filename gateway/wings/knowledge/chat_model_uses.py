@@ -79,15 +79,15 @@ class KnowledgeModel:
             ),
         )  # fmt: skip
 
-    async def extract(self, asked: OperationInput) -> ExtractionReport:
+    async def extract(self, request: OperationInput) -> ExtractionReport:
         try:
-            return await self.extractor.run(asked.job, _tenant_of(asked))
+            return await self.extractor.run(request.job, _tenant_of(request))
         except ModelFailed as error:
             raise ProblemDetails(409, "unconfigured", f"{error}.") from error
 
-    async def retry(self, asked: OperationInput) -> DocumentsRetried:
-        body: RetryDocuments = asked.body
-        reader = knowledge_reader(asked, self._claim)
+    async def retry(self, request: OperationInput) -> DocumentsRetried:
+        body: RetryDocuments = request.body
+        reader = knowledge_reader(request, self._claim)
         await self._collections.get(reader, body.collection, "write")
         return DocumentsRetried(await self.extractor.retry(reader, body.collection))
 
@@ -135,10 +135,10 @@ class KnowledgeModel:
         return msgspec.json.decode(structured_body(result), type=KnowledgeFound)
 
 
-def _tenant_of(asked: OperationInput) -> str | None:
+def _tenant_of(request: OperationInput) -> str | None:
     """The tenant whose documents are read; None: those of all, by schedule."""
-    verified = asked.context is not None and asked.context.identity.verified
-    return None if not verified and asked.principal.id == SCHEDULE else asked.tenant
+    verified = request.context is not None and request.context.identity.verified
+    return None if not verified and request.principal.id == SCHEDULE else request.tenant
 
 
 def with_answer(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:

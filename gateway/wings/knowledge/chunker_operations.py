@@ -52,16 +52,16 @@ class ChunkerOperations:
             ),
         )  # fmt: skip
 
-    def _reader(self, asked: OperationInput) -> KnowledgeReader:
-        return knowledge_reader(asked, self._settings.agent_claim)
+    def _reader(self, request: OperationInput) -> KnowledgeReader:
+        return knowledge_reader(request, self._settings.agent_claim)
 
-    async def list(self, asked: OperationInput) -> ChunkerList:
-        chunkers = await self._chunkers.list(self._reader(asked), asked.names["collection"])
+    async def list(self, request: OperationInput) -> ChunkerList:
+        chunkers = await self._chunkers.list(self._reader(request), request.names["collection"])
         return ChunkerList(tuple(chunkers))
 
-    async def put(self, asked: OperationInput) -> StoredChunker:
-        body: PutChunker = asked.body
-        reader, collection = self._reader(asked), asked.names["collection"]
+    async def put(self, request: OperationInput) -> StoredChunker:
+        body: PutChunker = request.body
+        reader, collection = self._reader(request), request.names["collection"]
         await self._chunkers.check(reader, collection)
         module = self._module(body)
         samples = [(sample.path, sample.text) for sample in body.samples]
@@ -78,7 +78,7 @@ class ChunkerOperations:
             raise invalid(f"{error}.") from error
         if report.error:
             raise invalid(f"module: it {report.error}.")
-        rule = ChunkerRule(asked.names["chunker"], module_hash(module), body.paths)
+        rule = ChunkerRule(request.names["chunker"], module_hash(module), body.paths)
         return await self._chunkers.put(reader, collection, rule, module=module, report=report)
 
     def _module(self, body: PutChunker) -> bytes:
@@ -98,9 +98,9 @@ class ChunkerOperations:
             )
         return module
 
-    async def delete(self, asked: OperationInput) -> None:
-        names = asked.names
-        await self._chunkers.delete(self._reader(asked), names["collection"], names["chunker"])
+    async def delete(self, request: OperationInput) -> None:
+        names = request.names
+        await self._chunkers.delete(self._reader(request), names["collection"], names["chunker"])
 
 
 def wasm_limits(settings: KnowledgeSettings) -> WasmLimits:

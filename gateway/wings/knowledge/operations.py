@@ -223,17 +223,17 @@ class KnowledgeOperations:
             ),
         )  # fmt: skip
 
-    def reader(self, asked: OperationInput) -> KnowledgeReader:
+    def reader(self, request: OperationInput) -> KnowledgeReader:
         """Raises ProblemDetails."""
-        return knowledge_reader(asked, self._settings.agent_claim)
+        return knowledge_reader(request, self._settings.agent_claim)
 
-    async def query(self, asked: OperationInput) -> OperationOutput:
-        body: QueryKnowledge = asked.body
+    async def query(self, request: OperationInput) -> OperationOutput:
+        body: QueryKnowledge = request.body
         if body.answer and self._answer is not None:
-            return await self._answer(asked)
+            return await self._answer(request)
         result = await self._searcher.search(
             ChunkQuery(
-                reader=self.reader(asked),
+                reader=self.reader(request),
                 text=body.query,
                 collections=body.collections or None,
                 filter=body.filter,
@@ -252,7 +252,7 @@ class KnowledgeOperations:
             ),
             len(result.passages) - len(whole.chunks),
             " ".join(filter(None, (UNANSWERED if body.answer else "", result.note))) or None,
-            *await self._names(self.reader(asked), whole, body.names),
+            *await self._names(self.reader(request), whole, body.names),
         )
         self._metrics.context.labels(body.mode).observe(len(whole.text))
         return OperationOutput(value, text=whole.text)
@@ -275,9 +275,9 @@ class KnowledgeOperations:
             tuple(map(relation_view, relations)),
         )
 
-    async def names(self, asked: OperationInput) -> NameList:
-        query: ListNames = asked.query
-        reader = self.reader(asked)
+    async def names(self, request: OperationInput) -> NameList:
+        query: ListNames = request.query
+        reader = self.reader(request)
         collections = None if query.collection is None else [query.collection]
         among: dict[str, Any] = {"prefix": query.prefix, "limit": query.limit}
         names = await self._entities.popular(reader, collections, **among)
@@ -288,10 +288,10 @@ class KnowledgeOperations:
         )
         return NameList(tuple(names), tuple(views))
 
-    async def entity(self, asked: OperationInput) -> EntityView:
-        body: FindEntity = asked.body
+    async def entity(self, request: OperationInput) -> EntityView:
+        body: FindEntity = request.body
         entity = await self._entities.find(
-            self.reader(asked),
+            self.reader(request),
             body.name,
             collections=body.collections or None,
             type_=body.type,
@@ -305,7 +305,7 @@ class KnowledgeOperations:
         ]
         mentions = convert(entity.mentions, tuple[MentionView, ...], from_attributes=True)
         relations = await self._entities.relations(
-            self.reader(asked),
+            self.reader(request),
             limit=body.limit,
             norms=entity.norms,
             merged=entity.merged,
@@ -321,9 +321,9 @@ class KnowledgeOperations:
             tuple(entity.senses),
         )
 
-    async def communities(self, asked: OperationInput) -> CommunityList:
-        query: ListCommunities = asked.query
-        reader, name = self.reader(asked), asked.names["collection"]
+    async def communities(self, request: OperationInput) -> CommunityList:
+        query: ListCommunities = request.query
+        reader, name = self.reader(request), request.names["collection"]
         await self._collections.get(reader, name)
         communities = await self._communities.of(reader, name, query.limit)
         items = (
@@ -338,37 +338,37 @@ class KnowledgeOperations:
         )
         return CommunityList(tuple(items), communities.chunks, communities.is_sample)
 
-    async def merge(self, asked: OperationInput) -> NamesMerged:
-        body: MergeNames = asked.body
-        reader = await self._writer(asked, body.collection)
+    async def merge(self, request: OperationInput) -> NamesMerged:
+        body: MergeNames = request.body
+        reader = await self._writer(request, body.collection)
         count = await self._entities.merge(
             reader, body.collection, body.names, into=body.into, confidence=body.confidence
         )
         return NamesMerged(count)
 
-    async def split(self, asked: OperationInput) -> NamesMerged:
-        body: SplitNames = asked.body
-        reader = await self._writer(asked, body.collection)
+    async def split(self, request: OperationInput) -> NamesMerged:
+        body: SplitNames = request.body
+        reader = await self._writer(request, body.collection)
         return NamesMerged(
             await self._entities.split(reader, body.collection, body.names, into=body.into)
         )
 
-    async def delete_names(self, asked: OperationInput) -> NamesDeleted:
-        body: DeleteNames = asked.body
-        reader = await self._writer(asked, body.collection)
+    async def delete_names(self, request: OperationInput) -> NamesDeleted:
+        body: DeleteNames = request.body
+        reader = await self._writer(request, body.collection)
         return NamesDeleted(
             await self._entities.delete(reader, body.collection, body.names, pair=body.relations)
         )
 
-    async def _writer(self, asked: OperationInput, collection: str) -> KnowledgeReader:
+    async def _writer(self, request: OperationInput, collection: str) -> KnowledgeReader:
         """Raises ProblemDetails."""
-        reader = self.reader(asked)
+        reader = self.reader(request)
         await self._collections.get(reader, collection, "write")
         return reader
 
-    async def path(self, asked: OperationInput) -> PathsFound:
-        body: FindPath = asked.body
-        reader, collections = self.reader(asked), body.collections or None
+    async def path(self, request: OperationInput) -> PathsFound:
+        body: FindPath = request.body
+        reader, collections = self.reader(request), body.collections or None
         paths = await self._entities.paths(
             reader, body.source, body.to, collections=collections, limit=body.limit
         )
@@ -383,13 +383,13 @@ class KnowledgeOperations:
         whole = (path for path in paths if all(_is_quoted(hop, quoted) for hop in path))
         return PathsFound(tuple(PathView(tuple(map(view, path))) for path in whole))
 
-    async def add(self, asked: OperationInput) -> OperationOutput:
-        body: AddDocument = asked.body
+    async def add(self, request: OperationInput) -> OperationOutput:
+        body: AddDocument = request.body
         text = self._check_text(body)
         exchange_ = exchange(text)
         path = body.path or f"text-{hashlib.sha256(text.encode()).hexdigest()[:UNNAMED]}.txt"
         stored = await self._ingestion.text(
-            self.reader(asked),
+            self.reader(request),
             NewCollection(body.collection, body.kind),
             NewDocument(
                 path,
@@ -412,19 +412,19 @@ class KnowledgeOperations:
         )
         return OperationOutput(added, status=201 if stored.changed else 200)
 
-    async def add_file(self, asked: OperationInput) -> FilesIngested:
-        body: AddFile = asked.body
-        data = _file_bytes(asked, body)
+    async def add_file(self, request: OperationInput) -> FilesIngested:
+        body: AddFile = request.body
+        data = _file_bytes(request, body)
         report = await self._ingestion.file(
-            self.reader(asked), NewCollection(body.collection), body.path, data, job=asked.job
+            self.reader(request), NewCollection(body.collection), body.path, data, job=request.job
         )
         return convert(report, FilesIngested, from_attributes=True)
 
-    async def ingest(self, asked: OperationInput) -> FilesIngested:
-        body: IngestSource = asked.body
+    async def ingest(self, request: OperationInput) -> FilesIngested:
+        body: IngestSource = request.body
         spec = SourceSpec(body.type, body.location, body.ref, body.filter, body.below.strip("/"))
         report = await self._ingestion.source(
-            self.reader(asked), NewCollection(body.collection), spec, job=asked.job
+            self.reader(request), NewCollection(body.collection), spec, job=request.job
         )
         return convert(report, FilesIngested, from_attributes=True)
 
@@ -447,19 +447,19 @@ class KnowledgeOperations:
             )
         return body.text
 
-    async def delete(self, asked: OperationInput) -> DocumentsDeleted:
-        body: DeleteDocuments = asked.body
-        reader = await self._writer(asked, body.collection)
+    async def delete(self, request: OperationInput) -> DocumentsDeleted:
+        body: DeleteDocuments = request.body
+        reader = await self._writer(request, body.collection)
         deleted = await self._documents.delete(reader, body.collection, body.documents)
         return DocumentsDeleted(deleted)
 
-    async def documents(self, asked: OperationInput) -> DocumentList:
-        query: ListDocuments = asked.query
+    async def documents(self, request: OperationInput) -> DocumentList:
+        query: ListDocuments = request.query
         after = place(query.after)
         if after and not is_uuid(after):
             raise unknown()
         states = await self._documents.states(
-            self.reader(asked),
+            self.reader(request),
             collections=None if query.collection is None else [query.collection],
             track_id=query.track_id,
             after=after,
@@ -473,10 +473,10 @@ class KnowledgeOperations:
     def _view(self, one: DocumentState) -> DocumentView:
         return DocumentView.of(one, is_read=bool(self._settings.model))
 
-    async def read(self, asked: OperationInput) -> DocumentLines:
-        query: ReadDocumentLines = asked.query
-        id_ = asked.names["document"]
-        stored = await self._documents.text(self.reader(asked), id_)
+    async def read(self, request: OperationInput) -> DocumentLines:
+        query: ReadDocumentLines = request.query
+        id_ = request.names["document"]
+        stored = await self._documents.text(self.reader(request), id_)
         if stored is None:
             raise not_found("document", id_)
         path, version, text = stored
@@ -487,29 +487,29 @@ class KnowledgeOperations:
         shown = text[starts[first - 1] : starts[last]]
         return DocumentLines(id_, path, version, (first, last), total, shown)
 
-    async def collections(self, asked: OperationInput) -> CollectionList:
-        collections = await self._collections.find(self.reader(asked))
+    async def collections(self, request: OperationInput) -> CollectionList:
+        collections = await self._collections.find(self.reader(request))
         return CollectionList(tuple(CollectionView.of(collection) for collection in collections))
 
-    async def collection(self, asked: OperationInput) -> CollectionView:
-        reader, name = self.reader(asked), asked.names["collection"]
+    async def collection(self, request: OperationInput) -> CollectionView:
+        reader, name = self.reader(request), request.names["collection"]
         collection = await self._collections.get(reader, name)
         counts = await self._documents.counts(reader, name)
         read = await self._documents.extractions(reader, name) if self._settings.model else {}
         return CollectionView.of(collection, counts, read)
 
-    async def put_collection(self, asked: OperationInput) -> CollectionView:
-        body: PutCollection = asked.body
+    async def put_collection(self, request: OperationInput) -> CollectionView:
+        body: PutCollection = request.body
         given: dict[str, Any] = {
             name: getattr(body, name) for name in PutCollection.__struct_fields__
         }
-        reader = self.reader(asked)
+        reader = self.reader(request)
         return CollectionView.of(
-            await self._collections.put(reader, NewCollection(asked.names["collection"], **given))
+            await self._collections.put(reader, NewCollection(request.names["collection"], **given))
         )
 
-    async def delete_collection(self, asked: OperationInput) -> None:
-        reader, name = self.reader(asked), asked.names["collection"]
+    async def delete_collection(self, request: OperationInput) -> None:
+        reader, name = self.reader(request), request.names["collection"]
         await self._collections.get(reader, name, "admin")
         while states := await self._documents.states(reader, collections=[name], limit=DELETED):
             if not await self._documents.delete(reader, name, [document.id for document in states]):
@@ -522,9 +522,9 @@ def _is_quoted(hop: Hop, quoted: Container[tuple[str, str]]) -> bool:
     return all((hop.chunk, name) in quoted for name in (hop.source, hop.target))
 
 
-def _file_bytes(asked: OperationInput, body: AddFile) -> bytes:
+def _file_bytes(request: OperationInput, body: AddFile) -> bytes:
     """The bytes of a file: in base64, or the upload of the request. Raises ProblemDetails."""
-    upload = None if asked.context is None else asked.context.upload
+    upload = None if request.context is None else request.context.upload
     if body.data is None:
         if upload is None:
             raise invalid("data: expected the bytes of the file in base64")

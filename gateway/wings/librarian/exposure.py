@@ -45,7 +45,7 @@ class Exposure:
 
     async def note(
         self,
-        asked: OperationInput,
+        request: OperationInput,
         operation: Asking,
         question: LibraryQuestion,
         asker: Asker | None = None,
@@ -56,10 +56,10 @@ class Exposure:
                 "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
                 " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
                 [
-                    asked.tenant,
-                    asked.principal.id,
+                    request.tenant,
+                    request.principal.id,
                     operation,
-                    context_of(asked).request_id[:200],
+                    context_of(request).request_id[:200],
                     question.text.replace("\0", ""),
                     list(question.collections),
                     "" if asker is None else asker.model.strategy,
@@ -67,16 +67,16 @@ class Exposure:
                 ],
             )
 
-    async def list(self, asked: OperationInput) -> QuestionList:
+    async def list(self, request: OperationInput) -> QuestionList:
         """The newest first, of all callers of the tenant."""
-        query: QuestionPaging = asked.query
+        query: QuestionPaging = request.query
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT created_ts, principal, operation, request_id, question, collections,"
                 " model, shown FROM librarian_question_t WHERE host_id = %s"
                 " AND (%s::timestamptz IS NULL OR created_ts < %s)"
                 " ORDER BY created_ts DESC LIMIT %s",
-                [asked.tenant, query.before, query.before, query.limit],
+                [request.tenant, query.before, query.before, query.limit],
             )
             questions = [_view(row) async for row in rows]
         return QuestionList(tuple(questions))

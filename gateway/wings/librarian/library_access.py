@@ -23,8 +23,8 @@ class LibraryAccess:
         return library
 
 
-def context_of(asked: OperationInput) -> Context:
+def context_of(request: OperationInput) -> Context:
     """The context of the caller, by which the library judges it. Raises ProblemDetails."""
-    if asked.context is None:
+    if request.context is None:
         raise invalid("Expected a caller.")
-    return asked.context
+    return request.context

@@ -94,24 +94,24 @@ class LookupOperations:
             ),
         )  # fmt: skip
 
-    async def search(self, asked: OperationInput) -> OperationOutput:
-        body: SearchLibrary = asked.body
+    async def search(self, request: OperationInput) -> OperationOutput:
+        body: SearchLibrary = request.body
         query = PassageQuery(
             text=body.query,
             collections=body.collections or None,
             path=body.path,
             limit=max(body.limit, REACH) if body.by == "file" else body.limit,
         )
-        hits = await self._access.library.search(context_of(asked), query)
+        hits = await self._access.library.search(context_of(request), query)
         passages = hits.passages
         return _passages(
             by_file(passages, body.limit) if body.by == "file" else passages, hits.note
         )
 
-    async def grep(self, asked: OperationInput) -> OperationOutput:
-        body: GrepLibrary = asked.body
+    async def grep(self, request: OperationInput) -> OperationOutput:
+        body: GrepLibrary = request.body
         passages = await self._access.library.grep(
-            context_of(asked),
+            context_of(request),
             body.collections or None,
             body.pattern,
             path=body.path,
@@ -119,28 +119,28 @@ class LookupOperations:
         )
         return _passages(passages)
 
-    async def records(self, asked: OperationInput) -> OperationOutput:
-        body: FindRecords = asked.body
+    async def records(self, request: OperationInput) -> OperationOutput:
+        body: FindRecords = request.body
         names = body.collections or None
         records = await self._access.library.records(
-            context_of(asked), names, body.record, path=body.path, limit=body.limit
+            context_of(request), names, body.record, path=body.path, limit=body.limit
         )
         return _passages(records)
 
-    async def read(self, asked: OperationInput) -> LinesRead:
-        body: ReadLibrary = asked.body
+    async def read(self, request: OperationInput) -> LinesRead:
+        body: ReadLibrary = request.body
         last = LAST if body.last is None else body.last
         if last < body.first:
             raise invalid(f"last: expected at least first ({body.first}), found {last}")
         passage = await self._access.library.read(
-            context_of(asked), body.collection, body.path, (body.first, last)
+            context_of(request), body.collection, body.path, (body.first, last)
         )
         return _within(passage, self._settings.read_bytes)
 
-    async def files(self, asked: OperationInput) -> FilesFound:
-        body: ListFiles = asked.body
+    async def files(self, request: OperationInput) -> FilesFound:
+        body: ListFiles = request.body
         files = await self._access.library.files(
-            context_of(asked),
+            context_of(request),
             body.collections or None,
             path=body.path,
             after=body.after,
@@ -150,14 +150,14 @@ class LookupOperations:
         more = f"{shown[-1].collection}/{shown[-1].path}" if len(files) > len(shown) else ""
         return FilesFound(convert(shown, tuple[FileView, ...], from_attributes=True), more)
 
-    async def chunks(self, asked: OperationInput) -> ChunkList:
-        body: ListChunks = asked.body
+    async def chunks(self, request: OperationInput) -> ChunkList:
+        body: ListChunks = request.body
         ordinal, _, path = place(body.after).partition(" ")
         if ordinal and (not ordinal.isdecimal() or len(ordinal) > DIGITS):
             raise unknown()
         after = (path, int(ordinal)) if ordinal else ("", -1)
         chunks = await self._access.library.chunks(
-            context_of(asked),
+            context_of(request),
             body.collection,
             path=body.path,
             after=after,
@@ -169,24 +169,24 @@ class LookupOperations:
         more = cursor(f"{last.ordinal} {last.path}") if last else ""
         return ChunkList(tuple(map(ChunkView.of, shown)), more)
 
-    async def symbols(self, asked: OperationInput) -> SymbolsFound:
-        body: FindSymbols = asked.body
+    async def symbols(self, request: OperationInput) -> SymbolsFound:
+        body: FindSymbols = request.body
         query = convert(body, SymbolQuery, from_attributes=True)
         query = replace(query, collections=body.collections or None)
-        symbols = await self._access.library.symbols(context_of(asked), query)
+        symbols = await self._access.library.symbols(context_of(request), query)
         return SymbolsFound(convert(symbols, tuple[SymbolView, ...], from_attributes=True))
 
-    async def references(self, asked: OperationInput) -> SymbolsFound:
-        body: FindReferences = asked.body
+    async def references(self, request: OperationInput) -> SymbolsFound:
+        body: FindReferences = request.body
         references = await self._access.library.references(
-            context_of(asked), body.collections or None, body.symbol, body.limit
+            context_of(request), body.collections or None, body.symbol, body.limit
         )
         return SymbolsFound(convert(references, tuple[SymbolView, ...], from_attributes=True))
 
-    async def map(self, asked: OperationInput) -> OperationOutput:
-        body: MapLibrary = asked.body
+    async def map(self, request: OperationInput) -> OperationOutput:
+        body: MapLibrary = request.body
         links = await self._access.library.links(
-            context_of(asked), [body.collection], path=body.path
+            context_of(request), [body.collection], path=body.path
         )
         tokens = body.tokens or self._settings.map_tokens
         repository_map = await to_thread.run_sync(draw_map, links, body.focus, tokens)

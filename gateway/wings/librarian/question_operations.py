@@ -217,22 +217,22 @@ class QuestionOperations:
             await self._runs.sweep(host_id)
             await self._exposure.sweep(host_id)
 
-    async def query(self, asked: OperationInput) -> LibraryAnswerView:
-        body: AskLibrary = asked.body
-        context, question = await self._question(asked, body)
+    async def query(self, request: OperationInput) -> LibraryAnswerView:
+        body: AskLibrary = request.body
+        context, question = await self._question(request, body)
         engine = QueryEngine(self._access.library, self._settings.query)
         hits = await engine.net(context, question)
         model = self._model(self._settings.query.model)
         if model is None or not hits:
             answer = engine.extract(question, hits)
-            await self._exposure.note(asked, "query", question)
+            await self._exposure.note(request, "query", question)
             return _view(answer, body)
         ledger = RunLedger(self._settings.research.limits, currency=self._settings.currency)
-        asker = self._asker(asked, question, model, ledger)
-        async with self._note_exposure(asked, "query", question, asker):
+        asker = self._asker(request, question, model, ledger)
+        async with self._note_exposure(request, "query", question, asker):
             with anyio.move_on_after(ledger.left_s) as within:
                 answer = await engine.answer(
-                    context, question, hits, asker=asker, progress=_progress(asked)
+                    context, question, hits, asker=asker, progress=_progress(request)
                 )
         if within.cancelled_caught:
             answer = engine.extract(question, hits, "seconds")
@@ -240,22 +240,22 @@ class QuestionOperations:
 
     @asynccontextmanager
     async def _note_exposure(
-        self, asked: OperationInput, operation: Asking, question: LibraryQuestion, asker: Asker
+        self, request: OperationInput, operation: Asking, question: LibraryQuestion, asker: Asker
     ) -> AsyncIterator[None]:
         """Notes what a model was shown within, also where the caller leaves."""
         try:
             yield
         finally:
             with anyio.move_on_after(STOPS, shield=True):
-                await self._exposure.note(asked, operation, question, asker)
+                await self._exposure.note(request, operation, question, asker)
 
     async def _question(
-        self, asked: OperationInput, body: AskLibrary
+        self, request: OperationInput, body: AskLibrary
     ) -> tuple[Context, LibraryQuestion]:
         """The question over the collections that the caller may read: what it may not is as if it
         were not there. Raises ProblemDetails where none of those asked for is there."""
-        context = context_of(asked)
-        allowed = await self._allowed_collections(asked)
+        context = context_of(request)
+        allowed = await self._allowed_collections(request)
         names = sorted(
             name
             for name in allowed
@@ -274,15 +274,19 @@ class QuestionOperations:
             return None
 
     def _asker(
-        self, asked: OperationInput, question: LibraryQuestion, model: ChatModel, ledger: RunLedger
+        self,
+        request: OperationInput,
+        question: LibraryQuestion,
+        model: ChatModel,
+        ledger: RunLedger,
     ) -> Asker:
         return Asker(
-            host_id=asked.tenant,
+            host_id=request.tenant,
             model=model,
             ledger=ledger,
             cache=self._cache,
             collections=question.collections,
-            screen=partial(self._screen_text, asked.principal),
+            screen=partial(self._screen_text, request.principal),
         )
 
     def _screen_text(self, principal: Principal, text: str) -> str:
@@ -294,57 +298,57 @@ class QuestionOperations:
 
     # -- research --
 
-    async def research(self, asked: OperationInput) -> LibraryAnswerView:
-        body: ResearchLibrary = asked.body
-        context, question = await self._question(asked, body)
+    async def research(self, request: OperationInput) -> LibraryAnswerView:
+        body: ResearchLibrary = request.body
+        context, question = await self._question(request, body)
         model = self._model(self._settings.research.model)
         if model is None:
             engine = QueryEngine(self._access.library, self._settings.query)
             hits = await engine.net(context, question)
             return _view(engine.extract(question, hits, "no_model"), body)
-        run, done = await self._run_of(asked, body, question)
+        run, done = await self._run_of(request, body, question)
         if done is not None:
             return done
         if self._slots.statistics().tasks_waiting >= WAITING:
             raise unavailable("Too many runs wait already; try again later.")
         async with self._slots:
-            return await self._run_research(asked, run, model)
+            return await self._run_research(request, run, model)
 
     async def _run_of(
-        self, asked: OperationInput, body: ResearchLibrary, question: LibraryQuestion
+        self, request: OperationInput, body: ResearchLibrary, question: LibraryQuestion
     ) -> tuple[StoredRun, LibraryAnswerView | None]:
         """The run to begin or to go on with, and its answer, if it has ended. Raises
         ProblemDetails."""
-        owner, id_ = asked.principal.id, body.run or _job_of(asked)
-        run = None if id_ is None else await self._runs.get(asked.tenant, owner, id_)
+        owner, id_ = request.principal.id, body.run or _job_of(request)
+        run = None if id_ is None else await self._runs.get(request.tenant, owner, id_)
         if run is None and body.run is not None:
             raise not_found("run", body.run)
         if run is None:
             id_ = id_ or str(uuid4())
             begun = await self._runs.create(
-                asked.tenant, owner, id_, question=question.text,
+                request.tenant, owner, id_, question=question.text,
                 collections=question.collections,
                 request=msgspec.json.encode(replace(body, run=None)),
             )  # fmt: skip
-            run = await self._runs.get(asked.tenant, owner, id_)
+            run = await self._runs.get(request.tenant, owner, id_)
             if not begun or run is None:
                 raise _too_many(self._settings.research.runs_per_hour)
-        await self._check_run(asked, run)
+        await self._check_run(request, run)
         if run.state in ("completed", "incomplete") and run.result is not None:
             return run, msgspec.json.decode(run.result, type=LibraryAnswerView)
         return run, None
 
-    async def _check_run(self, asked: OperationInput, run: StoredRun) -> None:
+    async def _check_run(self, request: OperationInput, run: StoredRun) -> None:
         """Raises ProblemDetails where the caller may no longer read what the run has read."""
-        if not set(run.collections) <= await self._allowed_collections(asked):
+        if not set(run.collections) <= await self._allowed_collections(request):
             raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
 
-    async def _allowed_collections(self, asked: OperationInput) -> set[str]:
-        collections = await self._access.library.collections(context_of(asked))
+    async def _allowed_collections(self, request: OperationInput) -> set[str]:
+        collections = await self._access.library.collections(context_of(request))
         return {collection.name for collection in collections}
 
     async def _run_research(
-        self, asked: OperationInput, run: StoredRun, model: ChatModel
+        self, request: OperationInput, run: StoredRun, model: ChatModel
     ) -> LibraryAnswerView:
         body = msgspec.json.decode(run.request, type=ResearchLibrary)
         question = LibraryQuestion(
@@ -354,13 +358,13 @@ class QuestionOperations:
         ledger = RunLedger(
             body.limits.within(own.limits), currency=self._settings.currency, seconds=run.seconds
         )
-        log = RunLog(store=self._runs, host_id=asked.tenant, run_id=run.id, ledger=ledger)
+        log = RunLog(store=self._runs, host_id=request.tenant, run_id=run.id, ledger=ledger)
         await log.read()
-        asker = self._asker(asked, question, model, ledger)
+        asker = self._asker(request, question, model, ledger)
         sub = self._model(own.sub_model or own.model) or model
         plain = model.strategy in own.without_recursion
         research = Research(
-            context=context_of(asked),
+            context=context_of(request),
             question=question,
             library=self._access.library,
             engine=QueryEngine(self._access.library, self._settings.query),
@@ -369,42 +373,42 @@ class QuestionOperations:
             sub=replace_fields(asker, model=sub),
             log=log,
             strategy="mapreduce" if plain else body.strategy,
-            progress=_progress(asked),
+            progress=_progress(request),
         )
-        answer = await self._wait_for_answer(asked, run, research)
+        answer = await self._wait_for_answer(request, run, research)
         view = _view(answer, body, run=run.id, spent=ledger.spending)
         state: RunState = "incomplete" if answer.incomplete else "completed"
-        await self._runs.end(asked.tenant, run.id, state, msgspec.json.encode(view))
+        await self._runs.end(request.tenant, run.id, state, msgspec.json.encode(view))
         return view
 
     async def _wait_for_answer(
-        self, asked: OperationInput, run: StoredRun, research: Research
+        self, request: OperationInput, run: StoredRun, research: Research
     ) -> LibraryAnswer:
         """The answer of a run. One whose caller leaves is cancelled; a job that is stopped with its
         process goes on elsewhere."""
         try:
-            async with self._note_exposure(asked, "research", research.question, research.asker):
+            async with self._note_exposure(request, "research", research.question, research.asker):
                 return await research.answer()
         except TakenOver as error:
             raise conflict(f"{error}.") from error
         except anyio.get_cancelled_exc_class():
-            if _job_of(asked) is None:
+            if _job_of(request) is None:
                 with anyio.move_on_after(STOPS, shield=True):
-                    await self._runs.end(asked.tenant, run.id, "cancelled", None)
+                    await self._runs.end(request.tenant, run.id, "cancelled", None)
             raise
 
-    async def list_runs(self, asked: OperationInput) -> ResearchRuns:
-        query: RunPaging = asked.query
-        runs = await self._runs.all(asked.tenant, asked.principal.id, query.limit)
+    async def list_runs(self, request: OperationInput) -> ResearchRuns:
+        query: RunPaging = request.query
+        runs = await self._runs.all(request.tenant, request.principal.id, query.limit)
         return ResearchRuns(tuple(_run_view(run) for run in runs))
 
-    async def get_run(self, asked: OperationInput) -> ResearchRunView:
-        id_ = asked.names["run"]
-        run = await self._runs.get(asked.tenant, asked.principal.id, id_)
+    async def get_run(self, request: OperationInput) -> ResearchRunView:
+        id_ = request.names["run"]
+        run = await self._runs.get(request.tenant, request.principal.id, id_)
         if run is None:
             raise not_found("run", id_)
-        await self._check_run(asked, run)
-        steps = await self._runs.trace(asked.tenant, id_, STEPS)
+        await self._check_run(request, run)
+        steps = await self._runs.trace(request.tenant, id_, STEPS)
         shown = tuple(
             StepView(
                 step.node, step.seq, step.kind, step.request,
@@ -417,10 +421,10 @@ class QuestionOperations:
         return replace(_run_view(run), result=result, steps=shown)
 
 
-def _job_of(asked: OperationInput) -> str | None:
+def _job_of(request: OperationInput) -> str | None:
     """The id of the job that runs the operation: it is that of its run, too."""
-    context = context_of(asked)
-    if asked.job is NO_JOB or not is_uuid(context.request_id):
+    context = context_of(request)
+    if request.job is NO_JOB or not is_uuid(context.request_id):
         return None
     return str(UUID(context.request_id))
 
@@ -434,9 +438,9 @@ def _too_many(limit: int) -> ProblemDetails:
     )
 
 
-def _progress(asked: OperationInput) -> Progress:
+def _progress(request: OperationInput) -> Progress:
     def report_progress(done: int, total: int, note: str) -> None:
-        asked.job.progress(done, total or None, note)
+        request.job.progress(done, total or None, note)
 
     return report_progress
 

@@ -60,15 +60,15 @@ class CodeIndexes:
             ),
         )  # fmt: skip
 
-    async def index(self, asked: OperationInput) -> CodeIndexed:
-        body: IndexCode = asked.body
-        context = context_of(asked)
+    async def index(self, request: OperationInput) -> CodeIndexed:
+        body: IndexCode = request.body
+        context = context_of(request)
         if context.upload is None:
             raise invalid(f"Expected the bytes of an index, by PUT to {INDEXES}/COLLECTION.")
         data = context.upload.data
         files = read_index(data, self._settings.index, from_thread.check_cancelled)
         try:
-            async with self._turns.turn(asked.tenant, asked.principal.id):
+            async with self._turns.turn(request.tenant, request.principal.id):
                 report = await self._access.library.index(
                     context, body.collection, files, folder=body.below.strip("/")
                 )

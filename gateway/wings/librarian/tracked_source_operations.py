@@ -227,8 +227,8 @@ class TrackingOperations:
             ),
         )  # fmt: skip
 
-    async def add(self, asked: OperationInput) -> OperationOutput:
-        body: TrackSource = asked.body
+    async def add(self, request: OperationInput) -> OperationOutput:
+        body: TrackSource = request.body
         if body.webhook:
             self.hooks.check()
         if 0 < body.every_s < self.settings.min_interval_s:
@@ -242,7 +242,7 @@ class TrackingOperations:
             folder=body.below.strip("/"),
         )
         added = await self.sources.add(
-            context_of(asked),
+            context_of(request),
             body.collection,
             place,
             interval_s=body.every_s,
@@ -252,30 +252,30 @@ class TrackingOperations:
         secret = await self.hooks.make(added) if body.webhook else ""
         return OperationOutput(SourceTracked(view, secret), untold=SourceTracked(view))
 
-    async def list(self, asked: OperationInput) -> TrackedSourceList:
+    async def list(self, request: OperationInput) -> TrackedSourceList:
         return TrackedSourceList(
-            tuple(map(TrackedSourceView.of, await self.sources.of(context_of(asked))))
+            tuple(map(TrackedSourceView.of, await self.sources.of(context_of(request))))
         )
 
-    async def show(self, asked: OperationInput) -> TrackedSourceView:
-        return TrackedSourceView.of(await self._one(asked))
+    async def show(self, request: OperationInput) -> TrackedSourceView:
+        return TrackedSourceView.of(await self._one(request))
 
-    async def refresh(self, asked: OperationInput) -> TrackedSourceView:
-        context = context_of(asked)
-        source = await self._one(asked)
-        return TrackedSourceView.of(await self.sources.refresh(context, source, asked.job))
+    async def refresh(self, request: OperationInput) -> TrackedSourceView:
+        context = context_of(request)
+        source = await self._one(request)
+        return TrackedSourceView.of(await self.sources.refresh(context, source, request.job))
 
-    async def delete(self, asked: OperationInput) -> None:
-        source = await self._one(asked)
-        await self.sources.delete(context_of(asked), source.id)
+    async def delete(self, request: OperationInput) -> None:
+        source = await self._one(request)
+        await self.sources.delete(context_of(request), source.id)
 
-    async def collections(self, asked: OperationInput) -> CollectionStatusList:
-        collections = await self.access.library.status(context_of(asked), None)
+    async def collections(self, request: OperationInput) -> CollectionStatusList:
+        collections = await self.access.library.status(context_of(request), None)
         return CollectionStatusList(tuple(map(CollectionStatusView.of, collections)))
 
-    async def status(self, asked: OperationInput) -> LibraryStatus:
-        body: AskStatus = asked.body
-        context, names = context_of(asked), body.collections or None
+    async def status(self, request: OperationInput) -> LibraryStatus:
+        body: AskStatus = request.body
+        context, names = context_of(request), body.collections or None
         statuses = await self.access.library.status(context, names)
         sources = [
             source
@@ -289,10 +289,10 @@ class TrackingOperations:
     async def refresh_due(self, _asked: OperationInput) -> TrackedSourcesRead:
         return TrackedSourcesRead(await self.sources.refresh_due())
 
-    async def _one(self, asked: OperationInput) -> TrackedSource:
+    async def _one(self, request: OperationInput) -> TrackedSource:
         """Raises ProblemDetails."""
-        id_ = asked.names["source"]
-        sources = await self.sources.of(context_of(asked), id_)
+        id_ = request.names["source"]
+        sources = await self.sources.of(context_of(request), id_)
         if not sources:
             raise not_found("source", id_)
         return sources[0]

@@ -154,9 +154,9 @@ class KeepingOperations:
             ),
         )  # fmt: skip
 
-    async def context(self, asked: OperationInput) -> ContextText:
-        body: GetContext = asked.body
-        reader, query = self._parts.reader(asked), body.query.strip()
+    async def context(self, request: OperationInput) -> ContextText:
+        body: GetContext = request.body
+        reader, query = self._parts.reader(request), body.query.strip()
         condition = EVERY
         if not query:
             wanted = sql.SQL("(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))")
@@ -169,9 +169,9 @@ class KeepingOperations:
         text, count = text_of(memories, tokens)
         return ContextText(text, count, len(memories) - count, result.note)
 
-    async def promote(self, asked: OperationInput) -> PromotedMemory:
-        body: Promote = asked.body
-        reader = self._parts.reader(asked)
+    async def promote(self, request: OperationInput) -> PromotedMemory:
+        body: Promote = request.body
+        reader = self._parts.reader(request)
         owner = reader.owner("session")
         reader.owner("user")
         if not body.ids:
@@ -181,14 +181,14 @@ class KeepingOperations:
         promoted = await self._parts.life.promote(reader.tenant, memories)
         return PromotedMemory(promoted.ids, (*promoted.refused, *sorted(missing)))
 
-    async def forget(self, asked: OperationInput) -> ErasureCounts:
-        body: Forget = asked.body
+    async def forget(self, request: OperationInput) -> ErasureCounts:
+        body: Forget = request.body
         given = [
             selector for selector in (body.ids, body.filter, body.subject) if selector is not None
         ]
         if len(given) != 1 or not given[0]:
             raise invalid("Expected exactly one of ids, filter and subject, and not an empty one.")
-        reader = self._parts.reader(asked)
+        reader = self._parts.reader(request)
         if body.subject is not None:
             return await self._erase(reader, body.subject, body)
         scopes = body.scopes or SCOPES
@@ -210,9 +210,9 @@ class KeepingOperations:
             mentions=reader.may(ERASE),
         )  # fmt: skip
 
-    async def export(self, asked: OperationInput) -> ListPage[Memory]:
-        query: ExportPage = asked.query
-        reader = self._parts.reader(asked)
+    async def export(self, request: OperationInput) -> ListPage[Memory]:
+        query: ExportPage = request.query
+        reader = self._parts.reader(request)
         subject = query.subject or reader.owner("user")
         if subject != reader.subject:
             reader.require(ERASE, "Exporting another user")
@@ -223,9 +223,9 @@ class KeepingOperations:
             limit=query.limit,
         )  # fmt: skip
 
-    async def import_(self, asked: OperationInput) -> ImportCounts:
-        body: Import = asked.body
-        reader = self._parts.reader(asked)
+    async def import_(self, request: OperationInput) -> ImportCounts:
+        body: Import = request.body
+        reader = self._parts.reader(request)
         transfer = Transfer(self._parts.pool, self._parts.store, self._settings.session)
         taken, refused = taken_items(body.items, self._imported_memory)
         counts = await transfer.import_(reader, [line for _, line in taken])
@@ -246,8 +246,8 @@ class KeepingOperations:
             self._parts.intake.check_names(one.scope, "session", [one.session or ""])
         return replace(one, **clean)
 
-    async def stats(self, asked: OperationInput) -> Stats:
-        return Stats(await self._parts.store.counts(self._parts.reader(asked)))
+    async def stats(self, request: OperationInput) -> Stats:
+        return Stats(await self._parts.store.counts(self._parts.reader(request)))
 
     async def purge(self, _asked: OperationInput) -> Any:
         return await self._parts.life.purge()

@@ -95,9 +95,9 @@ class MemoryOperations:
             ),
         )  # fmt: skip
 
-    async def add(self, asked: OperationInput) -> OperationOutput:
-        body: AddMemories = asked.body
-        reader, items = self._parts.reader(asked), body.all
+    async def add(self, request: OperationInput) -> OperationOutput:
+        body: AddMemories = request.body
+        reader, items = self._parts.reader(request), body.all
         document = body.document.id if body.document else None
         added = await self._store(self._target(reader, body.scope), items, document)
         told = added.items
@@ -109,9 +109,9 @@ class MemoryOperations:
         location = f"/memories/{told[0].id}" if len(told) == 1 else ""
         return OperationOutput(replace(added, items=told), location=location)
 
-    async def observe(self, asked: OperationInput) -> MemoriesAdded:
-        body: ObserveTurns = asked.body
-        target = self._target(self._parts.reader(asked), "session")
+    async def observe(self, request: OperationInput) -> MemoriesAdded:
+        body: ObserveTurns = request.body
+        target = self._target(self._parts.reader(request), "session")
         items = [
             NewItem(
                 content=turn.content,
@@ -159,10 +159,10 @@ class MemoryOperations:
         refused.sort(key=lambda one: one.index)
         return MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes)), tuple(refused))
 
-    async def search(self, asked: OperationInput) -> MemoriesFound:
-        body: SearchMemories = asked.body
+    async def search(self, request: OperationInput) -> MemoriesFound:
+        body: SearchMemories = request.body
         recall = MemoryQuery(
-            reader=self._parts.reader(asked),
+            reader=self._parts.reader(request),
             query=body.query,
             scopes=body.scopes or SCOPES,
             condition=_condition(body),
@@ -182,11 +182,11 @@ class MemoryOperations:
         shown = within(views, body.tokens or self._settings.answer_tokens)
         return MemoriesFound(tuple(shown), len(views) - len(shown), result.note)
 
-    async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
-        query: ListMemories = asked.query
+    async def list(self, request: OperationInput) -> ListPage[MemoryView]:
+        query: ListMemories = request.query
         condition = filter_condition({"kind": query.kind} if query.kind else None)
         rows = await self._parts.store.page(
-            self._parts.reader(asked),
+            self._parts.reader(request),
             scopes=[query.scope] if query.scope else SCOPES,
             condition=condition,
             after=_after(query.after),
@@ -197,8 +197,8 @@ class MemoryOperations:
         key = f"{shown[-1].created.isoformat()} {shown[-1].id}" if more else ""
         return ListPage(tuple(map(view, shown)), cursor(key) if key else "")
 
-    async def get(self, asked: OperationInput) -> MemoryView:
-        return view(await self._present(self._parts.reader(asked), asked.names["memory"]))
+    async def get(self, request: OperationInput) -> MemoryView:
+        return view(await self._present(self._parts.reader(request), request.names["memory"]))
 
     async def _present(self, reader: Reader, id_: str) -> Memory:
         """Raises ProblemDetails."""
@@ -206,16 +206,16 @@ class MemoryOperations:
             return memory
         raise not_found("memory", id_)
 
-    async def history(self, asked: OperationInput) -> ListPage[MemoryView]:
-        id_ = asked.names["memory"]
-        versions = await self._parts.store.history(self._parts.reader(asked), id_)
+    async def history(self, request: OperationInput) -> ListPage[MemoryView]:
+        id_ = request.names["memory"]
+        versions = await self._parts.store.history(self._parts.reader(request), id_)
         if not versions:
             raise not_found("memory", id_)
         return ListPage(tuple(map(view, versions)))
 
-    async def update(self, asked: OperationInput) -> MemoryView:
-        body: UpdateMemory = asked.body
-        reader, id_ = self._parts.reader(asked), asked.names["memory"]
+    async def update(self, request: OperationInput) -> MemoryView:
+        body: UpdateMemory = request.body
+        reader, id_ = self._parts.reader(request), request.names["memory"]
         present = await self._present(reader, id_)
         if present.scope == "org":
             reader.require(WRITE_ORG, "Writing for the organisation")

@@ -57,22 +57,22 @@ class Subjects:
     def __init__(self, access: AdminAccess) -> None:
         self._access = access
 
-    async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
-        page = await self._list_held(asked, EVERY if asked.query.history else PRESENT)
+    async def list(self, request: OperationInput) -> ListPage[MemoryView]:
+        page = await self._list_held(request, EVERY if request.query.history else PRESENT)
         return ListPage(tuple(map(view, page.items)), page.next)
 
-    async def export(self, asked: OperationInput) -> ListPage[Memory]:
-        return await self._list_held(asked, EVERY)
+    async def export(self, request: OperationInput) -> ListPage[Memory]:
+        return await self._list_held(request, EVERY)
 
-    async def erase(self, asked: OperationInput) -> ErasureCounts:
+    async def erase(self, request: OperationInput) -> ErasureCounts:
         eraser = Eraser(self._access.pool(), self._access.events.person_erased)
         return await eraser.erase(
-            asked.tenant, asked.names["subject"], dry_run=asked.query.dry_run,
-            expect=asked.query.expect, mentions=True,
+            request.tenant, request.names["subject"], dry_run=request.query.dry_run,
+            expect=request.query.expect, mentions=True,
         )  # fmt: skip
 
-    async def _list_held(self, asked: OperationInput, condition: Condition) -> ListPage[Memory]:
+    async def _list_held(self, request: OperationInput, condition: Condition) -> ListPage[Memory]:
         return await list_held(
-            self._access.pool(), asked.tenant, asked.names["subject"], condition=condition,
-            after=asked.query.after, limit=self._access.pages.limit(asked.query),
+            self._access.pool(), request.tenant, request.names["subject"], condition=condition,
+            after=request.query.after, limit=self._access.pages.limit(request.query),
         )  # fmt: skip

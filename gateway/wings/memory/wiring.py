@@ -56,13 +56,13 @@ class MemoryParts:
             notes=self.notes,
         )
 
-    def reader(self, asked: OperationInput) -> Reader:
+    def reader(self, request: OperationInput) -> Reader:
         """The caller of an operation. Raises ProblemDetails."""
-        if asked.context is None:
+        if request.context is None:
             raise invalid("Expected a caller.")
-        given = asked.body if asked.body is not None else asked.query
+        given = request.body if request.body is not None else request.query
         return reader_of(
-            asked.context,
+            request.context,
             self.settings.agent_claim,
             session=getattr(given, "session", None),
             user=getattr(given, "user_id", None),

@@ -72,18 +72,18 @@ class Toys:
             Operation("getToy", "GET", "/toys/{source}", "Show it.", "toys:write", self.get, Made),
         )  # fmt: skip
 
-    async def make(self, asked: OperationInput) -> Any:
-        self.asked.append(asked)
+    async def make(self, request: OperationInput) -> Any:
+        self.asked.append(request)
         self.running.set()
-        return await self.next(asked)
+        return await self.next(request)
 
-    async def get(self, asked: OperationInput) -> Made:
+    async def get(self, request: OperationInput) -> Made:
         return Made("old", "ada")
 
 
-async def make_toy(asked: OperationInput) -> OperationOutput:
-    asked.job.progress(1, 2, "parts")
-    value = Made(f"{asked.names['source']}-{asked.body.size}", asked.principal.id)
+async def make_toy(request: OperationInput) -> OperationOutput:
+    request.job.progress(1, 2, "parts")
+    value = Made(f"{request.names['source']}-{request.body.size}", request.principal.id)
     return OperationOutput(value, location="/toys/bear", untold=Made("***", "ada"))
 
 
@@ -367,9 +367,9 @@ async def test_cancelling_ends_a_running_job(bench: Bench) -> None:
 
 
 async def test_progress_is_stored_during_a_run(bench: Bench) -> None:
-    async def slow(asked: OperationInput) -> None:
-        asked.job.progress(4, 9, "tools")
-        await sleeping(asked)
+    async def slow(request: OperationInput) -> None:
+        request.job.progress(4, 9, "tools")
+        await sleeping(request)
 
     bench.toys.next = slow
     job = await bench.put()
@@ -402,7 +402,7 @@ async def sleeping(_asked: OperationInput) -> None:
 
 
 def test_secrets_and_parameters_do_not_go_with_jobs() -> None:
-    async def handle(asked: OperationInput) -> None: ...
+    async def handle(request: OperationInput) -> None: ...
 
     with pytest.raises(ValueError, match="secret"):
         Operation("a", "POST", "/a", "A.", "", handle, body=Toy, secret=True, job=AsJob())

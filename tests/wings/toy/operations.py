@@ -154,45 +154,45 @@ class NoteOperations:
             ),
         )
 
-    async def add(self, asked: OperationInput) -> OperationOutput:
-        assert asked.context is not None
-        number = await self._notes.add(asked.tenant, asked.principal.id, asked.body.text)
-        return OperationOutput(Note(number, asked.body.text), location=f"/notes/{number}")
+    async def add(self, request: OperationInput) -> OperationOutput:
+        assert request.context is not None
+        number = await self._notes.add(request.tenant, request.principal.id, request.body.text)
+        return OperationOutput(Note(number, request.body.text), location=f"/notes/{number}")
 
-    async def list(self, asked: OperationInput) -> NoteList:
-        contains = asked.query.contains or ""
-        found = await self._notes.of(asked.tenant, asked.principal.id)
+    async def list(self, request: OperationInput) -> NoteList:
+        contains = request.query.contains or ""
+        found = await self._notes.of(request.tenant, request.principal.id)
         return NoteList(tuple(Note(*one) for one in found if contains in one[1]))
 
-    async def search(self, asked: OperationInput) -> NoteList:
-        found = await self._notes.find(asked.tenant, asked.principal.id, asked.query.text)
+    async def search(self, request: OperationInput) -> NoteList:
+        found = await self._notes.find(request.tenant, request.principal.id, request.query.text)
         return NoteList(tuple(Note(*one) for one in found))
 
-    async def get(self, asked: OperationInput) -> Note:
-        wanted = asked.names["number"]
-        for number, text in await self._notes.of(asked.tenant, asked.principal.id):
+    async def get(self, request: OperationInput) -> Note:
+        wanted = request.names["number"]
+        for number, text in await self._notes.of(request.tenant, request.principal.id):
             if str(number) == wanted:
-                return Note(number, text, asked.principal.id)
+                return Note(number, text, request.principal.id)
         raise not_found("note", wanted)
 
-    async def copy(self, asked: OperationInput) -> NoteList:
-        tenant, owner = asked.tenant, asked.principal.id
-        asked.job.progress(0, len(asked.body.texts), "waiting")
+    async def copy(self, request: OperationInput) -> NoteList:
+        tenant, owner = request.tenant, request.principal.id
+        request.job.progress(0, len(request.body.texts), "waiting")
         while "go" not in [text for _, text in await self._notes.of(tenant, owner)]:
             await checkpoint()
-        for number, text in enumerate(asked.body.texts, 1):
+        for number, text in enumerate(request.body.texts, 1):
             await self._notes.add(tenant, owner, text)
-            asked.job.progress(number, len(asked.body.texts))
+            request.job.progress(number, len(request.body.texts))
         found = await self._notes.of(tenant, owner)
         return NoteList(tuple(Note(*one, owner) for one in found))
 
-    async def greet(self, asked: OperationInput) -> OperationOutput:
-        return OperationOutput(Called(asked.body.text), text=f"Hello, {asked.body.text}!")
+    async def greet(self, request: OperationInput) -> OperationOutput:
+        return OperationOutput(Called(request.body.text), text=f"Hello, {request.body.text}!")
 
     async def count(self, _asked: OperationInput) -> Counted:
         return Counted(await self._notes.count())
 
-    async def call(self, asked: OperationInput) -> Called:
-        assert asked.context is not None
-        result = await self._call(asked.context, asked.body.tool, asked.body.arguments)
+    async def call(self, request: OperationInput) -> Called:
+        assert request.context is not None
+        result = await self._call(request.context, request.body.tool, request.body.arguments)
         return Called(str(result.content))

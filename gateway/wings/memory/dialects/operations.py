@@ -62,9 +62,9 @@ def graph_operations(parts: MemoryParts) -> Iterator[Operation]:
 def _graph_tool(
     name: str, parts: MemoryParts
 ) -> Callable[[OperationInput], Awaitable[OperationOutput]]:
-    async def run(asked: OperationInput) -> OperationOutput:
-        tool = getattr(GraphTools(MemoryGraph(parts, parts.reader(asked))), name)
-        answer: Any = await (tool() if asked.body is None else tool(asked.body))
+    async def run(request: OperationInput) -> OperationOutput:
+        tool = getattr(GraphTools(MemoryGraph(parts, parts.reader(request))), name)
+        answer: Any = await (tool() if request.body is None else tool(request.body))
         limit = parts.settings.graph_bytes
         if isinstance(answer, KnowledgeGraph) and (size := size_of(answer)) > limit:
             text = f"The answer would have {size} bytes, at most {limit} (memory.graph_bytes)"
@@ -75,11 +75,11 @@ def _graph_tool(
 
 
 def file_operations(parts: MemoryParts) -> Iterator[Operation]:
-    async def run(asked: OperationInput) -> OperationOutput:
+    async def run(request: OperationInput) -> OperationOutput:
         tool = FileTool(
-            MemoryFiles(parts, parts.reader(asked)), overwrites=parts.settings.overwrite_files
+            MemoryFiles(parts, parts.reader(request)), overwrites=parts.settings.overwrite_files
         )
-        return OperationOutput(None, text=await tool.run(asked.body))
+        return OperationOutput(None, text=await tool.run(request.body))
 
     yield Operation(
         "memory_files", "POST", "", "View and change the files below /memories.", WRITE, run,
