@@ -405,8 +405,8 @@ def _librarian_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for path, name in settings.librarian.strategies.items():
         if settings.librarian.enabled and name not in strategies:
             at = ("librarian", *path)
-            told = f"expected auto or one of {', '.join(strategies)}, found {name}"
-            yield Problem(where(at), dotted_path(at), told)
+            message = f"expected auto or one of {', '.join(strategies)}, found {name}"
+            yield Problem(where(at), dotted_path(at), message)
     if settings.librarian.enabled and not settings.knowledge.enabled:
         key, text = ("librarian", "enabled"), "expected knowledge.enabled with it, whose documents"
         yield Problem(where(key, ("knowledge", "enabled")), dotted_path(key), f"{text} it reads")

@@ -446,8 +446,8 @@ class Context(Struct):
         if self.session is not None:
             return self.session.capabilities
         meta = self.params.get("_meta")
-        said = meta.get(META_CAPABILITIES) if isinstance(meta, dict) else None
-        return said if isinstance(said, dict) else {}
+        client_capabilities = meta.get(META_CAPABILITIES) if isinstance(meta, dict) else None
+        return client_capabilities if isinstance(client_capabilities, dict) else {}
 
 
 _request_ids = map(f"{secrets.token_hex(4)}-{{:x}}".format, itertools.count(1))

@@ -170,13 +170,13 @@ def rpc_rules(settings: Settings) -> Rules:
 def deprecation(portal: Portal) -> tuple[tuple[bytes, bytes], ...]:
     """The headers of answers to legacy payloads: Deprecation (RFC 9745), Sunset (RFC 8594), and
     where to read more."""
-    told = {
+    headers = {
         b"deprecation": portal.legacy_deprecated and f"@{_midnight(portal.legacy_deprecated)}",
         b"sunset": portal.legacy_sunset
         and formatdate(_midnight(portal.legacy_sunset), usegmt=True),
         b"link": portal.legacy_link and f'<{portal.legacy_link}>; rel="deprecation"',
     }
-    return tuple((name, value.encode()) for name, value in told.items() if value)
+    return tuple((name, value.encode()) for name, value in headers.items() if value)
 
 
 def _midnight(day: str) -> int:

@@ -144,9 +144,9 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
     with track(_batches(read.memories), "memories") as batches:
         begin = 0
         for some in batches:
-            told = dict((await gateway.call("memory_import", {"items": some})).value)
-            refused = told.pop("refused", ())
-            counts.update(told)
+            answer = dict((await gateway.call("memory_import", {"items": some})).value)
+            refused = answer.pop("refused", ())
+            counts.update(answer)
             for line in refused:
                 err.print(f"memory {begin + line['index'] + 1}: {line['reason']}")
             if refused:

@@ -126,7 +126,7 @@ class SkillWorker:
         while True:
             await anyio.sleep(self._lease_s / 3)
             try:
-                told = await self._send(http, f"/invocations/{call.id}/extend", self._own(call))
+                answer = await self._send(http, f"/invocations/{call.id}/extend", self._own(call))
             except aiohttp.ClientResponseError as error:
                 if error.status == 409:
                     scope.cancel()
@@ -134,7 +134,7 @@ class SkillWorker:
             except (aiohttp.ClientError, TimeoutError):
                 continue
             else:
-                if msgspec.json.decode(told).get("cancelling"):
+                if msgspec.json.decode(answer).get("cancelling"):
                     scope.cancel()
 
     def _own(self, call: SkillCall) -> dict[str, Any]:

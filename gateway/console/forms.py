@@ -109,8 +109,8 @@ class Form:
 
     def fields(self, value: Any, errors: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
         """The fields, filled with `value`."""
-        told = _form_field(self.node, value, errors or {})
-        return told.fields if self.node.kind == "group" else (told,)
+        field = _form_field(self.node, value, errors or {})
+        return field.fields if self.node.kind == "group" else (field,)
 
     def holds(self, value: Any) -> bool:
         """Whether the fields can show the value without a loss, as they cannot an empty text."""
@@ -337,7 +337,7 @@ _ABSENT = _Absent()
 
 def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
     schema = node.schema
-    told: Json = {
+    field: Json = {
         "required": node.required and not node.nullable,
         "help": _text(schema.get("description")),
         "error": errors.get(node.pointer, ""),
@@ -349,14 +349,14 @@ def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormFi
             _form_field(inner_node, inner.get(inner_node.label, _ABSENT), errors)
             for inner_node in node.nodes
         )
-        return FormField(node.pointer, node.label, "group", fields=fields, **told)
+        return FormField(node.pointer, node.label, "group", fields=fields, **field)
     if node.kind == "union":
         choices = tuple(FieldChoice(str(at), name) for at, name in enumerate(node.variants))
         inside = _form_field(node.nodes[0], value, errors)
         fields = inside.fields if inside.kind == "group" else (inside,)
         return FormField(
             node.pointer, node.label, "union", value=str(node.variant), choices=choices,
-            fields=fields, **told,
+            fields=fields, **field,
         )  # fmt: skip
     if node.kind == "choice":
         texts = tuple(
@@ -364,15 +364,15 @@ def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormFi
             for choice in node.choices
         )
         current = "" if value is _ABSENT or value is None else _json(value)
-        return FormField(node.pointer, node.label, "choice", value=current, choices=texts, **told)
+        return FormField(node.pointer, node.label, "choice", value=current, choices=texts, **field)
     if node.kind == "fixed":
-        return FormField(node.pointer, node.label, "fixed", value=_json(node.choices[0]), **told)
+        return FormField(node.pointer, node.label, "fixed", value=_json(node.choices[0]), **field)
     if node.kind == "switch":
-        return FormField(node.pointer, node.label, "switch", checked=value is True, **told)
+        return FormField(node.pointer, node.label, "switch", checked=value is True, **field)
     longest = schema.get("maxLength")
     longest = longest if isinstance(longest, int) and longest < 1 << 20 else None
     text = _text_of(node, value)
-    return FormField(node.pointer, node.label, node.kind, value=text, longest=longest, **told)
+    return FormField(node.pointer, node.label, node.kind, value=text, longest=longest, **field)
 
 
 def _text_of(node: FormNode, value: Any) -> str:
@@ -390,8 +390,8 @@ def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
         members = {member.label: _read(member, data, errors) for member in node.nodes}
         value = {name: member for name, member in members.items() if member is not _ABSENT}
         inside = f"{node.pointer}/"
-        said = any(any(data[name]) for name in data if name.startswith(inside))
-        return value if node.required or said else _ABSENT
+        has_values = any(any(data[name]) for name in data if name.startswith(inside))
+        return value if node.required or has_values else _ABSENT
     if node.kind == "union":
         return _read(node.nodes[0], data, errors)
     if node.kind == "fixed":

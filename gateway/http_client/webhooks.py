@@ -84,8 +84,8 @@ def check_headers(headers: Mapping[str, str], now: float) -> None:
 
 
 def _signature(id_: str, timestamp: str, body: bytes, secret: str) -> str:
-    said = b".".join((id_.encode(), timestamp.encode(), body))
-    digest = hmac.new(key_of(secret), said, hashlib.sha256).digest()
+    signed_text = b".".join((id_.encode(), timestamp.encode(), body))
+    digest = hmac.new(key_of(secret), signed_text, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
 
 

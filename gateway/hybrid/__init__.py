@@ -100,7 +100,7 @@ def action(
 
     Raises TypeError and ValueError for invalid arguments.
     """
-    said = declare_action(
+    declaration = declare_action(
         id_,
         description=description,
         schema=schema,
@@ -113,7 +113,7 @@ def action(
 
     def mark(function: Function) -> Function:
         text = description or inspect.getdoc(function) or ""
-        setattr(function, _MARK, replace(said, description=text))
+        setattr(function, _MARK, replace(declaration, description=text))
         return function
 
     return mark
@@ -204,12 +204,12 @@ def _read_spec(file: Path) -> ServiceDescription:
         log.warning("service_description_invalid", extra={"spec": str(file), "reason": note})
     for outcome in described.outcomes:
         if outcome.reason:
-            told = {
+            members = {
                 "action": outcome.operation,
                 "becomes": outcome.status,
                 "reason": outcome.reason,
             }
-            log.warning("action_description_invalid", extra=told)
+            log.warning("action_description_invalid", extra=members)
     return described
 
 
@@ -252,10 +252,10 @@ def _takes_call(function: Function, target: str) -> bool:
 
 def _for_call(parameter: inspect.Parameter) -> bool:
     """Whether the parameter's name or annotation, possibly still text, marks it as the `Call`."""
-    said = parameter.annotation
-    if isinstance(said, str):
-        return parameter.name == "call" or Call.__name__ in re.findall(r"\w+", said)
-    return parameter.name == "call" or Call in (said, *get_args(said))
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        return parameter.name == "call" or Call.__name__ in re.findall(r"\w+", annotation)
+    return parameter.name == "call" or Call in (annotation, *get_args(annotation))
 
 
 _SIDES = get_args(Side)

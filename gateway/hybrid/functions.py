@@ -116,8 +116,8 @@ def _with_call(function: Callable[..., Any], callers: list[str]) -> Callable[...
 
 
 def _is_for_call(parameter: inspect.Parameter) -> bool:
-    said = parameter.annotation
-    return said is Call or Call in get_args(said)
+    annotation = parameter.annotation
+    return annotation is Call or Call in get_args(annotation)
 
 
 def _read(

@@ -104,9 +104,9 @@ async def read_request(
     state = _single(values, "state")
 
     def problem(code: str, text: str) -> RedirectProblem:
-        told = {"error": code, "error_description": text}
+        parameters = {"error": code, "error_description": text}
         short = state if state is not None and len(state) <= STATE_LIMIT else None
-        return RedirectProblem(back_to(redirect, issuer, short, **told))
+        return RedirectProblem(back_to(redirect, issuer, short, **parameters))
 
     if fault := _fault(values):
         raise problem(*fault)

@@ -185,8 +185,8 @@ class BrowserLogin(FormPages):
             return self._consent(request, visit, client, asked, notice=notice)
         choice = form.get("choice", "")
         if choice == "deny":
-            told = {"error": "access_denied", "error_description": "the person denied it"}
-            return RedirectResponse(asked.answer(self._public_url, **told), 303, NO_STORE)
+            parameters = {"error": "access_denied", "error_description": "the person denied it"}
+            return RedirectResponse(asked.answer(self._public_url, **parameters), 303, NO_STORE)
         provider = self._parts.providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
             attempt = PendingLogin(provider.name, asked)
@@ -269,8 +269,8 @@ class BrowserLogin(FormPages):
         if visit.account is not None and await self._is_silent(request, visit, client, again):
             return await self._grant(request, visit.account, client, asked)
         code = "login_required" if visit.account is None else "consent_required"
-        told = {"error": code, "error_description": "it needs a page"}
-        return RedirectResponse(asked.answer(self._public_url, **told), 303, NO_STORE)
+        parameters = {"error": code, "error_description": "it needs a page"}
+        return RedirectResponse(asked.answer(self._public_url, **parameters), 303, NO_STORE)
 
     async def _grant(
         self,

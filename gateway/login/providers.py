@@ -145,10 +145,12 @@ class Provider:
         if answer.get("iss", named) != metadata.issuer:  # RFC 9207, 2.4
             raise ProviderRefused("The answer is from another provider.")
         if "code" not in answer:
-            told = " ".join(
+            full_name = " ".join(
                 answer[name][:200] for name in ("error", "error_description") if name in answer
             )
-            raise ProviderRefused(f"{self.title} refused the login: {told or 'without a reason'}")
+            raise ProviderRefused(
+                f"{self.title} refused the login: {full_name or 'without a reason'}"
+            )
         form = {
             "grant_type": "authorization_code",
             "code": answer["code"],
@@ -295,9 +297,9 @@ class Provider:
     async def _verifier(self, metadata: _Metadata) -> TokenVerifier:
         """The verifier of what the metadata says now, whose keys are as old as those of
         `auth.issuers` may be."""
-        said = metadata.jwks_uri, metadata.issuer
-        if self._said != said:
-            self._said = said
+        place = metadata.jwks_uri, metadata.issuer
+        if self._said != place:
+            self._said = place
             auth = self._settings.auth
             self._keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
             issuer = replace(self._issuer, iss=metadata.issuer)
@@ -324,27 +326,27 @@ class Provider:
         except TokenFailed as error:
             raise ProviderAway(f"{self.title} does not answer") from error
         members = _members_of(body)
-        said = {name: text for name, text in members.items() if isinstance(text, str)}
-        code = said.get("error", "")
+        texts = {name: text for name, text in members.items() if isinstance(text, str)}
+        code = texts.get("error", "")
         if status == 200 and not code:
-            if not {"access_token", "id_token"} & said.keys():
+            if not {"access_token", "id_token"} & texts.keys():
                 raise ProviderAway(f"{self.title} answered with something else")
             lasts_s = members.get("expires_in")
             return ProviderAnswer(
-                said.get("access_token", ""),
-                said.get("id_token", ""),
-                said.get("refresh_token", ""),
+                texts.get("access_token", ""),
+                texts.get("id_token", ""),
+                texts.get("refresh_token", ""),
                 float(lasts_s) if isinstance(lasts_s, int | float) else None,
-                said.get("issued_token_type", ""),
+                texts.get("issued_token_type", ""),
             )
-        told = f"{code} {said.get('error_description', '')}".strip()[:300]
+        reason = f"{code} {texts.get('error_description', '')}".strip()[:300]
         log.warning(
-            "provider_refused", extra={"provider": self.name, "status": status, "reason": told}
+            "provider_refused", extra={"provider": self.name, "status": status, "reason": reason}
         )
         if code in gone:
-            raise PersonLeft(told)
+            raise PersonLeft(reason)
         if status < 500 and code:
-            raise ProviderRefused(f"{self.title} gave no token: {told}")
+            raise ProviderRefused(f"{self.title} gave no token: {reason}")
         raise ProviderAway(f"{self.title} answered HTTP {status}")
 
     async def _metadata(self) -> _Metadata:

@@ -87,8 +87,8 @@ def check_task(catalog: Catalog, tool: Tool) -> None:
     does not declare task support; where tasks are not announced, the request for one is ignored."""
     if _tasks(catalog) is None:
         return
-    said = decode_members(tool.definition) if tool.definition is not None else {}
-    support = bytes(said.get("execution", b""))
+    definition = decode_members(tool.definition) if tool.definition is not None else {}
+    support = bytes(definition.get("execution", b""))
     listed = relays_tasks(catalog.servers.get(tool.source))
     if not listed or not any(word in support for word in (b'"optional"', b'"required"')):
         raise MethodNotFound(f"{tool.name[:100]} does not run as a task")

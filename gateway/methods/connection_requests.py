@@ -59,6 +59,6 @@ async def ask_to_connect(
             }
     if not revision.mcp:
         raise fault
-    said = (TextContent(fault.message),)
+    content = (TextContent(fault.message),)
     meta = {META_CONNECT: fault.data}
-    return call_result(ToolResult(said, is_error=True, meta=meta), context)
+    return call_result(ToolResult(content, is_error=True, meta=meta), context)

@@ -157,16 +157,16 @@ def _several(
         left = ceiling.tokens * CHARACTERS - MORE - length(rest)
     path = arguments.get("path", "")
     if path:
-        told, more = _parts(tools, path, ceiling, left, language=language)
+        descriptions, more = _parts(tools, path, ceiling, left, language=language)
     elif language is not None:
         listed = [ListedTool(completed.get(tool.id, tool), {}) for tool in tools]
         fitted = stubs_of(catalog, listed, left, language=language, most=ceiling.tokens)
-        told, more = fitted.entries, _rest(fitted.left_out)
+        descriptions, more = fitted.entries, _rest(fitted.left_out)
     else:
-        told, more = _wholes(tools, ceiling, left)
+        descriptions, more = _wholes(tools, ceiling, left)
     if len(names) > NAMES:
         more.append(f"Only the first {NAMES} names were read.")
-    return {"tools": told, **rest, **({"more": " ".join(more)} if more else {})}
+    return {"tools": descriptions, **rest, **({"more": " ".join(more)} if more else {})}
 
 
 def _wholes(tools: list[Tool], ceiling: ListingBudget, left: int) -> tuple[list[Json], list[str]]:
@@ -175,13 +175,13 @@ def _wholes(tools: list[Tool], ceiling: ListingBudget, left: int) -> tuple[list[
     def readable(schema: Any) -> Any:
         return _readable(schema, ceiling.chosen, ceiling.describer)
 
-    told = [_whole(tool, readable) for tool in tools]
-    if sum(map(length, told)) <= left:
-        return told, []
-    for entry in told:
+    descriptions = [_whole(tool, readable) for tool in tools]
+    if sum(map(length, descriptions)) <= left:
+        return descriptions, []
+    for entry in descriptions:
         entry.pop("outputSchema", None)
-    if sum(map(length, told)) <= left:
-        return told, ["Output schemas are left out: ask for fewer tools."]
+    if sum(map(length, descriptions)) <= left:
+        return descriptions, ["Output schemas are left out: ask for fewer tools."]
     fitted = ceiling.fit([ListedTool(tool, {}) for tool in tools], left, schemas=True)
     more = ["Shortened: ask for fewer tools, or for parts by their path."]
     return fitted.entries, [*more, *_rest(fitted.left_out)]
@@ -201,11 +201,11 @@ def _parts(
 ) -> tuple[list[Json], list[str]]:
     """The same for the parts of their input schemas at `path`. Raises InvalidParams where no tool
     has that path."""
-    told: list[Json] = []
+    descriptions: list[Json] = []
     for place, tool in enumerate(tools):
         rest = _rest(len(tools) - place)
         if left < SMALLEST:
-            return told, rest
+            return descriptions, rest
         share = max(left // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
         fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
         try:
@@ -218,12 +218,12 @@ def _parts(
         except InvalidParams as fault:
             entry = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
         if length(entry) > left:
-            return told, rest
-        told.append(entry)
+            return descriptions, rest
+        descriptions.append(entry)
         left -= length(entry)
-    if all("error" in told_entry for told_entry in told):
-        raise InvalidParams(told[0]["error"])
-    return told, []
+    if all("error" in told_entry for told_entry in descriptions):
+        raise InvalidParams(descriptions[0]["error"])
+    return descriptions, []
 
 
 def _fold_schema(fold: Fold, schema: Any) -> Any:
@@ -239,15 +239,15 @@ def _find_tool(catalog: Catalog, name: str) -> Tool | None:
 
 
 def _whole(found: Tool, readable: Callable[[Any], Any]) -> Json:
-    told: Json = {
+    description: Json = {
         "name": found.name,
         **({"title": found.title} if found.title else {}),
         "description": found.description,
         "inputSchema": readable(decode_json(bytes(found.input_schema))),
     }
     if found.output_schema is not None:
-        told["outputSchema"] = readable(decode_json(bytes(found.output_schema)))
-    return told
+        description["outputSchema"] = readable(decode_json(bytes(found.output_schema)))
+    return description
 
 
 def _part(found: Tool, path: str, readable: Callable[[Any], Any], key: str = "schema") -> Json:

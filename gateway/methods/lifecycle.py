@@ -75,8 +75,11 @@ class Lifecycle:
     async def initialize(self, context: Context, _request: Request) -> InitializeResult:
         """The transport has opened the session and negotiated the revision."""
         catalog, revision = self._lists.catalog(context), context.revision
-        can, told = capabilities(catalog, revision), self._instructions_text(context, catalog)
-        return InitializeResult(revision.name, can, SERVER, told)
+        can, instructions = (
+            capabilities(catalog, revision),
+            self._instructions_text(context, catalog),
+        )
+        return InitializeResult(revision.name, can, SERVER, instructions)
 
     async def discover(self, context: Context, _request: Request) -> DiscoverResult:
         catalog = self._lists.catalog(context)
@@ -101,8 +104,12 @@ class Lifecycle:
             for name, facts in sorted(catalog.servers.items())
             if facts.instructions.strip()
         ]
-        told = "\n\n".join([own, *theirs] if own else theirs)
-        return told if len(told) <= INSTRUCTIONS_LIMIT else told[: INSTRUCTIONS_LIMIT - 1] + "…"
+        instructions = "\n\n".join([own, *theirs] if own else theirs)
+        return (
+            instructions
+            if len(instructions) <= INSTRUCTIONS_LIMIT
+            else instructions[: INSTRUCTIONS_LIMIT - 1] + "…"
+        )
 
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

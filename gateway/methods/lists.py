@@ -325,8 +325,8 @@ def _client(context: Context, request: Request | None) -> Any:
         return context.session.client.get("name")
     params = request.params if request is not None else context.params
     meta = params.get("_meta") if isinstance(params, Mapping) else None
-    told = meta.get(META_CLIENT) if isinstance(meta, dict) else None
-    return told.get("name") if isinstance(told, dict) else None
+    client = meta.get(META_CLIENT) if isinstance(meta, dict) else None
+    return client.get("name") if isinstance(client, dict) else None
 
 
 def _list_members(kind: str, page: Page) -> dict[str, Any]:

@@ -377,8 +377,10 @@ class AnswerProcessing:
         if not problems:
             return result
         self._mismatches.count(tool.source)
-        told = [f"{problem.argument or 'the answer'}: {problem.message}" for problem in problems]
-        return _with_meta(result, META_MISMATCH, told)
+        violations = [
+            f"{problem.argument or 'the answer'}: {problem.message}" for problem in problems
+        ]
+        return _with_meta(result, META_MISMATCH, violations)
 
     def _output_checker(self, tool: Tool) -> Checker | None:
         """Uses `jsonschema_rs`, as for arguments. openapi-core was considered: it validates whole

@@ -56,8 +56,8 @@ class TaskMethods:
             raise upstream_errors.fault_for_client(fault, context.revision) from fault
         seen = view(catalog, source.name, context)
         of_tool = request.method == "tasks/result"
-        told = seen.call_result(task_result(members)) if of_tool else seen.task(members)
-        return _rename_task(told, encode(task_id))
+        translated = seen.call_result(task_result(members)) if of_tool else seen.task(members)
+        return _rename_task(translated, encode(task_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class _TaskPeer:
 
     async def notify(self, message: bytes) -> None:
         if _RELATED in message:
-            said = decode_members(Raw(message))
-            params = _relate(decode_members(said["params"]), encode(self.task_id))
-            message = encode({**said, "params": params})
+            members = decode_members(Raw(message))
+            params = _relate(decode_members(members["params"]), encode(self.task_id))
+            message = encode({**members, "params": params})
         await self.inner.notify(message)
 
     async def ask(self, method: str, params: Any) -> Any:

@@ -164,9 +164,9 @@ class ToolMethods:
         except ApprovalRequired as fault:
             if not context.revision.argument_results:
                 raise
-            said = (TextContent(fault.message),)
+            content = (TextContent(fault.message),)
             meta = {META_APPROVAL: fault.data}
-            return call_result(ToolResult(said, is_error=True, meta=meta), context)
+            return call_result(ToolResult(content, is_error=True, meta=meta), context)
         except ConnectionRequired as fault:
             asked = times_asked(params_of(request))
             if asked and not is_declined(request) and await fault.wait(self._waits_s):

@@ -252,13 +252,13 @@ class Breaker(Collector):
             f"{name} does not answer at the moment, and was not asked again; "
             f"try again in {retry_after} s"
         )
-        told: dict[str, Any] = {"retryAfter": retry_after}
+        data: dict[str, Any] = {"retryAfter": retry_after}
         binding = call.tool.binding
         if binding.facts.relayed:
-            raise SourceDown(text, told)
+            raise SourceDown(text, data)
         status, code, message = UNAVAILABLE.http, UNAVAILABLE.code, UNAVAILABLE.message
         body: Any = text
         if binding.action is not None:
-            body = status_members(Status(status, code, message, text, told))
-        structure = Raw(encode({"status": status, "body": body, **told}))
+            body = status_members(Status(status, code, message, text, data))
+        structure = Raw(encode({"status": status, "body": body, **data}))
         return ToolResult((TextContent(text),), structure, is_error=True)

@@ -45,11 +45,11 @@ class EmbeddedJson:
         return "".join(_write_part(text, said, value, prose) for text, said in self.parts)
 
 
-def _write_part(text: str, said: Any, value: Change, prose: Callable[[str], str]) -> str:
-    if said is None:
+def _write_part(text: str, parsed: Any, value: Change, prose: Callable[[str], str]) -> str:
+    if parsed is None:
         return prose(text)
-    after = value(said)
-    return text if after is said else encode(after).decode()
+    after = value(parsed)
+    return text if after is parsed else encode(after).decode()
 
 
 def _parts(text: str) -> Iterator[tuple[str, Any]]:

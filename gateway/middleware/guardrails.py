@@ -80,30 +80,30 @@ class InspectedResult:
     def mask(self, masks: Masks, hidden: set[str]) -> bool:
         """Mask members marked in a schema, also in the texts; whether all could be inspected."""
         changed = masks.applied_by_name if self.failed else masks.mask
-        told = [EmbeddedJson.of(text) for text in self.texts]
-        whole = self._is_prose_told(masks, told) and not (self.opaque or self.has_bytes)
+        documents = [EmbeddedJson.of(text) for text in self.texts]
+        whole = self._is_prose_told(masks, documents) and not (self.opaque or self.has_bytes)
 
         def change(value: Any) -> Any:
             return changed(value, hidden)
 
         if self.value is not None:
             self.value = change(self.value)
-        for index, embedded in enumerate(told):
+        for index, embedded in enumerate(documents):
             if embedded is not None:
                 self.texts[index] = embedded.change(change, _same)
         return whole
 
-    def _is_prose_told(self, masks: Masks, told: list[EmbeddedJson | None]) -> bool:
+    def _is_prose_told(self, masks: Masks, documents: list[EmbeddedJson | None]) -> bool:
         """Whether no text has unreadable JSON, or prose that mentions a marked member. Prose beside
         structured content is taken to repeat it."""
         body = self.value.get("body") if isinstance(self.value, dict) else self.value
         body = body if self.failed else None
         if isinstance(body, str):  # a service's raw response body
-            told = [*told, EmbeddedJson.of(body)]
+            documents = [*documents, EmbeddedJson.of(body)]
         beside = self.value is not None and not isinstance(body, str)
         return all(
             embedded is not None and (beside or not masks.are_mentioned(embedded.prose))
-            for embedded in told
+            for embedded in documents
         )
 
     def result(self) -> Result:
@@ -214,13 +214,17 @@ def hide(seen: InspectedResult, hidden: Iterable[str]) -> None:
 
 
 def _change_text(text: str, change: Callable[[Any], Any]) -> str:
-    told = EmbeddedJson.of(text)
-    return change(text) if told is None else told.change(change, change)
+    embedded = EmbeddedJson.of(text)
+    return change(text) if embedded is None else embedded.change(change, change)
 
 
 def _mask_words(text: str, words: Pattern) -> str:
-    told = EmbeddedJson.of(text)
-    return text if told is None else told.change(_same, lambda prose: words.replace(prose, MASK))
+    embedded = EmbeddedJson.of(text)
+    return (
+        text
+        if embedded is None
+        else embedded.change(_same, lambda prose: words.replace(prose, MASK))
+    )
 
 
 def _same(value: Any) -> Any:
@@ -334,9 +338,9 @@ class CompiledGuardrail:
                 return GuardrailOutcome(value, texts)
         search = _Search(self._pattern, redacts=self.rule.effect == "redact")
         after = value if value is None else self._apply_to_fields(value, search.change)
-        said = [self._text(text, search) for text in texts]
+        parts = [self._text(text, search) for text in texts]
         by_itself = not (self._fields or self._pattern)  # `when` is the only condition
-        return GuardrailOutcome(after, said, search.found or by_itself)
+        return GuardrailOutcome(after, parts, search.found or by_itself)
 
     def _apply_to_fields(self, value: Any, change: Change) -> Any:
         if not self._fields:
@@ -346,11 +350,11 @@ class CompiledGuardrail:
         return value
 
     def _text(self, text: str, search: "_Search") -> str:
-        told = EmbeddedJson.of(text)
-        if told is None:  # unreadable JSON: searched as plain characters
+        embedded = EmbeddedJson.of(text)
+        if embedded is None:  # unreadable JSON: searched as plain characters
             return text if self._fields else search.change(text)
         prose = (lambda one: one) if self._fields else search.change
-        return told.change(lambda value: self._apply_to_fields(value, search.change), prose)
+        return embedded.change(lambda value: self._apply_to_fields(value, search.change), prose)
 
 
 @dataclass(slots=True)
@@ -534,15 +538,15 @@ class Guardrails:
 
     def _inspect_fault(self, call: ToolCall, plan: _Plan, fault: RelayedFault) -> RelayedFault:
         """Inspect the error of another server as an equivalent result."""
-        said = RelayedResult(
+        result = RelayedResult(
             {
                 "isError": Raw(b"true"),
                 "content": Raw(encode([{"type": "text", "text": fault.message}])),
                 "structuredContent": Raw(encode(fault.data)),
             }
         )
-        passed = self._pass_result(call, plan, said)
-        if passed is said or not isinstance(passed, RelayedResult):
+        passed = self._pass_result(call, plan, result)
+        if passed is result or not isinstance(passed, RelayedResult):
             return fault
         [text] = decode_json(bytes(passed.members["content"]))
         data = decode_json(bytes(passed.members["structuredContent"]))
@@ -597,7 +601,7 @@ def refused_result(call: ToolCall, rule: str, text: str) -> ToolResult:
     note = call.context.note
     if note is not None:
         note.decision, note.rule = "deny", rule
-    told: Raw | Any = UNSET
+    structure: Raw | Any = UNSET
     if call.tool.binding.action is not None:  # hybrid clients expect a status
-        told = Raw(encode({"status": 403, "body": text}))
-    return ToolResult((TextContent(text),), told, is_error=True)
+        structure = Raw(encode({"status": 403, "body": text}))
+    return ToolResult((TextContent(text),), structure, is_error=True)

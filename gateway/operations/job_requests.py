@@ -81,10 +81,10 @@ def draft_of(
         0 if context is None else context.agent_hops,
     )
     request = msgspec.json.encode(stored)
-    told = asked.principal.claims
-    kept = {name: told[name] for name in claims if name in told}
+    all_claims = asked.principal.claims
+    kept = {name: all_claims[name] for name in claims if name in all_claims}
     principal = msgspec.json.encode(replace(asked.principal, claims=kept), order="sorted")
-    said = b"\0".join((operation.id.encode(), principal, request))
+    digest_input = b"\0".join((operation.id.encode(), principal, request))
     return JobDraft(
         asked.tenant,
         operation.id,
@@ -92,7 +92,7 @@ def draft_of(
         principal,
         request,
         as_job.lock.format(**asked.names, body=asked.body),
-        hashlib.sha256(said).digest() if as_job.once else None,
+        hashlib.sha256(digest_input).digest() if as_job.once else None,
     )
 
 

@@ -137,12 +137,12 @@ class IdempotentRunner:
         self, owner: KeyScope, work: Callable[[], Awaitable[Done]]
     ) -> OperationResponse:
         try:
-            told, again = await work()
+            output, again = await work()
         except BaseException:
             await self._settle(owner, None)
             raise
         await self._settle(owner, again if again.status < 500 else None)
-        return told
+        return output
 
     async def _settle(self, owner: KeyScope, again: OperationResponse | None) -> None:
         try:
@@ -275,24 +275,24 @@ class OperationServer:
         return value_of(present)
 
     def _encode_output(self, operation: Operation, given: Any, headers: Headers) -> Done:
-        told = given if isinstance(given, OperationOutput) else OperationOutput(given)
-        status = told.status or operation.status
-        if told.value is None:
-            empty = OperationResponse(status, text=told.text)
+        output = given if isinstance(given, OperationOutput) else OperationOutput(given)
+        status = output.status or operation.status
+        if output.value is None:
+            empty = OperationResponse(status, text=output.text)
             return empty, empty
-        body = msgspec.json.encode(told.value)
-        also = {"Location": self._root + told.location} if told.location else {}
+        body = msgspec.json.encode(output.value)
+        also = {"Location": self._root + output.location} if output.location else {}
         if operation.method in {"GET", "PUT"}:
-            also["ETag"] = tag_of(told.value)
-            partly = isinstance(told.value, TaggedView)  # its tag does not cover the whole body
+            also["ETag"] = tag_of(output.value)
+            partly = isinstance(output.value, TaggedView)  # its tag does not cover the whole body
             unless = None if partly else headers.get("if-none-match")
             if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
                 unchanged = OperationResponse(304, headers=also)
                 return unchanged, unchanged
-        response = OperationResponse(status, body, also, text=told.text)
-        if told.untold is None:
+        response = OperationResponse(status, body, also, text=output.text)
+        if output.untold is None:
             return response, response
-        return response, replace(response, body=msgspec.json.encode(told.untold))
+        return response, replace(response, body=msgspec.json.encode(output.untold))
 
 
 def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:

@@ -42,10 +42,12 @@ class ProgressStream:
         return self if self._used else None
 
     async def notify(self, message: bytes) -> None:
-        said = msgspec.json.decode(message)
-        if said["method"] == PROGRESS:
+        notification = msgspec.json.decode(message)
+        if notification["method"] == PROGRESS:
             params = {
-                name: member for name, member in said["params"].items() if name != "progressToken"
+                name: member
+                for name, member in notification["params"].items()
+                if name != "progressToken"
             }
             await self._say(sse_writer.event(msgspec.json.encode(params), b"progress"))
 

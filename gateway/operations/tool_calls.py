@@ -151,8 +151,8 @@ def arguments_of(
 def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
     """`tells_tag`: the ETag in the text too, for a model that edits the resource."""
     if response.status >= 400:
-        said = TextContent(_problem_text(response.body))
-        return ToolResult((said,), structured_content=Raw(response.body), is_error=True)
+        problem_text = TextContent(_problem_text(response.body))
+        return ToolResult((problem_text,), structured_content=Raw(response.body), is_error=True)
     if not response.body:
         return ToolResult((TextContent(response.text),)) if response.text else DONE
     content = [TextContent(response.text or response.body.decode())]
@@ -176,22 +176,22 @@ def _body(operation: Operation, arguments: Json) -> Any:
     """Raises ProblemDetails."""
     if operation.body is None:
         return None
-    said = body_in(operation, arguments)
-    if operation.optional_body and not said:
+    body = body_in(operation, arguments)
+    if operation.optional_body and not body:
         return None
-    refuse_nul(said)
-    return convert_body(said, operation.body, secret=operation.secret)
+    refuse_nul(body)
+    return convert_body(body, operation.body, secret=operation.secret)
 
 
 def _conditions(arguments: Json, context: Context) -> dict[str, str]:
     """The conditional headers of HTTP."""
-    said = {
+    conditions = {
         "if-match": arguments.get(IF_MATCH),
         "if-none-match": arguments.get(IF_NONE_MATCH),
         "prefer": RESPOND_ASYNC if arguments.get(AS_JOB) else None,
         "idempotency-key": context.headers.idempotency_key,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in conditions.items() if value is not None}
 
 
 def _problem_text(problem: bytes) -> str:

@@ -110,7 +110,7 @@ def tool_of(operation: Operation) -> Tool:
     schema, output = Raw(encode(input_schema(operation))), output_schema(operation)
     encoded = None if output is None else Raw(encode(output))
     description = description_of(operation)
-    said = (
+    full_description = (
         operation.tool_name,
         description,
         bytes(schema),
@@ -127,7 +127,7 @@ def tool_of(operation: Operation) -> Tool:
         annotations=HINTS[operation.effect],
         binding=OperationBinding(operation.id),
         source=SOURCE,
-        digest=sha256(repr(said).encode()).hexdigest(),
+        digest=sha256(repr(full_description).encode()).hexdigest(),
     )
 
 

@@ -266,8 +266,8 @@ def _status(fault: Fault, rules: Rules) -> int:
     """The HTTP status: 200 for an error of JSON-RPC, except a 401, 403, 429 or overload."""
     if not rules.spec:
         return fault.status if isinstance(fault, ServiceFailed) else as_status(fault).status
-    told = fault.status in {401, 403, 429} or isinstance(fault, Overloaded)
-    return fault.status if told else 200
+    keeps_status = fault.status in {401, 403, 429} or isinstance(fault, Overloaded)
+    return fault.status if keeps_status else 200
 
 
 def as_status(fault: Fault) -> StatusFault:

@@ -282,8 +282,8 @@ def _mend_item(item: Raw) -> Raw:
         kind = _string(members, "type")
         text = members.get("text", _NULL)
         if kind == "text" or (kind is None and _is(text, b'"')):
-            said = text if _is(text, b'"') else Raw(encode(_text_of(text)))
-            return Raw(encode({**members, "type": "text", "text": said}))
+            raw_text = text if _is(text, b'"') else Raw(encode(_text_of(text)))
+            return Raw(encode({**members, "type": "text", "text": raw_text}))
         if kind is None:
             return _note(_text_of(item))
         if missing := [name for name in _NEEDED.get(kind, ()) if _string(members, name) is None]:

@@ -117,10 +117,10 @@ class Cells:
         return {"output": output.text, "failed": failed, **self._answer_members()}
 
     def _answer_members(self) -> dict[str, Any]:
-        said = self._space.get("answer")
-        content = said.get("content") if isinstance(said, dict) else None
+        answer = self._space.get("answer")
+        content = answer.get("content") if isinstance(answer, dict) else None
         partial = content if isinstance(content, str) else ""
-        if isinstance(said, dict) and said.get("ready") is True and not self._final:
+        if isinstance(answer, dict) and answer.get("ready") is True and not self._final:
             self._final.append(content)
         return {"partial": partial[: self._limit], "final": self._final[:1]}
 

@@ -38,9 +38,9 @@ class EventStreams:
         if position is not None:
             await self._streams.standalone(session, position.after)  # rejected before it begins
             session.last_event_id = position.after
-        told = None if position is None else position.told
+        version = None if position is None else position.told
         with (
-            self._sessions.stream(session, told) as outbox,
+            self._sessions.stream(session, version) as outbox,
             self._streams.watch(session, STANDALONE, outbox.stir),
             DisconnectWatch(receive) as watch,
         ):
@@ -76,17 +76,17 @@ class EventStreams:
             self._sessions.replaying(session, outbox),
             self._streams.watch(session, position.stream, outbox.stir),
         ):
-            said = [] if position.ended else await self._missed_events(session, position)
+            events = [] if position.ended else await self._missed_events(session, position)
             with DisconnectWatch(receive) as watch:
                 await responder.stream([(b"mcp-session-id", session.id.encode())])
-                chunks = self._replayed_chunks(session, position, said, outbox)
+                chunks = self._replayed_chunks(session, position, events, outbox)
                 await send_all(responder, chunks, watch)
 
     async def _missed_events(self, session: Session, position: Position) -> list[ReplayedEvent]:
-        said = await self._streams.replay(session, position)
-        if not said and not await self._streams.exists(session, position.stream):
+        events = await self._streams.replay(session, position)
+        if not events and not await self._streams.exists(session, position.stream):
             raise InvalidRequest(UNKNOWN_EVENT)
-        return said
+        return events
 
     async def _first(self, session: Session, outbox: Outbox) -> bytes:
         """The first chunk: the server sends the headers with it."""
@@ -99,14 +99,14 @@ class EventStreams:
     async def _standalone_chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
         outbox.stir()  # reads events from before the watch
         while True:
-            news, told = await outbox.take(self._keep_alive_s), outbox.lists_version
+            news, version = await outbox.take(self._keep_alive_s), outbox.lists_version
             if outbox.closed and not news:
                 return
             parts = [sse_writer.event(message) for message in news[:-1]]
             if news:  # id on the last only: a client that missed any gets all again
-                parts.append(sse_writer.event(news[-1], id_=_news_position(session, told).id))
+                parts.append(sse_writer.event(news[-1], id_=_news_position(session, version).id))
             parts += [
-                sse_writer.event(message, id_=Position(STANDALONE, after, told).id)
+                sse_writer.event(message, id_=Position(STANDALONE, after, version).id)
                 for after, message in await self._new_events(session, outbox)
             ]
             yield b"".join(parts) or sse_writer.KEEP_ALIVE
@@ -131,26 +131,26 @@ class EventStreams:
         return [(event.id, event.data) for event in events]
 
     async def _replayed_chunks(
-        self, session: Session, position: Position, said: list[ReplayedEvent], outbox: Outbox
+        self, session: Session, position: Position, events: list[ReplayedEvent], outbox: Outbox
     ) -> AsyncIterator[bytes]:
         while True:
             parts = [
                 sse_writer.event(event.message, id_=event.position.id)
-                for event in said
+                for event in events
                 if event.message
             ]
-            if said:
-                position = said[-1].position
+            if events:
+                position = events[-1].position
             yield b"".join(parts) or sse_writer.KEEP_ALIVE
             if position.ended or outbox.closed or session.ended:
                 return
-            if len(said) < READ_AT_ONCE:
+            if len(events) < READ_AT_ONCE:
                 await self._more(position, outbox)
             outbox.stale = False
             try:
-                said = await self._streams.replay(session, position)
+                events = await self._streams.replay(session, position)
             except Unavailable:
-                said = []
+                events = []
 
     async def _more(self, position: Position, outbox: Outbox) -> None:
         """Wait for more events, the death of the node that writes them, or the next keep-alive."""
@@ -162,5 +162,5 @@ class EventStreams:
                 return
 
 
-def _news_position(session: Session, told: str) -> Position:
-    return Position(STANDALONE, session.last_event_id or "", told, new_request_id())
+def _news_position(session: Session, version: str) -> Position:
+    return Position(STANDALONE, session.last_event_id or "", version, new_request_id())

@@ -269,9 +269,9 @@ def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
         headers.append((b"retry-after", b"%d" % fault.retry_after))
     elif fault.status == 503:
         headers.append((b"retry-after", b"1"))
-    said = challenge(fault)
-    if said is not None:
-        headers.append((b"www-authenticate", said.encode()))
+    value = challenge(fault)
+    if value is not None:
+        headers.append((b"www-authenticate", value.encode()))
     return headers
 
 
@@ -298,8 +298,8 @@ def _wanted_scopes(fault: Fault) -> str:
     """The parameter with the missing scopes; without invalid ones (RFC 6749, 3.3), and those not
     needed for access."""
     scopes = fault.scopes if isinstance(fault, ScopeMismatch) else ()
-    told = " ".join(scope for scope in scopes if not UNQUOTABLE.search(scope) and scope != OFFLINE)
-    return f', scope="{told}"' if told else ""
+    text = " ".join(scope for scope in scopes if not UNQUOTABLE.search(scope) and scope != OFFLINE)
+    return f', scope="{text}"' if text else ""
 
 
 JSON = (b"content-type", b"application/json")

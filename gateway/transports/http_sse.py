@@ -110,8 +110,8 @@ class HttpSseEndpoint:
         self, session: Session, outbox: Outbox, options: QueryOptions
     ) -> AsyncIterator[bytes]:
         path = self._endpoint.message_path(session.toolset)
-        told = {name: wish for name, wish in asdict(options).items() if wish is not None}
-        query = urlencode({"session_id": session.id, **told})
+        wishes = {name: wish for name, wish in asdict(options).items() if wish is not None}
+        query = urlencode({"session_id": session.id, **wishes})
         yield sse_writer.event(f"{path}?{query}".encode(), b"endpoint")
         async for messages in self._event_streams.messages(session, outbox):
             for message in messages:
@@ -158,8 +158,8 @@ class HttpSseEndpoint:
     async def _introduce(self, session: Session, request: Request) -> None:
         """Record the client's identity: its stream was opened before `initialize`."""
         params = read_introduction(request)
-        said = SessionChange(client=params.client_info, capabilities=params.capabilities)
-        await self._front.sessions.change(session, said)
+        change = SessionChange(client=params.client_info, capabilities=params.capabilities)
+        await self._front.sessions.change(session, change)
 
     async def _serve(
         self, context: Context, peer: StreamPeer, session: Session, request: Request

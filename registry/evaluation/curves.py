@@ -102,9 +102,9 @@ def _bin(at: int, entries: Sequence[tuple[float, bool]]) -> FitBin:
     count = len(entries)
     share = sum(right for _, right in entries) / count
     low, high = _wilson(share, count)
-    told = sum(fit for fit, _ in entries) / count
+    mean_fit = sum(fit for fit, _ in entries) / count
     return FitBin(
-        at / BINS, (at + 1) / BINS, count, round(told, 3), round(share, 3), round(low, 3),
+        at / BINS, (at + 1) / BINS, count, round(mean_fit, 3), round(share, 3), round(low, 3),
         round(high, 3),
     )  # fmt: skip
 

@@ -223,8 +223,8 @@ class Checker:
             schema = next(
                 filter(None, (_below(choice, step) for choice in self._choices(schema))), {}
             )
-        told = (choice.get("description") for choice in self._choices(schema))
-        return next((text for text in told if isinstance(text, str)), "")
+        descriptions = (choice.get("description") for choice in self._choices(schema))
+        return next((text for text in descriptions if isinstance(text, str)), "")
 
     def _choices(self, schema: Any, hops: int = HOPS) -> Iterator[dict[str, Any]]:
         """The schema, what it references, and its alternatives."""

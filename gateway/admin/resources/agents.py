@@ -123,15 +123,15 @@ class AgentOperations:
         raise not_found("agent", name)
 
     async def put(self, request: OperationInput) -> OperationOutput:
-        name, said = request.names["agent"], request.body
-        warmth = None if said.temperature is None else Decimal(str(said.temperature))
+        name, body = request.names["agent"], request.body
+        warmth = None if body.temperature is None else Decimal(str(body.temperature))
         draft = AgentDraft(
             name,
-            said.description,
-            model_provider=said.model_provider,
-            model_name=said.model_name,
+            body.description,
+            model_provider=body.model_provider,
+            model_name=body.model_name,
             temperature=warmth,
-            max_tokens=said.max_tokens,
+            max_tokens=body.max_tokens,
         )
         new = await self._store.add(request.tenant, draft)
         view = await self.get(request)

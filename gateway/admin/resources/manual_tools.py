@@ -192,14 +192,14 @@ class ManualToolOperations:
         return replace(new, address=await self._restrict_address(asked, new.address, known))
 
     async def edit(self, request: OperationInput) -> ToolView:
-        said: ToolEdit = request.body
+        edit_request: ToolEdit = request.body
         name, user = request.names["tool"], request.principal.id[:126]
-        self._tools.check_tier(said.tier)
-        if said.input_schema is not None:
+        self._tools.check_tier(edit_request.tier)
+        if edit_request.input_schema is not None:
             await self._check_schema_of(request, name)
-        change = convert(said, ManualEdit, from_attributes=True)
-        if said.description is not None:
-            change = replace(change, description=truncate(said.description))
+        change = convert(edit_request, ManualEdit, from_attributes=True)
+        if edit_request.description is not None:
+            change = replace(change, description=truncate(edit_request.description))
         await self._manual(request).edit(name, change, user, version_of(request))
         return await self._tools.get(request)
 

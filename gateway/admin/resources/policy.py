@@ -275,7 +275,7 @@ class PolicyOperations:
         roles, scopes = frozenset(body.roles), frozenset(body.scopes)
         principal = Principal(body.principal, request.tenant, scopes, body.claims, roles=roles)
         engine, subject = self._engine(request.tenant), Subject.of(tool)
-        told = explain(
+        explanation = explain(
             engine,
             principal,
             toolset=body.toolset,
@@ -283,7 +283,7 @@ class PolicyOperations:
             arguments=body.arguments,
             levels=self._levels,
         )
-        return told if self._is_operator(request) else told.redact()
+        return explanation if self._is_operator(request) else explanation.redact()
 
     async def try_rule(self, request: OperationInput) -> TriedRule:
         body: RuleTrial = request.body

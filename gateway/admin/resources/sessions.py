@@ -77,8 +77,8 @@ def _handle(record: SessionRecord) -> str:
 
 
 def _view(record: SessionRecord) -> SessionView:
-    said = (record.client.get("name"), record.client.get("version"))
-    client = " ".join(part for part in said if isinstance(part, str))[:255]
+    client_names = (record.client.get("name"), record.client.get("version"))
+    client = " ".join(part for part in client_names if isinstance(part, str))[:255]
     return SessionView(
         id=_handle(record),
         principal=record.principal,

@@ -260,8 +260,8 @@ class SkillOperations:
     async def export(self, request: OperationInput) -> SkillExport:
         skill = await self._find_skill(request)
         files = await self._store.files(request.tenant, skill)
-        told = tuple(FileUpload(file.path, file.content) for file in files)
-        return SkillExport(skill.name, skill.text, told)
+        uploads = tuple(FileUpload(file.path, file.content) for file in files)
+        return SkillExport(skill.name, skill.text, uploads)
 
     async def link(self, request: OperationInput) -> SkillView:
         body: ToolLinks = request.body

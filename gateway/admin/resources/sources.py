@@ -543,7 +543,7 @@ class SourceOperations:
     async def _result(self, request: OperationInput, report: ImportReport) -> ImportResult:
         name = report.source.name
         counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
-        told = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
+        outcomes = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
         notes = [*report.notes, *self._homeless(report)]
         bindings = [draft.binding for draft in report.drafts]
         is_dry = self._at_machine and report.saved is None  # there may be no database
@@ -558,7 +558,7 @@ class SourceOperations:
         return ImportResult(
             source=name,
             counts=counts,
-            outcomes=tuple(told),
+            outcomes=tuple(outcomes),
             notes=tuple(notes),
             rolled_back=report.rolled_back,
             report=_report(report, stated, is_operator=self._ground.is_operator(request))

@@ -137,12 +137,12 @@ class StatusOperations:
     def _view(self, request: OperationInput, name: str) -> ToolsetView:
         toolset = self._toolsets[name]
         tools = len(self._catalogs.of(request.tenant, name).tools)
-        told = toolset if self._ground.is_own(request) else Toolset()
+        visible = toolset if self._ground.is_own(request) else Toolset()
         return ToolsetView(
             name=name,
-            sources=tuple(told.sources),
-            include=tuple(told.include),
-            exclude=tuple(told.exclude),
+            sources=tuple(visible.sources),
+            include=tuple(visible.include),
+            exclude=tuple(visible.exclude),
             mode=toolset.mode,
             tools=tools,
         )

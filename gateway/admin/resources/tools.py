@@ -350,10 +350,10 @@ class ToolOperations:
         return await self.get(request)
 
     async def change(self, request: OperationInput) -> ToolView:
-        said: Metadata = request.body
-        self.check_tier(said.tier)
+        metadata: Metadata = request.body
+        self.check_tier(metadata.tier)
         name, user = request.names["tool"], request.principal.id[:126]
-        change = ManualEdit(details=said.details)
+        change = ManualEdit(details=metadata.details)
         await self._manual(request).edit(name, change, user, version_of(request))
         return await self.get(request)
 

@@ -33,11 +33,11 @@ class _Overheard(logging.Handler):
     """Log handler that prints output of a child process, which may explain a failure."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = vars(record)
+        members = vars(record)
         if record.getMessage() == "stdio_stderr":
-            err.print(Text(harmless(f"{said['source']}: {said['line']}"), style="dim"))
-        elif record.getMessage() == "stdio_exited" and said.get("code"):
-            err.print(Text(f"{said['source']} ended with code {said['code']}", style="dim"))
+            err.print(Text(harmless(f"{members['source']}: {members['line']}"), style="dim"))
+        elif record.getMessage() == "stdio_exited" and members.get("code"):
+            err.print(Text(f"{members['source']} ended with code {members['code']}", style="dim"))
 
 
 @contextmanager

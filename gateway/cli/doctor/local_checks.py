@@ -115,8 +115,8 @@ def is_toolgate(server: ServerSettings) -> bool:
                 server.host, server.port, timeout=TIMEOUT_S, context=trusting(server.tls)
             )
         connection.request("GET", "/")
-        said = json.loads(connection.getresponse().read(10_000))
-        return isinstance(said, dict) and said.get("name") == "toolgate"
+        answer = json.loads(connection.getresponse().read(10_000))
+        return isinstance(answer, dict) and answer.get("name") == "toolgate"
     except (OSError, http.client.HTTPException, ValueError):
         return False
     finally:
@@ -260,8 +260,8 @@ async def scripts(settings: Scripts) -> list[Check]:
     checks = []
     for language in get_args(Language):
         missing = await sandbox.missing(language)
-        told = f"{language} {missing or 'runs in a sandbox'}"
-        checks.append(Check("scripts", "warning" if missing else "ok", told))
+        text = f"{language} {missing or 'runs in a sandbox'}"
+        checks.append(Check("scripts", "warning" if missing else "ok", text))
     return checks
 
 

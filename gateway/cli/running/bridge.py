@@ -159,14 +159,14 @@ class Bridge:
     async def _ask(self, line: bytes, message: Sent, session: dict[str, str]) -> bytes:
         """The answer to a message of the bridge's own: the client sees nothing of it. Raises
         SessionGone."""
-        told, id_ = list[bytes](), _id_of(message)
+        replies, id_ = list[bytes](), _id_of(message)
 
         async def keep(event: bytes) -> None:
             if _answers(event, id_):
-                told.append(event)
+                replies.append(event)
 
         answer = await self._post(line, message, session, keep)
-        return told[0] if told else answer
+        return replies[0] if replies else answer
 
     async def _post(
         self, line: bytes, message: Sent, session: dict[str, str], write: Write

@@ -144,8 +144,8 @@ async def decide_call(visit: PageRequest) -> Response:
     if not answer.ok:
         return visit.problem_page(answer)
     place = segments_of(visit.posted_value("next"))
-    told = "" if place else "approved" if approve else "denied"
-    return visit.to(*(place or ("approvals",)), decided=told)
+    outcome = "" if place else "approved" if approve else "denied"
+    return visit.to(*(place or ("approvals",)), decided=outcome)
 
 
 async def deny_calls(visit: PageRequest) -> Response:

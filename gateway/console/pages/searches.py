@@ -110,8 +110,8 @@ async def _evaluate_requests(visit: PageRequest, text: str) -> OperationAnswer:
         if line.strip():
             request = _request(line)
             if request is None:
-                told = "Line {number} is not: a request => a tool, another tool."
-                return OperationAnswer(422, {"detail": visit.texts(told, number=number)})
+                message = "Line {number} is not: a request => a tool, another tool."
+                return OperationAnswer(422, {"detail": visit.texts(message, number=number)})
             requests.append(request)
     return await visit.desk.run(EVALUATE, body={"requests": requests})
 

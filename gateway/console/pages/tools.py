@@ -137,7 +137,7 @@ def _asks(tool: Mapping[str, Any]) -> bool:
 def _trial_values(trial: Trial) -> dict[str, Any]:
     """A trial as the page shows it."""
     recording, result = trial.recording, trial.result
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "took_ms": trial.took_ms,
         "request_id": trial.request_id,
         "request": trial.request,
@@ -146,9 +146,9 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
         "state": "preview",
     }
     if trial.fault is not None:
-        return {**told, "state": "refused", "text": trial.fault.message}
+        return {**values, "state": "refused", "text": trial.fault.message}
     if result is None:
-        return told
+        return values
     texts = [content.text for content in result.content if isinstance(content, TextContent)]
     others = [
         type(content).__name__ for content in result.content if not isinstance(content, TextContent)
@@ -163,7 +163,7 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
     shown, is_cut = text[:SHOWN_TEXT], len(text) > SHOWN_TEXT
     if recording is not None:
         shown = recording.mask(shown, is_cut=is_cut)
-    return {**told, "state": state, "text": shown}
+    return {**values, "state": state, "text": shown}
 
 
 def _examples(visit: PageRequest, trial: Trial) -> Sequence[Example]:

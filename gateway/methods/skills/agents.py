@@ -49,8 +49,8 @@ class Agents:
             return True
 
     def _name(self, context: Context) -> str | None:
-        told = context.principal.claims.get(self._claim) if self._claim else None
-        name = told if isinstance(told, str) and told and context.identity.verified else None
+        claim = context.principal.claims.get(self._claim) if self._claim else None
+        name = claim if isinstance(claim, str) and claim and context.identity.verified else None
         wish = context.options.agent
         if name is not None and wish is not None and wish != name:
             raise Forbidden(f"The token is of the agent {name[:100]!r}, the address of another")

@@ -105,12 +105,14 @@ def _tree(skills: Mapping[str, Skill], room: int) -> Json:
 
 def _hits(found: Sequence[Skill], note: str | None, room: int) -> Json:
     entries, shortened = _entries(found, room)
-    told: Json = {"skills": entries[: max(1, room // (LINE + 100))]}
+    answer: Json = {"skills": entries[: max(1, room // (LINE + 100))]}
     if shortened:
-        told["more"] = "Descriptions are shortened."
+        answer["more"] = "Descriptions are shortened."
     if note:
-        told["note"] = shorten(note, AROUND)
-    return told if found else {**told, "more": "Nothing was found; without a query all are told."}
+        answer["note"] = shorten(note, AROUND)
+    return (
+        answer if found else {**answer, "more": "Nothing was found; without a query all are told."}
+    )
 
 
 def _entries(skills: Collection[Skill], room: int) -> tuple[list[Json], bool]:
@@ -128,8 +130,8 @@ def line_of(skill: Skill) -> Json:
 
 def by_words(skills: Iterable[Skill], query: str, limit: int) -> list[Skill]:
     by_name = {skill.name: skill for skill in skills}
-    said = {name: skill.description for name, skill in by_name.items()}
-    return [by_name[name] for name, _ in wording.by_words(said, query, limit)]
+    descriptions = {name: skill.description for name, skill in by_name.items()}
+    return [by_name[name] for name, _ in wording.by_words(descriptions, query, limit)]
 
 
 NAMES = 20  # of anything, in an answer
@@ -309,14 +311,14 @@ def _read(about: Json, text: str, after: int, limits: SkillLimits) -> ToolResult
     room = limits.instructions_tokens * CHARACTERS
     part = text[after : after + room]
     member = "content" if "file" in about else "instructions"
-    told = {**about, member: part}
+    answer = {**about, member: part}
     if after + room < len(text):
-        told["after"] = after + room
-        told["more"] = f"These are {after:,} to {after + room:,} of {len(text):,} characters."
-        told["more"] += " Call again with this `after` for what follows."
-    rest = {key: value for key, value in told.items() if key != member}
+        answer["after"] = after + room
+        answer["more"] = f"These are {after:,} to {after + room:,} of {len(text):,} characters."
+        answer["more"] += " Call again with this `after` for what follows."
+    rest = {key: value for key, value in answer.items() if key != member}
     shown = (TextContent(part or _nothing(text, member)), TextContent(encode(rest).decode()))
-    return ToolResult(shown, Raw(encode(told)))
+    return ToolResult(shown, Raw(encode(answer)))
 
 
 def _nothing(text: str, member: str) -> str:

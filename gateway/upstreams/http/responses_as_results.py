@@ -102,12 +102,12 @@ def error(response: HttpResponse) -> ToolResult:
     status = f"HTTP {response.status} {printable(response.reason)}".strip()
     if 300 <= response.status < 400:
         # not the body, which may contain an internal address; nor a query, which may repeat a key
-        told: dict[str, Any] = {"status": response.status}
+        data: dict[str, Any] = {"status": response.status}
         shown = f"{status}: redirects are not followed"
         if location := public_location(response).partition("?")[0]:
-            told["location"] = location
+            data["location"] = location
             shown = f"{status}: it redirects to {location}, which is not followed"
-        return ToolResult((TextContent(shown),), Raw(encode(told)), is_error=True)
+        return ToolResult((TextContent(shown),), Raw(encode(data)), is_error=True)
     kind = media_type(response)
     body: Any = text(response) if _is_text(kind, response.body) else f"[{kind}]"
     shown = f"{status}\n{body}" if response.body else status
@@ -120,21 +120,21 @@ def error(response: HttpResponse) -> ToolResult:
 def failure(status: int, shown: str, body: Any, wait_s: float | None = None) -> ToolResult:
     """A failure that has an HTTP status; `body` is the service's error body, text or JSON, and
     `wait_s` what it asks to wait."""
-    told: dict[str, Any] = {"status": status, "body": body}
+    data: dict[str, Any] = {"status": status, "body": body}
     if wait_s is not None:
-        told["retryAfter"] = whole_seconds(wait_s)
-    return ToolResult((TextContent(shown),), Raw(encode(told)), is_error=True)
+        data["retryAfter"] = whole_seconds(wait_s)
+    return ToolResult((TextContent(shown),), Raw(encode(data)), is_error=True)
 
 
-def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:
-    """A failure as a hybrid service reports it. `told`: members of the Status, or text; `body`: the
+def status_failure(status: int, data: Any, body: Any = None) -> ToolResult:
+    """A failure as a hybrid service reports it. `data`: members of the Status, or text; `body`: the
     Status as received, if it came encoded."""
-    members = told if isinstance(told, Mapping) else {}
+    members = data if isinstance(data, Mapping) else {}
     names = " ".join(str(members[name]) for name in ("code", "message") if members.get(name))
     head = " ".join(filter(None, (f"HTTP {status}", names)))
-    description = told if isinstance(told, str) else members.get("description")
+    description = data if isinstance(data, str) else members.get("description")
     shown = f"{head}: {description}" if description else head
-    return failure(status, shown, told if body is None else body)
+    return failure(status, shown, data if body is None else body)
 
 
 def failed_hybrid_call(error: UpstreamFailed) -> ToolResult:

@@ -120,8 +120,8 @@ class Uploads:
 
     async def _resource(self, piece: RemoteFile, context: Context) -> "_Held":
         file = piece.file
-        data, said = await self.resource(file, context)
-        with_type = replace(file, media_type=file.media_type or known_type(said))
+        data, media_type = await self.resource(file, context)
+        with_type = replace(file, media_type=file.media_type or known_type(media_type))
         return _Held(*_head(piece, with_type), data)
 
     async def resource(self, file: CallFile, context: Context) -> tuple[bytes, str | None]:
@@ -227,8 +227,8 @@ def _head(piece: RemoteFile, found: CallFile) -> tuple[bytes, str | None]:
 
 
 def _of_url(piece: RemoteFile, response: aiohttp.ClientResponse) -> _Opened:
-    said = response.content_type if "Content-Type" in response.headers else None
-    known = piece.file.media_type or known_type(said if said != ANY_TYPE else None)
+    stated_type = response.content_type if "Content-Type" in response.headers else None
+    known = piece.file.media_type or known_type(stated_type if stated_type != ANY_TYPE else None)
     before, media_type = _head(piece, replace(piece.file, media_type=known))
     plain = "Content-Encoding" not in response.headers  # else its length is another one
     length = response.content_length if plain else None

@@ -166,8 +166,8 @@ class AgUi:
         self, context: Context, asked: _Input, run: Run, after: int
     ) -> AsyncIterator[bytes]:
         encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
-        for told in encoder.begin():
-            yield sse_writer.event(encode(told), b"")
+        for begin_event in encoder.begin():
+            yield sse_writer.event(encode(begin_event), b"")
         if asked.resume:
             run = await self._wait_until_taken_up(run)
         interrupts: list[Json] = []
@@ -175,12 +175,12 @@ class AgUi:
             async for event in self._api.follow(run, after):
                 if event.data.get("status") == WAITS:
                     interrupts.append(_interrupt(event))
-                for told in encoder.encode(event):
-                    yield sse_writer.event(encode(told), b"")
+                for begin_event in encoder.encode(event):
+                    yield sse_writer.event(encode(begin_event), b"")
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
-            for told in encoder.interrupt(interrupts, turns):
-                yield sse_writer.event(encode(told), b"")
+            for begin_event in encoder.interrupt(interrupts, turns):
+                yield sse_writer.event(encode(begin_event), b"")
 
     async def _turns(self, run: Run) -> list[tuple[Run, AgentTurn]]:
         limit = TurnQuery().limit
@@ -274,8 +274,8 @@ class Encoder:
         yield from self._change_step(0)
         self.ended = True
         result = {name: data[name] for name in ("state", "stopped", "tokens") if name in data}
-        told = {"result": result} if result else {}
-        yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, **told}
+        members = {"result": result} if result else {}
+        yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, **members}
 
     def _change_step(self, step: int) -> Iterator[Json]:
         if step == self._step:
@@ -322,8 +322,8 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
              "function": {"name": call.name, "arguments": call.arguments}}
             for call in reply.calls
         ]  # fmt: skip
-        told = {"toolCalls": calls} if calls else {}
-        yield {"id": id_, "role": "assistant", "content": reply.text, **told}
+        members = {"toolCalls": calls} if calls else {}
+        yield {"id": id_, "role": "assistant", "content": reply.text, **members}
         for call in reply.calls:
             if (result := round_.results.get(call.id)) is not None:
                 yield {
@@ -335,8 +335,8 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
 async def _refuse(asked: _Input, expired: Sequence[str]) -> AsyncIterator[bytes]:
     """Of a resume that comes after the end of an interrupt."""
     encoder = Encoder(asked.thread_id, asked.run_id, shows_reasoning=False)
-    for told in (*encoder.begin(), *encoder.expire(expired)):
-        yield sse_writer.event(encode(told), b"")
+    for event in (*encoder.begin(), *encoder.expire(expired)):
+        yield sse_writer.event(encode(event), b"")
 
 
 def _interrupt(event: RunEvent) -> Json:

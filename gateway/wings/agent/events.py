@@ -142,7 +142,7 @@ def terminal_event(run: Run, number: int) -> RunEvent:
 def summary(run: Run) -> dict[str, Any]:
     """Summary of a run's result."""
     duration = (run.updated - run.created).total_seconds()
-    told: dict[str, Any] = {
+    members: dict[str, Any] = {
         "run_id": run.id,
         "state": run.state,
         "answer": run.answer,
@@ -151,9 +151,9 @@ def summary(run: Run) -> dict[str, Any]:
         "duration_s": round(duration, 3),
     }
     if run.money:
-        told["money"] = round(run.money, 9)
+        members["money"] = round(run.money, 9)
     if run.stopped:
-        told["stopped"] = run.stopped
+        members["stopped"] = run.stopped
     if run.approvals and run.state == "waiting":
-        told["approvals"] = list(run.approvals)
-    return told
+        members["approvals"] = list(run.approvals)
+    return members

@@ -172,10 +172,10 @@ class Loop:
             reading = [tasks.create_task(self._read(name)) for name in self.settings.context_tools]
         tools, read = searching.result(), [text for task in reading if (text := task.result())]
         lines = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
-        told = [mark_foreign("search_tools", f"Tools that may help:\n{lines}")] if tools else []
+        hints = [mark_foreign("search_tools", f"Tools that may help:\n{lines}")] if tools else []
         names = tuple(tool.name for tool in tools)
         tainted = bool(read) or self.tools.describes_outside(self.context, names)
-        return FoundContext("\n".join([*told, *read]), names, tainted)
+        return FoundContext("\n".join([*hints, *read]), names, tainted)
 
     async def _find_tools(self) -> Sequence[FoundTool]:
         try:

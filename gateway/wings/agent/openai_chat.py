@@ -180,16 +180,16 @@ class Facade:
         usages = [reply.usage for reply in replies if not reply.cached]
         usage = reduce(TokenUsage.plus, usages, TokenUsage())
         output = min(usage.output, run.tokens)
-        told: dict[str, Any] = {
+        members: dict[str, Any] = {
             "prompt_tokens": run.tokens - output,
             "completion_tokens": output,
             "total_tokens": run.tokens,
         }
         if usage.cached:
-            told["prompt_tokens_details"] = {"cached_tokens": usage.cached}
+            members["prompt_tokens_details"] = {"cached_tokens": usage.cached}
         if usage.reasoning:
-            told["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
-        return told
+            members["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+        return members
 
 
 def _whole(view: RunView, model: str, usage: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,5 +245,5 @@ def _bad(detail: str) -> ProblemDetails:
 async def _problem(_request: Request, error: Exception) -> Response:
     """An error as OpenAI writes it."""
     problem = problem_of(error)
-    told = {"message": problem.detail, "type": problem.kind}
-    return _json({"error": told}, problem.status, problem.headers)
+    error_members = {"message": problem.detail, "type": problem.kind}
+    return _json({"error": error_members}, problem.status, problem.headers)

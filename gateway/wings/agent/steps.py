@@ -153,8 +153,8 @@ class AgentTurn:
     def messages(self) -> list[ChatMessage]:
         context = self.context
         context_messages = [ChatMessage("user", context.text)] if context and context.text else []
-        said = [message for round_ in self.rounds for message in round_.messages()]
-        return [*self.history, *context_messages, ChatMessage("user", self.content), *said]
+        history = [message for round_ in self.rounds for message in round_.messages()]
+        return [*self.history, *context_messages, ChatMessage("user", self.content), *history]
 
     @property
     def digests(self) -> list[str]:

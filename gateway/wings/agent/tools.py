@@ -212,22 +212,22 @@ class Toolbox:
             return True
         try:
             structured = result.structured_content
-            told = msgspec.json.decode(
+            members = msgspec.json.decode(
                 b"" if structured is UNSET else bytes(structured), type=_Told
             )
         except msgspec.DecodeError:  # an error, which may name any tool
             return any(_is_described_outside(catalog, tool) for tool in catalog.tools)
-        near = (name for unknown in told.unknown for name in unknown.near)
-        return self.describes_outside(context, [*(tool.name for tool in told.tools), *near])
+        near = (name for unknown in members.unknown for name in unknown.near)
+        return self.describes_outside(context, [*(tool.name for tool in members.tools), *near])
 
     def refusal(self, call: ModelCall, text: str) -> Result:
         """The result of a call that was not executed."""
         return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
 
     def _result(
-        self, planned: PlannedCall, said: str, *, is_error: bool, outside: bool = True
+        self, planned: PlannedCall, content: str, *, is_error: bool, outside: bool = True
     ) -> Result:
-        call, text = planned.call, self._cut_text(said)
+        call, text = planned.call, self._cut_text(content)
         digest = _digest(planned, text)
         return Result(call.id, mark_foreign(call.name, text), is_error, digest, outside=outside)
 

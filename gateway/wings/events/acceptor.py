@@ -200,8 +200,8 @@ def _traceparent(context: Context) -> str | None:
     if active is not None:
         return (active.context if isinstance(active, ActiveTrace) else active).traceparent
     meta = context.params.get("_meta")
-    told = meta.get("traceparent") if isinstance(meta, dict) else context.headers.traceparent
-    return told if parse(told) is not None else None
+    traceparent = meta.get("traceparent") if isinstance(meta, dict) else context.headers.traceparent
+    return traceparent if parse(traceparent) is not None else None
 
 
 def _due(time: datetime | None) -> datetime | None:

@@ -122,8 +122,8 @@ class Execution:
         approval = await self._approval_of(delivery, caller, result)
         if approval is not None:
             return Pause(self.settings.approval_poll_s, approval)
-        told = _error_members(result)
-        if (wait_s := wait_of(told)) is not None:
+        members = _error_members(result)
+        if (wait_s := wait_of(members)) is not None:
             return Pause(wait_s)
         kept = encode(result)
         if len(kept) > self.settings.result_bytes:
@@ -135,15 +135,15 @@ class Execution:
             (content.text for content in result.content if isinstance(content, TextContent)), ""
         )
         message = text.split("\n", 1)[0][:300] or "The tool failed"
-        if self._is_worth_another(delivery, caller, told):
-            return self._again(delivery, message, wait_s=asked_wait_s(told), result=kept)
-        return failed_end(delivery, message, result=kept, status=told.get("status"))
+        if self._is_worth_another(delivery, caller, members):
+            return self._again(delivery, message, wait_s=asked_wait_s(members), result=kept)
+        return failed_end(delivery, message, result=kept, status=members.get("status"))
 
     def _is_worth_another(
-        self, delivery: Delivery, caller: StoredCaller, told: Mapping[str, Any]
+        self, delivery: Delivery, caller: StoredCaller, members: Mapping[str, Any]
     ) -> bool:
         """Whether another attempt may have another outcome, and does no harm."""
-        status = told.get("status")
+        status = members.get("status")
         if isinstance(status, int):
             return status in (AGAIN if delivery.repeatable else NOT_DONE)
         tool = self._tool(delivery, caller)
@@ -194,17 +194,17 @@ def failed_end(
     return delivery.end(result=result, error=error, reason=reason)
 
 
-def wait_of(told: Mapping[str, Any]) -> float | None:
+def wait_of(members: Mapping[str, Any]) -> float | None:
     """The delay that a limit of the gateway demands of the call; None: it was none."""
-    wait_s = told.get("retryAfter")
-    if type(wait_s) is not int or not set(told) <= {"retryAfter", "limit"}:
+    wait_s = members.get("retryAfter")
+    if type(wait_s) is not int or not set(members) <= {"retryAfter", "limit"}:
         return None
     return float(min(max(wait_s, 1), LONGEST_WAIT_S))
 
 
-def asked_wait_s(told: Mapping[str, Any]) -> float:
+def asked_wait_s(members: Mapping[str, Any]) -> float:
     """The delay that a service asks for before another attempt; 0: none that can be read."""
-    wait_s: Any = told.get("retryAfter")
+    wait_s: Any = members.get("retryAfter")
     return float(min(max(wait_s, 0), LONGEST_WAIT_S)) if type(wait_s) in (int, float) else 0.0
 
 
@@ -213,5 +213,5 @@ def _error_members(result: ToolResult) -> Mapping[str, Any]:
     structure = result.structured_content
     if not result.is_error or not isinstance(structure, Raw):
         return {}
-    told = decode_json(bytes(structure))
-    return told if isinstance(told, dict) else {}
+    members = decode_json(bytes(structure))
+    return members if isinstance(members, dict) else {}

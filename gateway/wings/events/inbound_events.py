@@ -142,7 +142,7 @@ class Inbound:
         if asked is None:
             return Response(status_code=200)
         settings = hook.settings
-        status, told = await self._call(
+        status, answer = await self._call(
             self._as(settings.principal, settings.roles, settings.scopes),
             asked,
             headers.get(CORRELATION),
@@ -151,7 +151,7 @@ class Inbound:
         if status == 409:  # the same webhook-id with another body: it counted already
             log.warning("webhook_repeated", extra={"webhook": hook.name, "id": headers[ID][:200]})
             return Response(status_code=200)
-        return Response(told, status, media_type="application/json")
+        return Response(answer, status, media_type="application/json")
 
     async def cloudevents(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI application of CloudEvents: structured, binary and in batches."""
@@ -203,8 +203,8 @@ class Inbound:
         except InvalidParams as fault:
             return _problem_response(422, f"{where}{fault.message}")
         traced = event.traceparent or headers.get("traceparent")
-        status, told = await self._call(identity, asked, headers.get(CORRELATION), traced)
-        return Response(told, status, media_type="application/json")
+        status, answer = await self._call(identity, asked, headers.get(CORRELATION), traced)
+        return Response(answer, status, media_type="application/json")
 
     async def _handshake(self, request: Request) -> Response:
         """Consent to deliveries (CloudEvents, HTTP 1.1 Web Hooks, 4), for whoever may deliver: the
@@ -234,8 +234,8 @@ class Inbound:
         except (InvalidParams, ValueError) as error:
             return 422, str(error)
         identity = self._as(kafka.principal, kafka.roles, kafka.scopes)
-        status, told = await self._call(identity, asked, None, event.traceparent)
-        return status, told.decode()
+        status, answer = await self._call(identity, asked, None, event.traceparent)
+        return status, answer.decode()
 
     def _as(self, principal: str, roles: Sequence[str], scopes: Sequence[str]) -> Identity:
         """The identity that the settings name for events that come without a caller."""
@@ -260,14 +260,16 @@ class Inbound:
 
 def _answer(result: ToolResult) -> tuple[int, bytes]:
     structure = result.structured_content
-    told = bytes(structure) if isinstance(structure, Raw) else encode({"content": result.content})
+    document = (
+        bytes(structure) if isinstance(structure, Raw) else encode({"content": result.content})
+    )
     if not result.is_error:
-        return 202, told
+        return 202, document
     if not isinstance(structure, Raw):  # what its schema or a guard refuses
-        return 422, told
-    known = msgspec.json.decode(told)
+        return 422, document
+    known = msgspec.json.decode(document)
     status = known.get("status") if isinstance(known, dict) else None
-    return (status if isinstance(status, int) else 500), told
+    return (status if isinstance(status, int) else 500), document
 
 
 def _problem_response(

@@ -132,8 +132,10 @@ class Delivery(Struct, frozen=True):
         retry_s: float | None = None,
     ) -> End:
         """The report on it; `result` and `error` are JSON."""
-        told, why = (None if document is None else Raw(document) for document in (result, error))
-        return End(*self.key, told, why, reason, retry_s)
+        stored_result, why = (
+            None if document is None else Raw(document) for document in (result, error)
+        )
+        return End(*self.key, stored_result, why, reason, retry_s)
 
 
 class Invocation(Struct, frozen=True):

@@ -305,14 +305,14 @@ class KafkaEngine:
         """Append a refused command to the topic of dead letters, as it came, with the reason. Of
         one that is too large with it, key and reason are kept."""
         topic, value = self._settings.dead_letters, record.value or b""
-        told = [(name, value or b"") for name, value in record.headers]
+        headers = [(name, value or b"") for name, value in record.headers]
         why = ("toolgate-reason", reason[:1000].encode(errors="replace"))
         while topic:
             try:
-                await self._append(topic, value, record.key, [*told, why])
+                await self._append(topic, value, record.key, [*headers, why])
             except Unavailable as error:
-                if isinstance(error.__cause__, MessageSizeTooLargeError) and (value or told):
-                    value, told = b"", []
+                if isinstance(error.__cause__, MessageSizeTooLargeError) and (value or headers):
+                    value, headers = b"", []
                     continue
                 log.warning("dead_letter_pending", extra={"topic": topic, "offset": record.offset})
                 await anyio.sleep(RETRY_S)

@@ -158,13 +158,13 @@ class Tasks:
             return await handle(context, request)
         if context.revision.tasks:
             return await self._describe(row, context)
-        told = {"resultType": "complete", **self._described_2026(row)}
+        members = {"resultType": "complete", **self._described_2026(row)}
         if row.status == "ACKED" or (row.status == "FAILED" and row.result is not None):
-            return {**told, "result": self._result_of(row, context)}
+            return {**members, "result": self._result_of(row, context)}
         if row.status == "FAILED" and row.reason != "cancelled":
             fault = fault_of(row)
-            return {**told, "error": {"code": fault.code, "message": fault.message}}
-        return told
+            return {**members, "error": {"code": fault.code, "message": fault.message}}
+        return members
 
     async def result(self, context: Context, request: Request, handle: Handler) -> Any:
         """The result of a task of 2025-11-25, once it has ended."""
@@ -178,11 +178,11 @@ class Tasks:
             row = ended
             if context.peer is not None and not row.has_ended:
                 await context.peer.keep_alive()
-        told = self._result_of(row, context)
-        meta = told.get("_meta")
+        members = self._result_of(row, context)
+        meta = members.get("_meta")
         known = {} if meta is None else decode_members(meta)
         related = Raw(encode({"taskId": row.task_id}))
-        return {**told, "_meta": {**known, META_RELATED_TASK: related}}
+        return {**members, "_meta": {**known, META_RELATED_TASK: related}}
 
     async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
         row = await self._find_invocation(context, request)
@@ -221,10 +221,10 @@ class Tasks:
         for row in rows[:PAGE]:
             with suppress(InvalidParams):  # its time is over
                 tasks.append(await self._describe(row, context))
-        told: Json = {"tasks": tasks}
+        answer: Json = {"tasks": tasks}
         if len(rows) > PAGE:
-            told["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
-        return told
+            answer["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
+        return answer
 
     async def _find_invocation(self, context: Context, request: Request) -> Invocation | None:
         """The invocation whose task the request names; None for a task of another server. Raises
@@ -248,18 +248,18 @@ class Tasks:
         if row.result is None:
             raise fault_of(row)
         result = _results.decode(row.result)
-        told = self.parts.result(result, replace(context, request_id=row.invocation_id))
-        return task_result(decode_members(Raw(encode(told))))
+        members = self.parts.result(result, replace(context, request_id=row.invocation_id))
+        return task_result(decode_members(Raw(encode(members))))
 
     async def _describe(self, row: Invocation, context: Context) -> Json:
         """A task of 2025-11-25 of the caller. Raises InvalidParams once its time is over."""
         ttl_ms = (await self.ids.read(row.task_id, context)).ttl_ms
-        told = _state_members(row, legacy=True)
-        return {**told, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
+        members = _state_members(row, legacy=True)
+        return {**members, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
 
     def _described_2026(self, row: Invocation) -> Json:
-        told = _state_members(row, legacy=False)
-        return {**told, "ttlMs": self._kept_ms, "pollIntervalMs": POLL_MS}
+        members = _state_members(row, legacy=False)
+        return {**members, "ttlMs": self._kept_ms, "pollIntervalMs": POLL_MS}
 
 
 def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -283,14 +283,14 @@ def status_of(row: Invocation, *, legacy: bool) -> str:
 
 
 def _state_members(row: Invocation, *, legacy: bool) -> Json:
-    told: Json = {
+    members: Json = {
         "taskId": row.task_id,
         "status": status_of(row, legacy=legacy),
         "createdAt": stamp(row.created),
         "lastUpdatedAt": stamp(row.changed),
     }
     message = _message(row)
-    return {**told, "statusMessage": message} if message else told
+    return {**members, "statusMessage": message} if message else members
 
 
 def _message(row: Invocation) -> str:
@@ -304,8 +304,8 @@ def _message(row: Invocation) -> str:
 def fault_of(row: Invocation) -> RelayedFault:
     """The error of an invocation that has no result."""
     error = None if row.error is None else decode_json(row.error.encode())
-    told = error if isinstance(error, dict) else {}
-    code, message = told.get("code"), told.get("message")
+    members = error if isinstance(error, dict) else {}
+    code, message = members.get("code"), members.get("message")
     return RelayedFault(
         code if isinstance(code, int) else -32603,
         message if isinstance(message, str) else "The call failed",

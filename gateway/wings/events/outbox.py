@@ -251,8 +251,10 @@ class CompletionOutbox:
         caller = read_caller(row.principal or "")
         params = b'{"level":"info","logger":"toolgate.events","data":' + event + b"}"
         message = b'{"jsonrpc":"2.0","method":"notifications/message","params":' + params + b"}"
-        told = await self._notify(caller.principal, caller.toolset, entry.target, message)
-        return WebhookSent(done=told, gone=not told, error="" if told else "the session has ended")
+        notified = await self._notify(caller.principal, caller.toolset, entry.target, message)
+        return WebhookSent(
+            done=notified, gone=not notified, error="" if notified else "the session has ended"
+        )
 
     async def _to_webhook(self, entry: Entry, row: Invocation, event: bytes) -> WebhookSent:
         try:

@@ -237,7 +237,7 @@ def view_of(
 ) -> Any:
     """`most_bytes`: of a result that is shown; others are read by themselves."""
     size = None if row.result is None else len(row.result.encode())
-    told = {
+    members = {
         **asdict(row),
         "id": row.invocation_id,
         "principal": row.principal_id,
@@ -259,9 +259,9 @@ def view_of(
         ),
     }
     if size is not None and size > most_bytes:
-        told["result"] = None
+        members["result"] = None
     known = InvocationView.__struct_fields__
-    return InvocationView(**{name: told[name] for name in known if told[name] is not None})
+    return InvocationView(**{name: members[name] for name in known if members[name] is not None})
 
 
 def seq_of(text: str) -> int | None:
@@ -270,10 +270,10 @@ def seq_of(text: str) -> int | None:
 
 
 def delivery_view(one: Delivery, principal: str) -> DeliveryView:
-    told = {**asdict(one), "id": one.invocation_id, "principal": principal}
-    told["idempotency_key"] = one.invocation_id  # callers' keys are unique for each of them only
-    told["arguments"] = Raw(one.arguments.encode())
-    return DeliveryView(**{name: told[name] for name in DeliveryView.__struct_fields__})
+    members = {**asdict(one), "id": one.invocation_id, "principal": principal}
+    members["idempotency_key"] = one.invocation_id  # callers' keys are unique for each of them only
+    members["arguments"] = Raw(one.arguments.encode())
+    return DeliveryView(**{name: members[name] for name in DeliveryView.__struct_fields__})
 
 
 def stamp(time: datetime) -> str:

@@ -191,12 +191,12 @@ def _cited_sentences(line: str, evidence: Sequence[Evidence]) -> Iterator[CitedT
     if begin < 0 or len(line) > LINE:
         return
     try:
-        said = msgspec.json.decode(line[begin : end + 1], type=_Line)
+        cited = msgspec.json.decode(line[begin : end + 1], type=_Line)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return
-    quotes = said.quotes[:QUOTES]
+    quotes = cited.quotes[:QUOTES]
     passages = dict.fromkeys(passage for quote in quotes for passage in _citation(quote, evidence))
-    text = _plain(said.text)
+    text = _plain(cited.text)
     if passages and text:
         marks = "".join(
             f"[{passage}]" for passage in dict.fromkeys(passage.reference for passage in passages)

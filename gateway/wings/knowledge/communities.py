@@ -83,12 +83,12 @@ class Communities:
         )
         ids = [id_ for community in found[:limit] for id_ in community.chunks[:PASSAGES]]
         async with transaction(self._pool, Transaction) as opened:
-            told = (
+            sentences = (
                 await opened.rows(LOOKUPS, chunks_query(None), {**values, "ids": ids})
                 if ids
                 else []
             )
-        passages = passages_by_chunk(told)
+        passages = passages_by_chunk(sentences)
         summed = await self._compute(
             reader, lambda: [central(community, passages) for community in found[:limit]]
         )
@@ -106,31 +106,31 @@ def central(community: Community, passages: Mapping[str, Passage]) -> Sequence[C
     """The sentences nearest to all that the passages say, by the cosine of tf-idf, with their
     places. What several say counts once."""
     texts = [passages[id_] for id_ in community.chunks[:PASSAGES] if id_ in passages]
-    said = {
+    sentences = {
         sentence.text.lower(): sentence
         for text in texts
         for sentence in reversed(list(_sentences(text)))
     }
-    words = {key: frozenset(_WORD.findall(key)) for key in said}
+    words = {key: frozenset(_WORD.findall(key)) for key in sentences}
     spread = Counter(word for words_of_text in words.values() for word in words_of_text)
-    rare = {word: math.log(1 + len(said) / count) for word, count in spread.items()}
+    rare = {word: math.log(1 + len(sentences) / count) for word, count in spread.items()}
 
     def nearness(key: str) -> float:
         length = math.sqrt(sum(rare[word] ** 2 for word in words[key])) or 1.0
         return sum(spread[word] * rare[word] ** 2 for word in words[key]) / length
 
-    best = sorted(said, key=lambda key: (-round(nearness(key), 9), key))
-    return [said[key] for key in best[:CENTRAL]]
+    best = sorted(sentences, key=lambda key: (-round(nearness(key), 9), key))
+    return [sentences[key] for key in best[:CENTRAL]]
 
 
 def _sentences(passage: Passage) -> Iterator[CitedSentence]:
     text, at = passage.text, 0
     for end in (*sentences(text, 0, len(text)), len(text)):
-        told = " ".join(text[at:end].split())[:SENTENCE]
+        sentence = " ".join(text[at:end].split())[:SENTENCE]
         begin = end - len(text[at:end].lstrip())
-        if told:
+        if sentence:
             line = passage.lines[0] + text.count("\n", 0, begin)
-            yield CitedSentence(told, passage.document, passage.path, line)
+            yield CitedSentence(sentence, passage.document, passage.path, line)
         at = end
 
 

@@ -104,8 +104,8 @@ def check_extraction(reply: ModelReply, text: str) -> ExtractedNames:
     try:
         answer = msgspec.json.decode(reply.text[begin : end + 1], type=_Answer)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        said = "is empty" if not reply.text.strip() else "is no JSON object of that shape"
-        raise UnusableAnswer(f"the answer {said}") from error
+        reason = "is empty" if not reply.text.strip() else "is no JSON object of that shape"
+        raise UnusableAnswer(f"the answer {reason}") from error
     names = {entity.norm: entity for entity in _names(answer.entities[:MOST], text)}
     relations = list(_relations(answer.relations[:MOST], text))
     dropped = len(answer.entities) + len(answer.relations) - len(names) - len(relations)

@@ -180,8 +180,8 @@ class LightRag:
     async def customization(self, _request: Request) -> Response:
         """Nothing is customized, which is no secret."""
         brand = {"title": "LightRAG", "description": "Toolgate"}
-        told = {"customized": False, "brand": brand}
-        return JSONResponse(told, headers={"Cache-Control": "no-store"})
+        members = {"customized": False, "brand": brand}
+        return JSONResponse(members, headers={"Cache-Control": "no-store"})
 
     async def text(self, request: Request) -> Response:
         most = self._settings.upload_bytes
@@ -339,11 +339,11 @@ class LightRag:
         at_once = not given.stream or given.mode == "bypass" or not asked.wants_answer
         if (model := self._model) is None or at_once:
             answer = await self._answer(asked)
-            told = {"references": references} if given.include_references else {}
+            members = {"references": references} if given.include_references else {}
             response = {"response": answer or asked.text, "llm_generated": bool(answer)}
-            lines: list[dict[str, Any]] = [{**response, **told}]
-            if given.stream and told:
-                lines = [told, response]
+            lines: list[dict[str, Any]] = [{**response, **members}]
+            if given.stream and members:
+                lines = [members, response]
             return Response(b"".join(map(_line, lines)), media_type=NDJSON)
         parts = model.answerer.parts(self._request(model, asked))
 
@@ -352,17 +352,17 @@ class LightRag:
                 yield _line({"progress": "retrieving_chunks"})
             if given.include_references:
                 yield _line({"references": references})
-            said = False
+            has_text = False
             try:
                 async with aclosing(parts):
                     async for part in parts:
                         if text := model.screen_answer(asked.principal, part.text):
-                            yield _line({"response": f" {text}" if said else text})
-                            said = True
+                            yield _line({"response": f" {text}" if has_text else text})
+                            has_text = True
             except (ModelFailed, BudgetExhausted) as error:
-                if said:
+                if has_text:
                     yield _line({"error": str(error)})
-            if not said:
+            if not has_text:
                 yield _line({"response": asked.text, "llm_generated": False})
             if given.include_progress:
                 yield _line({"response_time": round(time.perf_counter() - started, 6)})
@@ -404,12 +404,12 @@ class LightRag:
         if not query:
             raise invalid_value(("body", "query"), "query cannot be empty", given.query)
         if not all(one.role.strip() for one in given.conversation_history or ()):
-            told = [
+            turns = [
                 {name: text for name, text in msgspec.structs.asdict(one).items() if text}
                 for one in given.conversation_history or ()
             ]
             place = ("body", "conversation_history")
-            raise invalid_value(place, "Each message must have a 'role' key.", told)
+            raise invalid_value(place, "Each message must have a 'role' key.", turns)
         if given.mode != "bypass" and _length(query) < 3:
             raise invalid_value(("body",), SHORT, {"query": given.query})
         if given.mode == "bypass":
@@ -539,8 +539,8 @@ class LightRag:
         message = f"{count} documents deleted."
         if unknown := len(named) - count:
             message = f"{message} {unknown} of the ids name none."
-        told = ", ".join(named)
-        return JSONResponse({"status": "deletion_started", "message": message, "doc_id": told})
+        names = ", ".join(named)
+        return JSONResponse({"status": "deletion_started", "message": message, "doc_id": names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,8 +616,8 @@ def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[
     """Relations read by a chat model, then subjects and mentions of passages."""
     for stated in found.relations:
         chunks = [id_ for id_ in stated.chunks if id_ in paths]
-        told = {"description": stated.description, "keywords": stated.type}
-        yield _relationship((stated.source, stated.target), told, chunks, paths)
+        members = {"description": stated.description, "keywords": stated.type}
+        yield _relationship((stated.source, stated.target), members, chunks, paths)
     mentioning = defaultdict[str, list[int]](list)  # places of names, by passages not about them
     for place, name in enumerate(found.names):
         for id_ in set(name.chunks).difference(name.about):
@@ -628,20 +628,20 @@ def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[
             for place in mentioning.get(id_, ()):
                 shared[place].append(id_)
         for place, chunks in sorted(shared.items()):
-            told = {"description": "", "keywords": "mentions"}
-            yield _relationship((subject.name, found.names[place].name), told, chunks, paths)
+            members = {"description": "", "keywords": "mentions"}
+            yield _relationship((subject.name, found.names[place].name), members, chunks, paths)
 
 
 def _relationship(
     names: tuple[str, str],
-    told: Mapping[str, str],
+    members: Mapping[str, str],
     chunks: Sequence[str],
     paths: Mapping[str, str],
 ) -> dict[str, Any]:
     return {
         "src_id": names[0],
         "tgt_id": names[1],
-        **told,
+        **members,
         "weight": float(len(chunks)),
         "source_id": SEPARATOR.join(chunks),
         "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in chunks)),

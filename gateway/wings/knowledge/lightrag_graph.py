@@ -96,7 +96,7 @@ class LightRagGraph:
         edges = []
         for neighbour in near:
             relation = stated.get(frozenset((entity.name, neighbour.name)))
-            told = EDGE if relation is None else {
+            properties = EDGE if relation is None else {
                 "description": relation.description, "keywords": relation.type
             }  # fmt: skip
             edges.append(
@@ -106,7 +106,7 @@ class LightRagGraph:
                     "source": entity.name,
                     "target": neighbour.name,
                     "properties": {
-                        **told,
+                        **properties,
                         **UNCITED,
                         "weight": float(neighbour.passages),
                         "npmi": neighbour.npmi,
@@ -188,8 +188,8 @@ class LightRagGraph:
         into = _line(given.entity_to_change_into)
         await _merge(workspace, given.entities_to_change, into)
         entity = await _entity(workspace, into)
-        told = _describe_entity(into, () if entity is None else entity.mentions)
-        data = {"entity_name": into, "source_id": told["source_id"], "graph_data": told}
+        members = _describe_entity(into, () if entity is None else entity.mentions)
+        data = {"entity_name": into, "source_id": members["source_id"], "graph_data": members}
         count = len(given.entities_to_change)
         return _success_response(f"Successfully merged {count} entities into '{into}'", data)
 
@@ -230,11 +230,11 @@ class LightRagGraph:
     ) -> dict[str, Any]:
         path = f"graph/{name}.md"
         await _state(workspace, path, f"# {name}\n\n{description.strip() or name}\n", type_)
-        told = {"entity_id": name, "entity_type": type_, "description": description}
+        members = {"entity_id": name, "entity_type": type_, "description": description}
         return {
             "entity_name": name,
             "source_id": path,
-            "graph_data": {**told, **_origin_members(path)},
+            "graph_data": {**members, **_origin_members(path)},
         }
 
     async def _state_relation(
@@ -243,11 +243,11 @@ class LightRagGraph:
         path, keywords = f"graph/{ends[0]} -- {ends[1]}.md", _line(data.keywords) or "related to"
         text = f"# {ends[0]}\n\n{ends[0]}, {keywords}: {ends[1]}.\n\n{data.description.strip()}\n"
         await _state(workspace, path, text, "relation")
-        told = {
+        members = {
             "description": data.description, "keywords": data.keywords, "weight": data.weight
         }  # fmt: skip
         names = {"src_entity": ends[0], "tgt_entity": ends[1], "source_id": path}
-        return {**names, "graph_data": {**told, **_origin_members(path)}}
+        return {**names, "graph_data": {**members, **_origin_members(path)}}
 
 
 async def _state(workspace: Workspace, path: str, text: str, type_: str) -> None:
@@ -305,18 +305,18 @@ async def _entity(workspace: Workspace, name: str) -> EntityView | None:
 
 
 def _deletion_response(message: str) -> Response:
-    told = {"status": "success", "doc_id": "", "message": message, "status_code": 200}
-    return JSONResponse({**told, "file_path": None})
+    members = {"status": "success", "doc_id": "", "message": message, "status_code": 200}
+    return JSONResponse({**members, "file_path": None})
 
 
 def _pair(one: NamePairView) -> dict[str, Any]:
-    told = {"description": one.description, "keywords": one.type}
+    members = {"description": one.description, "keywords": one.type}
     return {
         "id": f"{one.source}-{one.target}",
         "type": "DIRECTED",
         "source": one.source,
         "target": one.target,
-        "properties": {**told, **UNCITED, "weight": float(one.passages)},
+        "properties": {**members, **UNCITED, "weight": float(one.passages)},
     }
 
 
@@ -336,8 +336,8 @@ def _describe_entity(name: str, mentions: Sequence[MentionView]) -> dict[str, An
     read = [mention for mention in mentions if mention.method == "llm"]
     type_ = read[0].type if read else mentions[0].type if mentions else ""
     paths = SEPARATOR.join(dict.fromkeys(mention.path for mention in mentions))
-    told = {"entity_id": name, "entity_type": type_, "description": ""}
-    return {**told, "source_id": paths, "file_path": paths}
+    members = {"entity_id": name, "entity_type": type_, "description": ""}
+    return {**members, "source_id": paths, "file_path": paths}
 
 
 def _success_response(message: str, data: Mapping[str, Any], **more: Any) -> Response:
@@ -357,14 +357,14 @@ def _number(request: Request, name: str, default: int, most: int | None = None) 
     text = request.query_params.get(name, str(default))
     number, place = lax(text, int), ("query", name)
     if not isinstance(number, int):
-        told = "Input should be a valid integer, unable to parse string as an integer"
-        raise LightRagInvalid("int_parsing", place, told, found=text[:100])
+        message = "Input should be a valid integer, unable to parse string as an integer"
+        raise LightRagInvalid("int_parsing", place, message, found=text[:100])
     if number < 1:
-        told = "Input should be greater than or equal to 1"
+        message = "Input should be greater than or equal to 1"
         context = {"ge": 1}
-        raise LightRagInvalid("greater_than_equal", place, told, found=text, context=context)
+        raise LightRagInvalid("greater_than_equal", place, message, found=text, context=context)
     if most is not None and number > most:
-        told = f"Input should be less than or equal to {most}"
+        message = f"Input should be less than or equal to {most}"
         context = {"le": most}
-        raise LightRagInvalid("less_than_equal", place, told, found=text, context=context)
+        raise LightRagInvalid("less_than_equal", place, message, found=text, context=context)
     return number

@@ -266,8 +266,8 @@ def _invalid_request(error: str, body: Any) -> ProblemDetails:
             context: dict[str, Any] = {name: int(bound[1])}
             if name.endswith("length") and isinstance(value, list):
                 context |= {"field_type": "List", "actual_length": len(value)}
-            told = text.format(bound[1])
-            return LightRagInvalid(kind, place, told, found=value, context=context)
+            message = text.format(bound[1])
+            return LightRagInvalid(kind, place, message, found=value, context=context)
     if error.startswith("Invalid enum value"):
         names = [f"'{one}'" for one in _NAMES.get(path[0], ())] if path else []
         expected = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

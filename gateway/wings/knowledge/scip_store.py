@@ -143,7 +143,7 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
     rows: list[Row] = []
     placed = defined = 0
     places: set[tuple[int, int, str, str]] = set()
-    told: set[Hashable] = set()
+    written: set[Hashable] = set()
     number, shown = -1, _Line(0, b"", "utf-8")
     for indexed in sorted(file.names, key=lambda name: (name.line, name.start, name.role)):
         if indexed.line >= len(lines):
@@ -159,18 +159,18 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
             places.add(place)
             known = near.definition(indexed) if indexed.role == "define" else {}
             row = _row(indexed, shown, len(lines)) | known
-            rows.append({**row, "bases": _bases(indexed, known, told), "ordinal": len(rows)})
+            rows.append({**row, "bases": _bases(indexed, known, written), "ordinal": len(rows)})
     return rows if placed >= defined * FITTING else None
 
 
-def _bases(one: IndexedName, known: Row, told: set[Hashable]) -> list[str]:
+def _bases(one: IndexedName, known: Row, written: set[Hashable]) -> list[str]:
     """Bases of a definition by an index and by the parser: both once, as lists may be long
     and definitions be repeated."""
     lists: list[tuple[Hashable, Sequence[str]]] = [(one.whole, one.bases)]
     if known:
         lists.append(((one.name, known["start_byte"]), known["bases"]))
-    new = [bases for key, bases in lists if bases and key not in told]
-    told.update(key for key, bases in lists if bases)
+    new = [bases for key, bases in lists if bases and key not in written]
+    written.update(key for key, bases in lists if bases)
     return [base for bases in new for base in bases if len(base.encode()) <= NORM_BYTES]
 
 

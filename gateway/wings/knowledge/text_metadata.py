@@ -51,13 +51,13 @@ def is_trivial(found: ConversationTurn, least: int) -> bool:
     return _greets(user) or len(user) + len(assistant) < least or not assistant.strip()
 
 
-def _greets(said: str) -> bool:
+def _greets(text: str) -> bool:
     """Whether it is a greeting, whatever punctuation follows."""
-    if len(said) > _GREETING:
+    if len(text) > _GREETING:
         return False
-    while said and not said[-1].isalnum():
-        said = said[:-1]
-    return said.lower() in _GREETINGS
+    while text and not text[-1].isalnum():
+        text = text[:-1]
+    return text.lower() in _GREETINGS
 
 
 def _date(text: str) -> datetime | None:

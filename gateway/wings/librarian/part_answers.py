@@ -90,8 +90,8 @@ def key_of(model: ChatModel, question: PartQuestion) -> bytes:
     """Key of an answer: model, parameters, prompt and texts."""
     texts = [hashlib.sha256(passage.text.encode()).hexdigest() for passage in question.passages]
     places = [(passage.collection, passage.path) for passage in question.passages]
-    said = [model.strategy, question.max_tokens, question.json, list(question.key), texts, places]
-    return hashlib.sha256(msgspec.json.encode(said)).digest()
+    key = [model.strategy, question.max_tokens, question.json, list(question.key), texts, places]
+    return hashlib.sha256(msgspec.json.encode(key)).digest()
 
 
 def options_of(question: PartQuestion) -> RequestOptions:

@@ -191,8 +191,8 @@ class _Reading:
             f"{number}. {hit.path}: {' '.join(f'{hit.header} {hit.text}'.split())[:SUMMARY]}"
             for number, hit in enumerate(hits, 1)
         ]
-        told = _CHOOSE.format(limit=limit)
-        choice = await self._ask_model(_Chosen, told, "\n".join(lines), passages=hits)
+        prompt = _CHOOSE.format(limit=limit)
+        choice = await self._ask_model(_Chosen, prompt, "\n".join(lines), passages=hits)
         numbers = dict.fromkeys(number for number in choice.chosen if 1 <= number <= len(hits))
         chosen = [hits[number - 1] for number in numbers][:limit]
         return chosen or diverse(self._question.text, hits, limit)
@@ -241,18 +241,18 @@ class _Reading:
         return claims or each, ""
 
     async def _ask_model(
-        self, type_: type[T], told: str, shown: str, passages: Sequence[Passage] = ()
+        self, type_: type[T], prompt: str, text: str, passages: Sequence[Passage] = ()
     ) -> T:
         """Raises LimitReached and ModelFailed; an answer of another form says nothing."""
         mark, question = self._mark, self._question.text
         messages = [
-            ChatMessage("system", f"{told}\n{_RULES.format(mark=mark)}"),
-            ChatMessage("user", f"Question: {question}\n\n{mark}\n{plain(shown)}\n/{mark}"),
+            ChatMessage("system", f"{prompt}\n{_RULES.format(mark=mark)}"),
+            ChatMessage("user", f"Question: {question}\n\n{mark}\n{plain(text)}\n/{mark}"),
         ]
         answer = await self._asker.ask(
             PartQuestion(
                 messages=messages,
-                key=[told, question, shown],
+                key=[prompt, question, text],
                 max_tokens=self._settings.answer_tokens,
                 json=True,
                 passages=passages,

@@ -316,8 +316,8 @@ class CodeThread:
                     return result.final[0]
                 outputs.append(result.output)
             messages.append(ChatMessage("assistant", text))
-            said = _outputs_text(outputs, self._mark) if cells else NO_CODE
-            messages.append(ChatMessage("user", said))
+            output = _outputs_text(outputs, self._mark) if cells else NO_CODE
+            messages.append(ChatMessage("user", output))
             self._fit(messages)
 
     def _first(self) -> list[ChatMessage]:
@@ -350,7 +350,7 @@ class CodeThread:
 
     async def _ask_root(self, messages: Sequence[ChatMessage]) -> str | None:
         """The next answer of the model; None: it was lost."""
-        research, said = self._research, [(message.role, message.text) for message in messages]
+        research, turns = self._research, [(message.role, message.text) for message in messages]
         asker = research.asker
         question = PartQuestion(
             messages=messages, key=(), max_tokens=research.settings.research.cell_tokens
@@ -360,7 +360,7 @@ class CodeThread:
             asker.ledger.count("iterations")
             return await asker.send(question)
 
-        step = self._step("model", said, messages[-1].text)
+        step = self._step("model", turns, messages[-1].text)
         answer = await self._pay(step, asker, question, send)
         if isinstance(answer, PartAnswer):
             return answer.text
@@ -419,8 +419,8 @@ class CodeThread:
             await self._stack.aclose()
             if error.reason == "refused":
                 raise _Stopped("sandbox") from error
-            told = f"The block was ended: {error}. Variables are as before it."
-            return CellResult(told, failed=True), True
+            text = f"The block was ended: {error}. Variables are as before it."
+            return CellResult(text, failed=True), True
 
     async def _ready(self) -> CodeSession:
         """The session, with the variables of the cells before. Raises SessionEnded, _Stopped."""

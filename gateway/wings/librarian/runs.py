@@ -294,13 +294,13 @@ class RunLog:
         return msgspec.json.decode(step.answer, type=PartAnswer | str)
 
     async def _end_step(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
-        told = answer if isinstance(answer, PartAnswer) else PartAnswer("")
+        part = answer if isinstance(answer, PartAnswer) else PartAnswer("")
         lost = answer == LOST
         step = msgspec.structs.replace(
             begun,
             answer=Raw(msgspec.json.encode(answer)),
-            tokens=begun.tokens if lost else told.usage.total,
-            cost=begun.cost if lost else (told.cost.amount if told.cost else 0.0),
+            tokens=begun.tokens if lost else part.usage.total,
+            cost=begun.cost if lost else (part.cost.amount if part.cost else 0.0),
             ms=ms,
         )
         self.steps[step.node, step.seq] = step

@@ -95,11 +95,11 @@ def extract_claims(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim
 
 
 def _distinct(found: Sequence[_Sentence]) -> Iterator[_Sentence]:
-    said: set[str] = set()
+    keys: set[str] = set()
     for sentence in found:
         key = " ".join(sentence.text.lower().split())
-        if key not in said and len(said) < SENTENCES:
-            said.add(key)
+        if key not in keys and len(keys) < SENTENCES:
+            keys.add(key)
             yield sentence
 
 

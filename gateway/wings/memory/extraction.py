@@ -52,12 +52,12 @@ class Extractor:
 
     async def facts(self, turns: Sequence[Memory]) -> list[NewMemory]:
         """The facts in these turns of a user; none where the model does not answer."""
-        told = self._latest_turns(turns)
-        if not told:
+        latest = self._latest_turns(turns)
+        if not latest:
             return []
         lines = "\n".join(
             encode({"turn": number, "text": turn.content}).decode()
-            for number, turn in enumerate(told, 1)
+            for number, turn in enumerate(latest, 1)
         )
         messages = [ChatMessage("system", PROMPT), ChatMessage("user", lines)]
         try:
@@ -67,7 +67,7 @@ class Extractor:
         except ModelFailed as error:
             log.warning("memory_extraction_failed", extra={"reason": str(error)})
             return []
-        return read(reply.text, told)
+        return read(reply.text, latest)
 
     def _latest_turns(self, turns: Sequence[Memory]) -> list[Memory]:
         """The last turns that fit, oldest first."""

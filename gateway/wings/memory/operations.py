@@ -100,14 +100,14 @@ class MemoryOperations:
         reader, items = self._parts.reader(request), body.all
         document = body.document.id if body.document else None
         added = await self._store(self._target(reader, body.scope), items, document)
-        told = added.items
-        if body.similar and len(told) == 1 and told[0].created:
+        views = added.items
+        if body.similar and len(views) == 1 and views[0].created:
             near = await self._parts.recaller.similar(
-                reader, body.scope, told[0].id, items[told[0].index or 0].content
+                reader, body.scope, views[0].id, items[views[0].index or 0].content
             )
-            told = (replace(told[0], similar=tuple(Similar(*row) for row in near)),)
-        location = f"/memories/{told[0].id}" if len(told) == 1 else ""
-        return OperationOutput(replace(added, items=told), location=location)
+            views = (replace(views[0], similar=tuple(Similar(*row) for row in near)),)
+        location = f"/memories/{views[0].id}" if len(views) == 1 else ""
+        return OperationOutput(replace(added, items=views), location=location)
 
     async def observe(self, request: OperationInput) -> MemoriesAdded:
         body: ObserveTurns = request.body
@@ -145,19 +145,19 @@ class MemoryOperations:
             ),
         )
         added = await self._parts.store.add(target, [new for _, new in taken], document)
-        told = []
+        views = []
         for stored, (index, new) in zip(added, taken, strict=True):
             if stored.refusal is not None:
                 refused.append(RefusedItem(index, stored.refusal.detail))
                 continue
-            told.append(
+            views.append(
                 AddedItem(stored.id, stored.created, stored.superseded, tuple(new.masked),
                           index=index)
             )  # fmt: skip
         if not refused:
-            told = [replace(one, index=None) for one in told]
+            views = [replace(one, index=None) for one in views]
         refused.sort(key=lambda one: one.index)
-        return MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes)), tuple(refused))
+        return MemoriesAdded(tuple(views), tuple(dict.fromkeys(notes)), tuple(refused))
 
     async def search(self, request: OperationInput) -> MemoriesFound:
         body: SearchMemories = request.body

@@ -239,8 +239,10 @@ class ChatReader:
         self.ended = True
 
     def _delta(self, delta: _Delta, events: list[ModelEvent], *, whole: bool) -> None:
-        for name, said in zip(REASONING, (delta.reasoning_content, delta.reasoning), strict=True):
-            if isinstance(said, str) and not self._kept:
+        for name, reasoning in zip(
+            REASONING, (delta.reasoning_content, delta.reasoning), strict=True
+        ):
+            if isinstance(reasoning, str) and not self._kept:
                 self._kept = name
         self._add_reasoning(_text(delta.reasoning_content) or _text(delta.reasoning), events)
         if delta.extra_content is not None:
@@ -254,9 +256,9 @@ class ChatReader:
             if call is not None:
                 events.append(ToolCallDetected(self._calls.id_of(call), call.name))
 
-    def _add_text(self, said: tuple[str, str], events: list[ModelEvent]) -> None:
+    def _add_text(self, chunk: tuple[str, str], events: list[ModelEvent]) -> None:
         """Add reasoning and text."""
-        thought, text = said
+        thought, text = chunk
         self._add_reasoning(thought, events)
         if text:
             self._text.append(text)

@@ -237,8 +237,8 @@ class _Ask:
         """Estimate what an attempt without a whole answer used."""
         if not self.counted:
             self.counted = True
-            told = TokenUsage(self.worst.input, self.seen // CHARACTERS, estimated=True)
-            self.used = self.used.plus(told)
+            usage = TokenUsage(self.worst.input, self.seen // CHARACTERS, estimated=True)
+            self.used = self.used.plus(usage)
 
 
 class Model:
@@ -563,9 +563,9 @@ async def _until_tail(chunks: AsyncIterator[bytes], reader: AnswerReader) -> Asy
 def _whole(reply: ModelReply) -> list[ModelEvent]:
     """The events of a reply that came at once."""
     thought: list[ModelEvent] = [ReasoningChunk(reply.reasoning)] if reply.reasoning else []
-    said: list[ModelEvent] = [ContentChunk(reply.text)] if reply.text else []
+    events: list[ModelEvent] = [ContentChunk(reply.text)] if reply.text else []
     calls = [ToolCallDetected(call.id, call.name) for call in reply.calls]
-    return [*thought, *said, *calls, *_ending(reply)]
+    return [*thought, *events, *calls, *_ending(reply)]
 
 
 def _ending(reply: ModelReply) -> list[ModelEvent]:

@@ -165,8 +165,8 @@ def _of_status(status: int, detail: str) -> ProviderError:
         return ProviderError(text, "refused", detail=detail)
     if status >= 500:
         return ProviderError(f"failed (status {status})", "busy", detail=detail, retryable=True)
-    said = f" (status {status})" if status else ""
-    return ProviderError(f"refused the request{said}", "refused", detail=detail)
+    status_text = f" (status {status})" if status else ""
+    return ProviderError(f"refused the request{status_text}", "refused", detail=detail)
 
 
 BUSY = frozenset({408, 425, 429, 502, 503, 504, 529})

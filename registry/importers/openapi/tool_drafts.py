@@ -279,8 +279,10 @@ class Inputs:
         name = self._names.claim(marks.name or "body")
         self._add_property(name, _redescribe(schema, marks), required=body.required)
         if not (body.file or body.encoded.parts):
-            told = schema.get("type") == "string"
-            self.examples += [{name: e} for e in body.examples if told or not isinstance(e, str)]
+            is_string = schema.get("type") == "string"
+            self.examples += [
+                {name: e} for e in body.examples if is_string or not isinstance(e, str)
+            ]
         return Body(body.media_type, required=body.required, argument=name, fixed=fixed)
 
     def _fixed_members(self, body: RequestPayload) -> dict[str, Any]:
