@@ -155,10 +155,10 @@ class AdminApi(OperationApi):
         check_scope(received.principal, received.operation.scope)
 
     async def answer(self, received: ReceivedRequest) -> OperationResponse:
-        asked = received.parse()
+        operation_input = received.parse()
         return await self.operations.answer(
             received.operation,
-            asked,
+            operation_input,
             headers=received.headers,
             body=received.body,
             request_id=received.request_id,

@@ -34,8 +34,8 @@ OWN = (
 def scopes_of_settings(settings: Settings) -> frozenset[str]:
     """The scopes that rules of the settings and OAuth ask for."""
     rules, oauth = settings.policy.rules.values(), settings.oauth
-    asked = (scope for rule in rules for scope in rule.scopes)
-    return frozenset({*asked, *oauth.required_scopes, *oauth.scopes_supported})
+    scopes = (scope for rule in rules for scope in rule.scopes)
+    return frozenset({*scopes, *oauth.required_scopes, *oauth.scopes_supported})
 
 
 async def known_scopes(pool: Pool, tenant: str, of_settings: Collection[str]) -> set[str]:

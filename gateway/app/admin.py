@@ -86,7 +86,7 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
     def describe_api() -> dict[str, Any]:
         return describe(all_, parts.settings.admin.path, SERVER.version)
 
-    async def description(_asked: OperationInput) -> Any:
+    async def description(_request: OperationInput) -> Any:
         return describe_api()
 
     text, kind, why = "Describe this API.", dict[str, Any], "it is about HTTP; lists describe tools"

@@ -285,9 +285,9 @@ class Jobs(Collector):
         operation = server.by_id[name]
         tenant, roles = self._settings.tenant.host_id, {self._settings.admin.operator_role}
         principal = Principal(SCHEDULE, tenant, frozenset({ALL}), roles=frozenset(roles))
-        asked = OperationInput(principal, {}, query=operation.query(), body=None)
+        request = OperationInput(principal, {}, query=operation.query(), body=None)
         try:
-            await self.store(operation, asked, {}, scheduled=True)
+            await self.store(operation, request, {}, scheduled=True)
         except ProblemDetails as problem:
             self._failed[name] += 1
             log.warning("schedule_missed", extra={"operation": name, "reason": problem.detail})

@@ -254,5 +254,5 @@ def _report_differences(
 
 
 def _facts(wanted: ParityOptions) -> dict[str, Any]:
-    asked = {"target": wanted.target, "compat": wanted.compat}
-    return asked if wanted.against is None else {**asked, "against": wanted.against}
+    target = {"target": wanted.target, "compat": wanted.compat}
+    return target if wanted.against is None else {**target, "against": wanted.against}

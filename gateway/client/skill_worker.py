@@ -88,10 +88,10 @@ class SkillWorker:
                 group.start_soon(self._work, http)
 
     async def _work(self, http: aiohttp.ClientSession) -> None:
-        asked = {"skills": list(self._skills), "waitS": WAIT_S, "leaseS": self._lease_s}
+        claim = {"skills": list(self._skills), "waitS": WAIT_S, "leaseS": self._lease_s}
         while True:
             try:
-                calls = await self._send(http, "/claims", asked)
+                calls = await self._send(http, "/claims", claim)
             except (aiohttp.ClientError, TimeoutError) as error:
                 log.warning("gateway_unreachable", extra={"reason": type(error).__name__})
                 await anyio.sleep(RETRY_S)

@@ -311,12 +311,12 @@ class PersonalConnector:
         if trial_of(owner) is not None:
             return None
         if status == 403:
-            asked = read_challenge([challenge])
-            if asked is None or asked.error != "insufficient_scope":
+            challenges = read_challenge([challenge])
+            if challenges is None or challenges.error != "insufficient_scope":
                 return None
             needed = tuple(
                 msgspec.structs.replace(
-                    each, scopes=tuple(sorted({*each.scopes, *asked.scopes})[:MOST_SCOPES])
+                    each, scopes=tuple(sorted({*each.scopes, *challenges.scopes})[:MOST_SCOPES])
                 )
                 for each in needed
             )
@@ -682,11 +682,11 @@ def elicitation_of(digest: bytes) -> str:
 def _stricter_login(challenge: str) -> Mapping[str, str]:
     """The parameters of a login that a service asks for (RFC 9470, section 3); none where it asks
     for none."""
-    asked = read_challenge([challenge])
-    if asked is None or asked.error != "insufficient_user_authentication":
+    challenges = read_challenge([challenge])
+    if challenges is None or challenges.error != "insufficient_user_authentication":
         return NO_PARAMETERS
-    wanted = {"acr_values": asked.acr_values[:ACR_LIMIT], "max_age": asked.max_age}
-    if not asked.max_age.isdecimal() or len(asked.max_age) > AGE_DIGITS:
+    wanted = {"acr_values": challenges.acr_values[:ACR_LIMIT], "max_age": challenges.max_age}
+    if not challenges.max_age.isdecimal() or len(challenges.max_age) > AGE_DIGITS:
         wanted["max_age"] = ""
     return {name: text for name, text in wanted.items() if text} or {"prompt": "login"}
 

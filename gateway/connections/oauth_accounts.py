@@ -330,12 +330,12 @@ class OAuthAccounts:
             server = named_server(connect.authorization_url, connect.token_url, reach)
             discovered = Discovered(server, ())
         elif source.facts.server:
-            asked = McpServer(
+            mcp_server = McpServer(
                 url=source.base_url or source.location,
                 issuer=connect.issuer or "",
                 resource=connect.resource,
             )
-            discovered = await self._discovery.of_mcp_server(asked, reach)
+            discovered = await self._discovery.of_mcp_server(mcp_server, reach)
         elif connect.issuer:
             discovered = await self._discovery.of_issuer(connect.issuer, reach)
         else:

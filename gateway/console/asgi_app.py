@@ -73,8 +73,8 @@ class Console:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The answer to HEAD is that to GET, without its body.
-        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        request = Request(asked, receive)
+        get_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        request = Request(get_scope, receive)
         try:
             response = await self._respond(request)
         except (ProblemDetails, Fault) as error:

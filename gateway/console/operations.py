@@ -288,7 +288,7 @@ class ConsoleOperations:
         read_names(operation, names)
         if body is not None:
             refuse_nul(body)
-        asked = OperationInput(
+        request = OperationInput(
             self._identity.principal,
             names,
             query=converted_query(operation, query),
@@ -299,7 +299,7 @@ class ConsoleOperations:
             ),
         )
         return await self._parts.api.operations.answer(
-            operation, asked, headers=headers, body=data, request_id=request_id
+            operation, request, headers=headers, body=data, request_id=request_id
         )
 
     def _is_allowed(self, operation: Operation) -> bool:

@@ -116,8 +116,10 @@ async def read_request(
     scopes = tuple(dict.fromkeys((_single(values, "scope") or "").split()))[:SCOPES]
     challenge, prompt = _single(values, "code_challenge") or "", _single(values, "prompt") or ""
     prompt = " ".join(prompt.split())
-    asked = AuthorizationRequest(client.id, redirect, challenge, resource, scopes, state, prompt)
-    return client, asked
+    authorization = AuthorizationRequest(
+        client.id, redirect, challenge, resource, scopes, state, prompt
+    )
+    return client, authorization
 
 
 def _fault(values: Mapping[str, list[str]]) -> tuple[str, str] | None:

@@ -63,9 +63,9 @@ class BrowserLogin(FormPages):
         self._users = users
 
     async def authorize(self, request: Request) -> Response:
-        """`/authorize`: GET shows what is asked, POST grants or denies it."""
+        """`/authorize`: GET shows what is authorization, POST grants or denies it."""
         try:
-            client, asked = await read_request(
+            client, authorization = await read_request(
                 request.url.query, self._parts.clients, self._parts.resources, self._public_url
             )
         except PageProblem as problem:
@@ -74,10 +74,12 @@ class BrowserLogin(FormPages):
             return RedirectResponse(problem.url, 303, NO_STORE)
         visit = await self._accounts.visit(request)
         if request.method == "POST":
-            return await self._decide(request, visit, client, asked)
-        if asked.prompt == "none" or await self._is_silent(request, visit, client, asked):
-            return await self._without_page(request, visit, client, asked)
-        return self._consent(request, visit, client, asked)
+            return await self._decide(request, visit, client, authorization)
+        if authorization.prompt == "none" or await self._is_silent(
+            request, visit, client, authorization
+        ):
+            return await self._without_page(request, visit, client, authorization)
+        return self._consent(request, visit, client, authorization)
 
     async def callback(self, request: Request) -> Response:
         """A provider sends a browser back."""
@@ -108,7 +110,7 @@ class BrowserLogin(FormPages):
                 request, 502, texts.PROVIDER_WRONG, texts.ASK, detail=str(error), again=again
             )
         return await self._log_in(
-            request, person, refresh, asked=attempt.request, below=attempt.next
+            request, person, refresh, authorization=attempt.request, below=attempt.next
         )
 
     async def choose(self, request: Request) -> Response:
@@ -172,7 +174,11 @@ class BrowserLogin(FormPages):
         return response
 
     async def _decide(
-        self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
+        self,
+        request: Request,
+        visit: Visit,
+        client: LoginClient,
+        authorization: AuthorizationRequest,
     ) -> Response:
         """A form of the consent page."""
         form = await self._form(request)
@@ -180,34 +186,36 @@ class BrowserLogin(FormPages):
             return self._problem(request, 403, texts.FOREIGN_FORM, texts.BEGIN_AGAIN)
         if not visit.browser and form.get("again"):
             return self._problem(request, 400, texts.NEVER_COOKIE, texts.ALLOW_COOKIES)
-        if not asked.is_token(visit.browser, form.get("_csrf", "")):
+        if not authorization.is_token(visit.browser, form.get("_csrf", "")):
             notice = texts.AGAIN if visit.browser else texts.NO_COOKIE
-            return self._consent(request, visit, client, asked, notice=notice)
+            return self._consent(request, visit, client, authorization, notice=notice)
         choice = form.get("choice", "")
         if choice == "deny":
             parameters = {"error": "access_denied", "error_description": "the person denied it"}
-            return RedirectResponse(asked.answer(self._public_url, **parameters), 303, NO_STORE)
+            return RedirectResponse(
+                authorization.answer(self._public_url, **parameters), 303, NO_STORE
+            )
         provider = self._parts.providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
-            attempt = PendingLogin(provider.name, asked)
+            attempt = PendingLogin(provider.name, authorization)
             another = "select_account" if visit.account is not None else ""
-            prompt = asked.other_account or another
+            prompt = authorization.other_account or another
             return await self._leave_for(request, visit, provider, attempt, prompt=prompt)
         if choice == "password" and self._users is not None:
             try:
-                return await self._by_password(request, form, asked=asked)
+                return await self._by_password(request, form, authorization=authorization)
             except PasswordRefused as refused:
-                return self._consent(request, visit, client, asked, refused=refused)
+                return self._consent(request, visit, client, authorization, refused=refused)
         if choice == "allow" and visit.account is not None:
-            return await self._grant(request, visit.account, client, asked)
-        return self._consent(request, visit, client, asked, notice=texts.AGAIN)
+            return await self._grant(request, visit.account, client, authorization)
+        return self._consent(request, visit, client, authorization, notice=texts.AGAIN)
 
     async def _by_password(
         self,
         request: Request,
         form: Mapping[str, str],
         *,
-        asked: AuthorizationRequest | None = None,
+        authorization: AuthorizationRequest | None = None,
         below: str = "",
     ) -> Response:
         """Log a user of the gateway's own in. Raises PasswordRefused."""
@@ -218,7 +226,9 @@ class BrowserLogin(FormPages):
         except PasswordRefused as refused:
             self._note_refusal(request, "login", refused)
             raise
-        return await self._log_in(request, user.person, "", asked=asked, below=below, user=user)
+        return await self._log_in(
+            request, user.person, "", authorization=authorization, below=below, user=user
+        )
 
     async def _log_in(
         self,
@@ -226,7 +236,7 @@ class BrowserLogin(FormPages):
         person: Person,
         refresh: str,
         *,
-        asked: AuthorizationRequest | None,
+        authorization: AuthorizationRequest | None,
         below: str,
         user: User | None = None,
     ) -> Response:
@@ -236,59 +246,67 @@ class BrowserLogin(FormPages):
         self._note(request, person, "login", person.provider, allowed=account is not None)
         if account is None:
             return self._problem(request, 403, texts.DISABLED, texts.ASK)
-        if asked is None:
+        if authorization is None:
             return response
-        client = await self._parts.clients.find(asked.client_id)
-        if client is None or client.redirect(asked.redirect) is None:  # as it now is
+        client = await self._parts.clients.find(authorization.client_id)
+        if client is None or client.redirect(authorization.redirect) is None:  # as it now is
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
-        answer = await self._grant(request, account, client, asked)
+        answer = await self._grant(request, account, client, authorization)
         answer.headers.raw.extend(
             header for header in response.headers.raw if header[0] == b"set-cookie"
         )
         return answer
 
     async def _is_silent(
-        self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
+        self,
+        request: Request,
+        visit: Visit,
+        client: LoginClient,
+        authorization: AuthorizationRequest,
     ) -> bool:
         """Whether a grant needs no page: the person has allowed the same before, came here on
         their own, and the client is one that not just any program can be."""
         own_way = request.headers.get("sec-fetch-site") in ("none", "same-origin")
-        if visit.account is None or asked.prompt or not own_way:
+        if visit.account is None or authorization.prompt or not own_way:
             return False
-        if is_unverifiable(client, asked.redirect):
+        if is_unverifiable(client, authorization.redirect):
             return False
         person = visit.account.person
-        scopes = self._parts.scopes.grant(asked.scopes, self._parts.scopes.of(person.roles))
-        return await self._parts.logins.has_consent(_consent(person, client, asked, scopes))
+        scopes = self._parts.scopes.grant(authorization.scopes, self._parts.scopes.of(person.roles))
+        return await self._parts.logins.has_consent(_consent(person, client, authorization, scopes))
 
     async def _without_page(
-        self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
+        self,
+        request: Request,
+        visit: Visit,
+        client: LoginClient,
+        authorization: AuthorizationRequest,
     ) -> Response:
         """A grant, or the reason why it needs a page (OpenID Connect Core 1.0, 3.1.2.6)."""
-        again = msgspec.structs.replace(asked, prompt="")
+        again = msgspec.structs.replace(authorization, prompt="")
         if visit.account is not None and await self._is_silent(request, visit, client, again):
-            return await self._grant(request, visit.account, client, asked)
+            return await self._grant(request, visit.account, client, authorization)
         code = "login_required" if visit.account is None else "consent_required"
         parameters = {"error": code, "error_description": "it needs a page"}
-        return RedirectResponse(asked.answer(self._public_url, **parameters), 303, NO_STORE)
+        return RedirectResponse(authorization.answer(self._public_url, **parameters), 303, NO_STORE)
 
     async def _grant(
         self,
         request: Request,
         account: LoggedInPerson,
         client: LoginClient,
-        asked: AuthorizationRequest,
+        authorization: AuthorizationRequest,
     ) -> Response:
         """Send the browser back to the client with a code."""
         person, logins = account.person, self._parts.logins
-        scopes = self._parts.scopes.grant(asked.scopes, self._parts.scopes.of(person.roles))
-        if not is_unverifiable(client, asked.redirect):  # whose people are asked each time
-            await logins.add_consent(_consent(person, client, asked, scopes))
-        code = await logins.add_grant(account.login, asked.grant(client, scopes))
+        scopes = self._parts.scopes.grant(authorization.scopes, self._parts.scopes.of(person.roles))
+        if not is_unverifiable(client, authorization.redirect):  # whose people are asked each time
+            await logins.add_consent(_consent(person, client, authorization, scopes))
+        code = await logins.add_grant(account.login, authorization.grant(client, scopes))
         if code is None:  # the login ended a moment ago
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         self._note(request, person, "grant", client.id)
-        return RedirectResponse(asked.answer(self._public_url, code=code), 303, NO_STORE)
+        return RedirectResponse(authorization.answer(self._public_url, code=code), 303, NO_STORE)
 
     async def _leave_for(
         self,
@@ -332,13 +350,13 @@ class BrowserLogin(FormPages):
         request: Request,
         visit: Visit,
         client: LoginClient,
-        asked: AuthorizationRequest,
+        authorization: AuthorizationRequest,
         *,
         notice: str = "",
         refused: PasswordRefused | None = None,
     ) -> Response:
         account, possible = visit.account, frozenset(self._parts.scopes.possible)
-        if asked.other_account:
+        if authorization.other_account:
             account = None
         has = possible if account is None else self._parts.scopes.of(account.person.roles)
         return self._page(
@@ -348,13 +366,13 @@ class BrowserLogin(FormPages):
             client=client,
             account=account,
             providers=[*self._parts.providers.values()],
-            resource=asked.resource,
-            scopes=self._parts.scopes.grant(asked.scopes, has),
-            target=target_of(asked.redirect),
-            loopback=is_loopback(asked.redirect) and client.kind != "configured",
+            resource=authorization.resource,
+            scopes=self._parts.scopes.grant(authorization.scopes, has),
+            target=target_of(authorization.redirect),
+            loopback=is_loopback(authorization.redirect) and client.kind != "configured",
             notice=notice,
             again=bool(notice),
-            token=asked.token,
+            token=authorization.token,
             **self._passwords(refused),
         )
 
@@ -406,19 +424,19 @@ class BrowserLogin(FormPages):
 
     def _way_back(self, attempt: PendingLogin) -> str:
         """Where an attempt begins again."""
-        asked = attempt.request
-        if asked is None:
+        authorization = attempt.request
+        if authorization is None:
             return f"{self._prefix}/login?{urlencode({'next': attempt.next})}"
         query = {
             "response_type": "code",
-            "client_id": asked.client_id,
-            "redirect_uri": asked.redirect,
-            "code_challenge": asked.challenge,
+            "client_id": authorization.client_id,
+            "redirect_uri": authorization.redirect,
+            "code_challenge": authorization.challenge,
             "code_challenge_method": "S256",
-            "resource": asked.resource,
-            **({"scope": " ".join(asked.scopes)} if asked.scopes else {}),
-            **({"state": asked.state} if asked.state is not None else {}),
-            **({"prompt": asked.prompt} if asked.prompt else {}),
+            "resource": authorization.resource,
+            **({"scope": " ".join(authorization.scopes)} if authorization.scopes else {}),
+            **({"state": authorization.state} if authorization.state is not None else {}),
+            **({"prompt": authorization.prompt} if authorization.prompt else {}),
         }
         return f"{self._prefix}/authorize?{urlencode(query)}"
 
@@ -428,10 +446,15 @@ def password_form(form: Mapping[str, str]) -> PasswordForm:
 
 
 def _consent(
-    person: Person, client: LoginClient, asked: AuthorizationRequest, scopes: tuple[str, ...]
+    person: Person,
+    client: LoginClient,
+    authorization: AuthorizationRequest,
+    scopes: tuple[str, ...],
 ) -> Consent:
-    target = target_of(asked.redirect)
-    return Consent(person.tenant, person.principal, client.id, target, asked.resource, scopes)
+    target = target_of(authorization.redirect)
+    return Consent(
+        person.tenant, person.principal, client.id, target, authorization.resource, scopes
+    )
 
 
 def _local(below: str) -> str:

@@ -92,12 +92,12 @@ class LoginClient(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     access_s: float = 0.0
 
-    def redirect(self, asked: str | None) -> str | None:
+    def redirect(self, uri: str | None) -> str | None:
         """The redirect URI of a request, if the client may ask for it; without one the only one
         that it has."""
-        if asked is None:
+        if uri is None:
             return self.redirects[0] if len(self.redirects) == 1 else None
-        return asked if any(matches(asked, own) for own in self.redirects) else None
+        return uri if any(matches(uri, own) for own in self.redirects) else None
 
     @property
     def host(self) -> str:

@@ -170,12 +170,12 @@ class Provider:
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         try:
             tokens = await self._exchange(metadata.token_endpoint, form, gone=GONE)
-            said = None
+            person = None
             if tokens.id_token:
-                said = self.person_of(await self._verify(metadata, tokens.id_token))
+                person = self.person_of(await self._verify(metadata, tokens.id_token))
         except ProviderRefused as error:  # as a client of which the secret has expired
             raise ProviderAway(str(error)) from error
-        return tokens.refresh_token or refresh_token, said
+        return tokens.refresh_token or refresh_token, person
 
     async def tokens(self, refresh_token: str, scope: str) -> ProviderAnswer:
         """New tokens of a person; `scope`: "" for that of their login. Raises PersonLeft,

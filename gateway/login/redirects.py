@@ -58,14 +58,14 @@ def _expression(pattern: str, character: str) -> str:
     return f"{character}*".join(re.escape(text) for text in pattern.split("*"))
 
 
-def matches(asked: str, registered: str) -> bool:
+def matches(uri: str, registered: str) -> bool:
     """Whether a client that registered one URI may ask for another."""
-    if asked == registered:
+    if uri == registered:
         return True
-    own, wanted = split(registered), split(asked)
-    if own is None or wanted is None or not is_loopback(registered) or not is_loopback(asked):
+    own, wanted = split(registered), split(uri)
+    if own is None or wanted is None or not is_loopback(registered) or not is_loopback(uri):
         return False
-    if "#" in asked:
+    if "#" in uri:
         return False
     return (host_of(own), own.path, own.query) == (host_of(wanted), wanted.path, wanted.query)
 

@@ -145,13 +145,13 @@ class TokenIssuer:
             raise LoginError(401, "invalid_client", "a client without a secret is nobody")
         resource = self._resource(resources) or self._parts.issuer
         has = frozenset((*self._parts.scopes.of(client.roles), *client.scopes))
-        asked = tuple(form.get("scope", "").split()) or client.scopes
+        wanted = tuple(form.get("scope", "").split()) or client.scopes
         host_id = self._settings.tenant.host_id
         person = Person(
             host_id, f"{CLIENT_PROVIDER}:{client.id}", CLIENT_PROVIDER, client.name, client.roles
         )
         self._parts.record(LoginAct.of(person, "token", client.id, "allow", address=address))
-        scopes = self._parts.scopes.grant(asked, has)
+        scopes = self._parts.scopes.grant(wanted, has)
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
 
     async def _by_assertion(
@@ -188,10 +188,12 @@ class TokenIssuer:
         self._parts.record(LoginAct.of(person, "id_jag", client.id, decision, address=address))
         if not allowed:
             raise LoginError(400, "invalid_grant", "this person is disabled here")
-        asked = str(claims.get("scope", "")).split()
+        wanted_scopes = str(claims.get("scope", "")).split()
         wanted = form.get("scope", "").split()
-        asked = [scope for scope in asked if scope in wanted] if wanted else asked
-        scopes = self._parts.scopes.grant(asked, self._parts.scopes.of(person.roles))
+        wanted_scopes = (
+            [scope for scope in wanted_scopes if scope in wanted] if wanted else wanted_scopes
+        )
+        scopes = self._parts.scopes.grant(wanted_scopes, self._parts.scopes.of(person.roles))
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
 
     @property
@@ -252,18 +254,21 @@ class TokenIssuer:
             return person
         login = str(grant.login)
         try:
-            refresh, said = await provider.renew(self._parts.accounts.unseal(login, sealed))
+            refresh, renewed = await provider.renew(self._parts.accounts.unseal(login, sealed))
         except PersonLeft as error:
             raise await self._leave(grant, person, LEFT) from error
         except (ProviderAway, SecretRefused) as error:
             return await self._without_check(grant, person, str(error))
-        if said is not None and (said.principal, said.tenant) != (person.principal, person.tenant):
+        if renewed is not None and (renewed.principal, renewed.tenant) != (
+            person.principal,
+            person.tenant,
+        ):
             return await self._without_check(grant, person, "it answered about somebody else")
-        kept = None if said is None else msgspec.to_builtins(said)
+        kept = None if renewed is None else msgspec.to_builtins(renewed)
         await self._parts.logins.note_check(
             grant.login, self._parts.accounts.seal(login, refresh), kept
         )
-        return said or person
+        return renewed or person
 
     async def _user(self, grant: Grant, person: Person) -> Person:
         """A user of the gateway's own, with the roles that they have now. Raises LoginError."""

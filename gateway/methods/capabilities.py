@@ -64,12 +64,12 @@ def keeps_answers(catalog: Catalog) -> bool:
 
 
 def has(facts: ServerFacts, capability: str) -> bool:
-    return any(capability in said for said in _of_eras(facts))
+    return any(capability in announced for announced in _of_eras(facts))
 
 
 def subscribes(facts: ServerFacts) -> bool:
     """Whether the server announces updates of its resources."""
-    stated = (said.get("resources") for said in _of_eras(facts))
+    stated = (announced.get("resources") for announced in _of_eras(facts))
     return any(
         isinstance(resources, dict) and resources.get("subscribe") is True for resources in stated
     )

@@ -35,7 +35,7 @@ def is_declined(request: Request) -> bool:
 
 
 async def ask_to_connect(
-    fault: ConnectionRequired, context: Context, asked: int
+    fault: ConnectionRequired, context: Context, times: int
 ) -> CallToolResult | Members:
     """The answer to a call that needs an account. Raises RelayedFault where it is an
     error, and `fault` to clients that are none of MCP, and to parts of the gateway."""
@@ -51,11 +51,11 @@ async def ask_to_connect(
                 params["elicitationId"] = id_
             data = {"elicitations": [params], META_CONNECT: fault.data}
             raise RelayedFault(URL_ELICITATION_REQUIRED, fault.message, data) from fault
-        if asked < MOST:
+        if times < MOST:
             return {
                 "resultType": Raw(b'"input_required"'),
                 "inputRequests": Raw(encode({INPUT: {"method": ELICIT, "params": params}})),
-                "requestState": Raw(encode(f"{STATE}{asked + 1}")),
+                "requestState": Raw(encode(f"{STATE}{times + 1}")),
             }
     if not revision.mcp:
         raise fault

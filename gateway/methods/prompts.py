@@ -64,10 +64,12 @@ class Completion:
         if not _completes(source.server):
             return seen.completion_result(_NOTHING)
         sent = params_of(request)
-        asked = RelayRequest(source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras)
+        relay_request = RelayRequest(
+            source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras
+        )
         try:
             return seen.completion_result(
-                await self._relay.request(asked, relay_context(context, request))
+                await self._relay.request(relay_request, relay_context(context, request))
             )
         except RelayedFault as fault:
             if fault.code == MethodNotFound.code:
@@ -119,9 +121,11 @@ class Prompts:
             return own
         prompt = find(catalog, name, request.method)
         params = {**params_of(request), "name": prompt.key}
-        asked = RelayRequest(catalog.sources[prompt.source], request.method, params, prompt.eras)
+        relay_request = RelayRequest(
+            catalog.sources[prompt.source], request.method, params, prompt.eras
+        )
         try:
-            members = await self._relay.request(asked, relay_context(context, request))
+            members = await self._relay.request(relay_request, relay_context(context, request))
         except RelayedFault as fault:
             raise upstream_errors.fault_for_client(fault, context.revision) from fault
         return view(catalog, prompt.source, context).prompt_result(members)

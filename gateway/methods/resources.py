@@ -60,9 +60,9 @@ class ResourceMethods:
         catalog = self._lists.catalog(context)
         located = self._locate(context, catalog, uri, request.method)
         params = {**params_of(request), "uri": located.uri}
-        asked = RelayRequest(located.source, request.method, params, located.eras)
+        relay_request = RelayRequest(located.source, request.method, params, located.eras)
         try:
-            members = await self._relay.request(asked, relay_context(context, request))
+            members = await self._relay.request(relay_request, relay_context(context, request))
         except RelayedFault as fault:
             raise upstream_errors.read_fault(fault, context.revision, uri) from fault
         members = view(catalog, located.source.name, context).read(members, located.uri)

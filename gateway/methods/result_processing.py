@@ -227,7 +227,7 @@ class AnswerProcessing:
         self,
         result: ToolResult,
         tool: Tool,
-        asked: ReservedArguments,
+        reserved: ReservedArguments,
         context: Context,
         *,
         checker: Checker,
@@ -235,13 +235,13 @@ class AnswerProcessing:
         """Post-process a `result` that is not `is_done`; `checker` is that of the arguments."""
         if tool.source in self._validated and not result.is_error:
             result = self._compare_with_schema(result, tool)
-        if asked.fields and not result.is_error and tool.binding.facts.projects == "answer":
+        if reserved.fields and not result.is_error and tool.binding.facts.projects == "answer":
             # in a thread: ten megabytes take half a second
-            told = context.revision.mcp
-            result = await to_thread.run_sync(_project_result, result, asked.fields, told)
-        result = _with_next(result, tool, asked, context, checker=checker)
-        advice = "" if asked.fields or FIELDS in _own_arguments(tool) else _LESS
-        return await self.fit(result, asked.called or tool.name, tool.id, context, advice=advice)
+            for_model = context.revision.mcp
+            result = await to_thread.run_sync(_project_result, result, reserved.fields, for_model)
+        result = _with_next(result, tool, reserved, context, checker=checker)
+        advice = "" if reserved.fields or FIELDS in _own_arguments(tool) else _LESS
+        return await self.fit(result, reserved.called or tool.name, tool.id, context, advice=advice)
 
     async def fit(
         self, result: ToolResult, name: str, tool_id: str, context: Context, *, advice: str = ""
@@ -332,9 +332,9 @@ class AnswerProcessing:
             f"{uri_of(handle)} is all of it.{advice}]"
         )
 
-    def is_done(self, result: ToolResult, tool: Tool, asked: ReservedArguments) -> bool:
+    def is_done(self, result: ToolResult, tool: Tool, reserved: ReservedArguments) -> bool:
         """Whether `result` needs no post-processing, as with nearly every call."""
-        if asked.fields or result.meta is not UNSET or tool.source in self._validated:
+        if reserved.fields or result.meta is not UNSET or tool.source in self._validated:
             return False
         first = result.content[0] if result.content else None
         return not isinstance(first, TextContent) or len(first.text) <= (self._limit or 1 << 62)
@@ -420,23 +420,23 @@ def _own_arguments(tool: Tool) -> set[str]:
     return set() if properties is None else set(_properties.decode(properties))
 
 
-def _project_result(result: ToolResult, fields: Paths, told: bool) -> ToolResult:
-    """Project `result` to the requested members; `told` adds a text naming the missing ones."""
+def _project_result(result: ToolResult, fields: Paths, for_model: bool) -> ToolResult:
+    """Project `result` to the requested members; `for_model`: a text names the missing ones."""
     if result.structured_content is UNSET:
-        return _unprojected_result(result, "is no JSON", told)
+        return _unprojected_result(result, "is no JSON", for_model)
     try:
         value, missing = project(result.structured_content, fields)
     except RecursionError:
-        return _unprojected_result(result, "is nested too deeply", told)
+        return _unprojected_result(result, "is nested too deeply", for_model)
     content: list[Content] = [TextContent(bytes(value).decode())]
-    if missing and told:
+    if missing and for_model:
         named = ", ".join(missing[:20])
         content.append(TextContent(f"[_fields: not in this answer: {named}]"))
     return replace(result, content=(*content, *result.content[1:]), structured_content=value)
 
 
-def _unprojected_result(result: ToolResult, why: str, told: bool) -> ToolResult:
-    if not told:
+def _unprojected_result(result: ToolResult, why: str, for_model: bool) -> ToolResult:
+    if not for_model:
         return result
     note = TextContent(f"[_fields: the answer {why}, so all of it is here]")
     return replace(result, content=(*result.content, note))
@@ -445,7 +445,7 @@ def _unprojected_result(result: ToolResult, why: str, told: bool) -> ToolResult:
 def _with_next(
     result: ToolResult,
     tool: Tool,
-    asked: ReservedArguments,
+    reserved: ReservedArguments,
     context: Context,
     *,
     checker: Checker,
@@ -459,15 +459,15 @@ def _with_next(
     if not checker.accepts(arguments):
         rest = {key: value for key, value in meta.items() if key != META_NEXT}
         return replace(result, meta=rest or UNSET)
-    if asked.fields:
-        arguments = {**arguments, FIELDS: asked.texts}
+    if reserved.fields:
+        arguments = {**arguments, FIELDS: reserved.texts}
         result = _with_meta(result, META_NEXT, {"arguments": arguments})
     if not context.revision.mcp:
         return result
     shown = encode(arguments).decode()
     if len(shown) > SHOWN:
         shown = f'the arguments in _meta["{META_NEXT}"]'
-    hint = TextContent(f"More follows: call {asked.called or tool.name} again with {shown}")
+    hint = TextContent(f"More follows: call {reserved.called or tool.name} again with {shown}")
     return replace(result, content=(*result.content, hint))
 
 

@@ -217,10 +217,10 @@ class SearchTools:
     async def mean(self, context: Context, catalog: Catalog, params: ToolListParams) -> list[str]:
         """Names of tools by semantic search for `intent`, filtered by the words of `query`. Raises
         Unreachable."""
-        asked = {"query": params.intent}
+        search_arguments = {"query": params.intent}
         scopes = self._lists.scopes(context)
         query = await self._query(
-            asked, self._limits.usual, catalog, scopes=scopes, context=context
+            search_arguments, self._limits.usual, catalog, scopes=scopes, context=context
         )
         scored, _ = await self._find_tools(query, catalog, context)
         text = (params.query or "").strip().casefold()

@@ -45,13 +45,13 @@ class TaskMethods:
         if source is None:
             raise InvalidParams("Unknown task: its server is not known here any more")
         eras: Eras = "handshake" if context.revision.handshake else "stateless"
-        asked = RelayRequest(
+        relay_request = RelayRequest(
             source, request.method, {**params_of(request), "taskId": handle.task}, eras
         )
         if context.peer is not None:
             surroundings = replace(surroundings, peer=_TaskPeer(context.peer, task_id))
         try:
-            members = await self._relay.request(asked, surroundings)
+            members = await self._relay.request(relay_request, surroundings)
         except RelayedFault as fault:
             raise upstream_errors.fault_for_client(fault, context.revision) from fault
         seen = view(catalog, source.name, context)

@@ -168,11 +168,11 @@ class ToolMethods:
             meta = {META_APPROVAL: fault.data}
             return call_result(ToolResult(content, is_error=True, meta=meta), context)
         except ConnectionRequired as fault:
-            asked = times_asked(params_of(request))
-            if asked and not is_declined(request) and await fault.wait(self._waits_s):
+            times = times_asked(params_of(request))
+            if times and not is_declined(request) and await fault.wait(self._waits_s):
                 with suppress(ConnectionRequired):
                     return await self._call_named(params, context, request)
-            return await ask_to_connect(fault, relay_context(context, request), asked)
+            return await ask_to_connect(fault, relay_context(context, request), times)
 
     async def _call_named(
         self, params: CallToolParams, context: Context, request: Request
@@ -317,17 +317,19 @@ class ToolMethods:
     ) -> ToolResult:
         """`called`: the tool's name in the caller's list, where that differs. Raises
         InvalidArguments."""
-        tool, action, asked = plan.tool, plan.action, NOTHING_ASKED
+        tool, action, reserved = plan.tool, plan.action, NOTHING_ASKED
         if action is not None:
             self._check_action(action, context)
         if called or FIELDS in arguments or CONTINUE in arguments:
             try:
-                asked, arguments = self._answering.split_arguments(tool, arguments, called)
+                reserved, arguments = self._answering.split_arguments(tool, arguments, called)
             except InvalidParams as fault:
                 raise _refusal(tool, fault.message) from fault
-            if asked.handle is not None:
+            if reserved.handle is not None:
                 name = called or tool.name
-                return await self._answering.continue_answer(asked.handle, name, tool.id, context)
+                return await self._answering.continue_answer(
+                    reserved.handle, name, tool.id, context
+                )
         checker = plan.checker
         if checker is None:  # the service might not validate either
             text = f"{tool.name} cannot be called: its input schema cannot be checked"
@@ -340,16 +342,19 @@ class ToolMethods:
         if given is None:
             raise _refusal(tool, *problems_of(checker, arguments))
         arguments = given
-        if asked.fields and tool.binding.facts.projects == "selection":
-            arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
+        if reserved.fields and tool.binding.facts.projects == "selection":
+            arguments = {
+                **arguments,
+                FIELDS: reserved.texts,
+            }  # they determine the GraphQL selection
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except InvalidParams as fault:  # valid by the schema but not encodable in a request
             raise _refusal(tool, fault.message) from fault
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
-        if plan.keeps_answers and not self._answering.is_done(result, tool, asked):
-            return await self._answering.process(result, tool, asked, context, checker=checker)
+        if plan.keeps_answers and not self._answering.is_done(result, tool, reserved):
+            return await self._answering.process(result, tool, reserved, context, checker=checker)
         return result
 
     def _check_action(self, action: ServiceBinding, context: Context) -> None:

@@ -42,7 +42,7 @@ class EmbeddedJson:
 
     def change(self, value: Change, prose: Callable[[str], str]) -> str:
         """The text with `value` applied to its JSON and `prose` to the rest."""
-        return "".join(_write_part(text, said, value, prose) for text, said in self.parts)
+        return "".join(_write_part(text, parsed, value, prose) for text, parsed in self.parts)
 
 
 def _write_part(text: str, parsed: Any, value: Change, prose: Callable[[str], str]) -> str:

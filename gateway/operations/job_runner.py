@@ -209,16 +209,19 @@ class _Run:
         if self._claim.failures >= as_job.attempts:
             raise ProblemDetails(500, "internal", DIED)
         request = asked_of(operation, self._claim, self._watched)
-        asked = request.asked
-        self._principal, self._names = asked.principal, tuple(asked.names.values())
+        operation_input = request.asked
+        self._principal, self._names = (
+            operation_input.principal,
+            tuple(operation_input.names.values()),
+        )
         self._scheduled = request.scheduled
         self._tell("started")
-        asked = asked_by(await self._caller(asked.principal), asked)
-        if not server.admits(asked, operation):
+        operation_input = asked_by(await self._caller(operation_input.principal), operation_input)
+        if not server.admits(operation_input, operation):
             raise lacks_scope(operation.scope)
         if request.accepted is not None:
-            await self._judge(operation, asked, request.accepted)
-        return await self._perform(server, operation, asked, request.conditions)
+            await self._judge(operation, operation_input, request.accepted)
+        return await self._perform(server, operation, operation_input, request.conditions)
 
     async def _perform(
         self,

@@ -72,11 +72,11 @@ def problem_response(problem: ProblemDetails, request_id: str) -> OperationRespo
 def tag_of(value: Any) -> str:
     """The entity tag of a representation: equal for equal bytes (RFC 9110, 8.8.3), except for the
     members that a TaggedView leaves out."""
-    told = value
+    tagged = value
     if isinstance(value, TaggedView):
         members = msgspec.structs.asdict(value)
-        told = {name: member for name, member in members.items() if name not in value.untagged}
-    return f'"{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]}"'
+        tagged = {name: member for name, member in members.items() if name not in value.untagged}
+    return f'"{hashlib.sha256(msgspec.json.encode(tagged)).hexdigest()[:32]}"'
 
 
 KEY = re.compile(r"[\x21-\x7e]{1,128}")

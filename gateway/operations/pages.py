@@ -42,19 +42,19 @@ class Pages:
         self._size = size
         self._limit = limit
 
-    def limit(self, asked: Paging) -> int:
-        return min(asked.limit or self._size, self._limit)
+    def limit(self, paging: Paging) -> int:
+        return min(paging.limit or self._size, self._limit)
 
-    def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
+    def page(self, paging: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
         """One page of the entries, ordered by their unique keys."""
-        after = place(asked.after)
+        after = place(paging.after)
         entries_after = sorted((entry for entry in entries if key(entry) > after), key=key)
-        return self.cut(asked, entries_after, key)
+        return self.cut(paging, entries_after, key)
 
-    def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
+    def cut(self, paging: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
         """One page of `found`, which begins after the cursor and has one extra entry if there are
         more."""
-        limit = self.limit(asked)
+        limit = self.limit(paging)
         shown = found[:limit]
         return ListPage(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
 

@@ -92,7 +92,7 @@ async def answer_call(
 ) -> OperationResponse:
     """The response to a call with these arguments. `job` takes the progress; None: the client of
     the call does, if it asks for it. Raises ProblemDetails."""
-    asked, headers = input_of(operation, arguments, context), _conditions(arguments, context)
+    request, headers = input_of(operation, arguments, context), _conditions(arguments, context)
     answer = partial(
         server.answer,
         operation,
@@ -101,9 +101,9 @@ async def answer_call(
         request_id=context.request_id,
     )
     if job is not None or not operation.reports:
-        return await answer(asked if job is None else replace(asked, job=job))
+        return await answer(request if job is None else replace(request, job=job))
     async with report_progress(context) as job:
-        return await answer(replace(asked, job=job))
+        return await answer(replace(request, job=job))
 
 
 def job_location(result: OperationResult) -> str:

@@ -76,8 +76,8 @@ def explain(
     policy = engine.policy
     if arguments is not None and values is not None:
         limits = (policy.argument_values, policy.argument_bytes, levels)
-        asked = {"context": values_of_run(NO_RUN), "connection": {"shared": False}}
-        called = {"arguments": arguments, **asked}
+        call_values = {"context": values_of_run(NO_RUN), "connection": {"shared": False}}
+        called = {"arguments": arguments, **call_values}
         values = None if too_large(arguments, *limits) else {**values, **called}
     known = arguments is not None
     decision = verdict.decide(values) if known else verdict.decision

@@ -351,8 +351,8 @@ class PolicyView:
         # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
         run = values_of_run(context.run or NO_RUN)
-        asked = {"context": run, "connection": {"shared": bool(context.borrows)}}
-        return verdict.decide({**values, "arguments": arguments, **asked})
+        call_values = {"context": run, "connection": {"shared": bool(context.borrows)}}
+        return verdict.decide({**values, "arguments": arguments, **call_values})
 
     def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""

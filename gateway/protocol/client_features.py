@@ -43,13 +43,13 @@ def for_client(
     return RefusalReason(f"Clients are not asked {method[:100]!r}")
 
 
-def for_server(method: str, asked: Json, result: Any, server: Revision) -> Any:
+def for_server(method: str, params: Json, result: Any, server: Revision) -> Any:
     """A client's `result` as a server of the revision `server` expects it for the request
-    `asked`."""
+    `params`."""
     if not isinstance(result, dict):
         return result
     if method == ELICIT and isinstance(content := result.get("content"), dict):
-        return {**result, "content": _as_asked(asked, content)}
+        return {**result, "content": _as_asked(params, content)}
     if method == SAMPLE and not server.elicits_urls:
         match result.get("content"):
             case [dict(only)]:
@@ -127,9 +127,9 @@ def _options(choice: Any) -> Json | None:
     return {name: choice[name] for name in names if name in choice} if "enum" in choice else None
 
 
-def _as_asked(asked: Json, content: Json) -> Json:
+def _as_asked(params: Json, content: Json) -> Json:
     """Wraps a single choice in a list, where the server asked for a list."""
-    schema = asked.get("requestedSchema")
+    schema = params.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return content

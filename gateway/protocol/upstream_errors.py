@@ -72,10 +72,10 @@ def _knows_addresses(revision: Revision) -> bool:
 
 def _addresses(fault: RelayedFault) -> str:
     """The URLs that the server asks the user to open, with their messages."""
-    asked = mapping(fault.data).get("elicitations")
+    elicitations = mapping(fault.data).get("elicitations")
     lines = [
         f"{item['message']}: {item['url']}" if isinstance(item.get("message"), str) else item["url"]
-        for item in (asked if isinstance(asked, list) else [])
+        for item in (elicitations if isinstance(elicitations, list) else [])
         if isinstance(item, dict) and isinstance(item.get("url"), str)
     ]
     return "\n".join([fault.message, *lines])

@@ -144,25 +144,25 @@ class Program:
                     if asks > limits.asks + MISUSE:
                         text = "the program goes on asking beyond its limit"
                         raise SessionEnded("protocol", text)
-                    asked = _convert(frame, _Ask)
-                    if asked.ask != asks:  # else its answer could be taken for that of another
-                        text = f"the program sent request {asked.ask}, expected {asks}"
+                    ask = _convert(frame, _Ask)
+                    if ask.ask != asks:  # else its answer could be taken for that of another
+                        text = f"the program sent request {ask.ask}, expected {asks}"
                         raise SessionEnded("protocol", text)
-                    group.start_soon(self._answer, asked, frame, answer)
+                    group.start_soon(self._answer, ask, frame, answer)
                     frame = await process.next_frame(began)
                 group.cancel_scope.cancel()
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return _end(frame, output)
 
-    async def _answer(self, asked: _Ask, frame: dict[str, Any], answer: AnswerAsk) -> None:
+    async def _answer(self, ask: _Ask, frame: dict[str, Any], answer: AnswerAsk) -> None:
         try:
-            value = await answer(asked.do, frame)
+            value = await answer(ask.do, frame)
             if value is NO_ANSWER:
                 return
-            reply = {"id": asked.ask, "value": value}
+            reply = {"id": ask.ask, "value": value}
         except AskRefused as refused:
-            reply = {"id": asked.ask, "error": refused.members}
+            reply = {"id": ask.ask, "error": refused.members}
         with suppress(SessionEnded):  # whoever reads its frames sees that it has ended
             await self._process.send(reply)
 

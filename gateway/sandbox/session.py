@@ -69,9 +69,9 @@ class CodeSession:
             frame = await self._process.next_frame(began)
             if "ask" not in frame:
                 return self._cut(_convert(frame, CellResult))
-            asked = _convert(frame, _Asked)
+            question = _convert(frame, _Asked)
             try:
-                await self._process.send({"value": await answer(asked.ask, asked.arguments)})
+                await self._process.send({"value": await answer(question.ask, question.arguments)})
             except AskRefused as error:
                 await self._process.send({"error": str(error)})
 

@@ -23,7 +23,7 @@ def job_operations(
     if not ids:
         return tuple(operations)
 
-    def visible(_asked: OperationInput) -> frozenset[str]:
+    def visible(_request: OperationInput) -> frozenset[str]:
         return ids
 
     job_path, views = "/jobs/{job}", JobViews(pool, pages, visible, own=True)

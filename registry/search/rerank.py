@@ -127,9 +127,9 @@ class _CrossEncoder:
 
     def scores(self, query: str, texts: Sequence[str]) -> "NDArray[Any]":
         """One score for each text, shape (texts,). Raises CannotRerank."""
-        asked = self._tokens(query, QUERY_TOKENS)
-        read = [self._tokens(text, TOKENS - len(asked) + 1)[1:] for text in texts]
-        scores = np.array([self._run(asked, tokens) for tokens in read], np.float32)
+        query_tokens = self._tokens(query, QUERY_TOKENS)
+        read = [self._tokens(text, TOKENS - len(query_tokens) + 1)[1:] for text in texts]
+        scores = np.array([self._run(query_tokens, tokens) for tokens in read], np.float32)
         if not np.isfinite(scores).all():
             raise CannotRerank("search.rerank_model gave a score that is no finite number")
         return scores
@@ -140,10 +140,10 @@ class _CrossEncoder:
         ids: list[int] = self._tokenizer.encode(readable(text, CHARACTERS)).ids
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
-    def _run(self, asked: list[int], read: list[int]) -> float:
+    def _run(self, query_tokens: list[int], read: list[int]) -> float:
         """The score of one pair. An int8 graph would give a pair another score beside others."""
-        ids = np.array([asked + read], np.int64)
-        kinds = np.array([[0] * len(asked) + [1] * len(read)], np.int64)
+        ids = np.array([query_tokens + read], np.int64)
+        kinds = np.array([[0] * len(query_tokens) + [1] * len(read)], np.int64)
         given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": kinds}
         try:
             (scores, *_) = self._session.run(None, given)

@@ -77,12 +77,12 @@ METHODS: Mapping[str, tuple[str, str | None, type[A2AObject]]] = {
 def read_version(text: str, spoken: Collection[str] = tuple(Version)) -> Version:
     """The version that a client asks for by A2A-Version; "": 0.3, which had no such header. Patch
     numbers do not count. Raises VersionNotSupported for one that is not spoken."""
-    asked = ".".join((text.strip() or Version.V0_3).split(".")[:2])
-    if asked not in spoken:
+    version = ".".join((text.strip() or Version.V0_3).split(".")[:2])
+    if version not in spoken:
         expected = " or ".join(spoken)
-        shown = asked[:40]
+        shown = version[:40]
         raise VersionNotSupported(f"Version {shown!r} of A2A is not supported: expected {expected}")
-    return Version(asked)
+    return Version(version)
 
 
 def decode(version: Version, kind: type[T], value: Any) -> T:

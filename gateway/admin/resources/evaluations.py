@@ -101,16 +101,16 @@ class EvaluationOperations:
             ),
         )  # fmt: skip
 
-    async def evaluate(self, asked: OperationInput) -> SearchEvaluation:
-        body: EvaluationSet = asked.body
-        requests = await self._requests(asked, body)
-        tools = await ToolStore(self._ground.pool).tools(asked.tenant)
+    async def evaluate(self, operation_input: OperationInput) -> SearchEvaluation:
+        body: EvaluationSet = operation_input.body
+        requests = await self._requests(operation_input, body)
+        tools = await ToolStore(self._ground.pool).tools(operation_input.tenant)
         index = Index([(tool.id, tool.name, tool.source) for tool in tools])
         wanted = [index.resolve(request) for request in requests]
-        searching = _Searching(self._find, asked.tenant, requests)
+        searching = _Searching(self._find, operation_input.tenant, requests)
         curves, first = [], None
         for at, mode in enumerate(MODES):
-            ran = await searching.run(mode, asked.job, at * len(requests))
+            ran = await searching.run(mode, operation_input.job, at * len(requests))
             if ran.is_measured:
                 curves.append(curve(mode, ran.found, wanted, ran.took_ms))
                 first = first or ran
@@ -134,7 +134,7 @@ class EvaluationOperations:
         )
 
     async def _requests(
-        self, asked: OperationInput, body: EvaluationSet
+        self, operation_input: OperationInput, body: EvaluationSet
     ) -> list[EvaluationRequest]:
         """Raises ProblemDetails."""
         if not body.from_usage:
@@ -145,7 +145,7 @@ class EvaluationOperations:
                 _request(n, request.query, request.gold)
                 for n, request in enumerate(body.requests, 1)
             ]
-        queries = (await self._used_requests(asked))[: body.limit]
+        queries = (await self._used_requests(operation_input))[: body.limit]
         if not queries:
             text = "no request was followed by a call yet; search.usage_log records them"
             raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/from_usage"))

@@ -157,39 +157,47 @@ class ManualToolOperations:
         view = await self._tools.get(replace(request, names={"tool": body.name}))
         return OperationOutput(view, location=f"/tools/{body.name}")
 
-    async def create_all(self, asked: OperationInput) -> CreatedTools:
-        body: ToolBatch = asked.body
+    async def create_all(self, operation_input: OperationInput) -> CreatedTools:
+        body: ToolBatch = operation_input.body
         wanted = {f"/tools/{at}": request for at, request in enumerate(body.tools)}
-        made = await self._add(asked, wanted, dry_run=body.dry_run)
+        made = await self._add(operation_input, wanted, dry_run=body.dry_run)
         return CreatedTools(tuple(map(_created_tool, made)))
 
     async def _add(
-        self, asked: OperationInput, wanted: Mapping[str, ToolRequest], *, dry_run: bool = False
+        self,
+        operation_input: OperationInput,
+        wanted: Mapping[str, ToolRequest],
+        *,
+        dry_run: bool = False,
     ) -> list[NewTool]:
         """Add the tools, by their places in the request. Raises ProblemDetails."""
         for place, request in wanted.items():
-            self._check_request(asked, request, place)
-        known = await self._known_sources(asked)
-        made = [await self._make(asked, request, known) for request in wanted.values()]
-        await self._manual(asked).add(made, dry_run=dry_run)
+            self._check_request(operation_input, request, place)
+        known = await self._known_sources(operation_input)
+        made = [await self._make(operation_input, request, known) for request in wanted.values()]
+        await self._manual(operation_input).add(made, dry_run=dry_run)
         return made
 
-    def _check_request(self, asked: OperationInput, request: ToolRequest, place: str) -> None:
+    def _check_request(
+        self, operation_input: OperationInput, request: ToolRequest, place: str
+    ) -> None:
         self._tools.check_tier(request.tier, place)
         if tool_kind(request) in RUNS_HERE:
-            self._check_operator(asked, "What runs in the gateway")
+            self._check_operator(operation_input, "What runs in the gateway")
         is_off = not self._makings.scripts().enabled and not self._makings.at_machine
         if request.code is not None and is_off:
             raise conflict("Scripts are switched off (scripts.enabled).")
 
     async def _make(
-        self, asked: OperationInput, request: ToolRequest, known: KnownSources
+        self, operation_input: OperationInput, request: ToolRequest, known: KnownSources
     ) -> NewTool:
-        async with self._making.turn(asked.tenant, asked.principal.id):
+        async with self._making.turn(operation_input.tenant, operation_input.principal.id):
             new = await to_thread.run_sync(make_tool, request, known)
         if new.address is None or self._makings.at_machine:
             return new
-        return replace(new, address=await self._restrict_address(asked, new.address, known))
+        return replace(
+            new, address=await self._restrict_address(operation_input, new.address, known)
+        )
 
     async def edit(self, request: OperationInput) -> ToolView:
         edit_request: ToolEdit = request.body

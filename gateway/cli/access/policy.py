@@ -63,7 +63,7 @@ def explain_(
       toolgate policy explain --principal ada --tool pay --arguments '{"n": 5}'
     """
     given = _json("--arguments", arguments)
-    asked = {
+    question = {
         "tool": tool,
         "principal": principal,
         "roles": roles,
@@ -72,7 +72,7 @@ def explain_(
         "toolset": toolset,
         "arguments": given,
     }
-    explanation = run(_explain_call(settings, asked, token))
+    explanation = run(_explain_call(settings, question, token))
     if as_json:
         print_json(explanation)
         return
@@ -99,15 +99,15 @@ def _json(option: str, text: str | None) -> dict[str, Any] | None:
     return value
 
 
-async def _explain_call(settings: Settings, asked: Json, token: str | None) -> Json:
+async def _explain_call(settings: Settings, question: Json, token: str | None) -> Json:
     tenant = None
     if token is not None:
         async with open_registry(settings) as registry:
             holder = await _holder(settings, registry, token)
-        tenant, asked = holder.tenant, {**asked, **_caller(holder)}
+        tenant, question = holder.tenant, {**question, **_caller(holder)}
     async with open_operations(settings, tenant) as operations:
-        call = partial(operations.call, "explain", asked)
-        return dict((await hinting(operations, asked, call)).value)
+        call = partial(operations.call, "explain", question)
+        return dict((await hinting(operations, question, call)).value)
 
 
 async def _holder(settings: Settings, registry: Registry, token: str) -> Principal:

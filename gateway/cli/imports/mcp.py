@@ -107,8 +107,8 @@ def mcp(
     if command and not settings.upstream.stdio:
         fail("commands are not allowed: upstream.stdio is false", USAGE)
     options = McpOptions(command, era, prefix, own_sessions, pin)
-    asked = ImportCommand(name=name, location=location, kind="mcp", options=options)
-    import_and_report(settings, asked, choice)
+    import_command = ImportCommand(name=name, location=location, kind="mcp", options=options)
+    import_and_report(settings, import_command, choice)
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:

@@ -84,12 +84,12 @@ async def _held_tools(
 ) -> list[GatewayAnswer]:
     """The held tools, with the tags of the definitions that are reviewed."""
     async with open_operations(settings) as operations:
-        asked: Json = {"state": "held"}
+        query: Json = {"state": "held"}
         if source is not None:
             get_source = partial(operations.call, "getSource", {"source": source})
             await hinting(operations, {"source": source}, get_source)
-            asked["source"] = source
-        waiting = [tool["name"] for tool in await operations.items("listTools", asked)]
+            query["source"] = source
+        waiting = [tool["name"] for tool in await operations.items("listTools", query)]
         for name in names:
             get_tool = partial(operations.call, "getTool", {"tool": name})
             await hinting(operations, {"tool": name}, get_tool)

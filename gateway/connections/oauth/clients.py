@@ -219,15 +219,15 @@ async def _register(
         raise ClientMissing(f"{url} answered no registration: {error}") from error
 
 
-def _read_registration(registered: _Registered, asked: AuthMethod) -> Registration:
-    """The registration that a server made of one with the method `asked`. Raises ValueError."""
+def _read_registration(registered: _Registered, auth_method: AuthMethod) -> Registration:
+    """The registration that a server made of a client with `auth_method`. Raises ValueError."""
     secret = registered.client_secret or ""
     for text in (registered.client_id, secret):
         if len(text) > FIELD_LIMIT or not text.isprintable():
             raise ValueError("an id or a secret that cannot be sent")
     if not registered.client_id:
         raise ValueError("an empty client_id")
-    name = registered.token_endpoint_auth_method or WIRE_NAMES[asked]
+    name = registered.token_endpoint_auth_method or WIRE_NAMES[auth_method]
     if name not in METHODS:
         raise ValueError(f"the unknown token_endpoint_auth_method {name[:100]!r}")
     method = METHODS[name]

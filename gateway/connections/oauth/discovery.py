@@ -103,10 +103,10 @@ class Discovery:
         fresh: bool,
     ) -> Discovered:
         """Single-flight. Raises DiscoveryFailed."""
-        asked = self._clock()
+        started = self._clock()
         async with self._turns[key]:
             known = self._cached.get(key)
-            if known is None or self._clock() >= known.until or (fresh and known.made < asked):
+            if known is None or self._clock() >= known.until or (fresh and known.made < started):
                 known = self._cached[key] = self._entry(await self._walk(walk))
                 while len(self._cached) > CACHED:
                     self._turns.pop(self._cached.popitem(last=False)[0], None)

@@ -254,9 +254,9 @@ def _lifetime_s(lasts_s: float | None, refresh: str | None) -> float | None:
     return min(max(lasts_s, 0.0), LONGEST_S) if math.isfinite(lasts_s) else 0.0
 
 
-def _granted_scopes(answer: TokenAnswer, asked: tuple[str, ...]) -> tuple[str, ...]:
+def _granted_scopes(answer: TokenAnswer, wanted_scopes: tuple[str, ...]) -> tuple[str, ...]:
     """The scopes granted: those asked for where the answer names none (RFC 6749, section 5.1).
     GitHub and Slack separate them by commas."""
     if answer.scope is None:
-        return asked
+        return wanted_scopes
     return tuple(dict.fromkeys(answer.scope.replace(",", " ").split()))

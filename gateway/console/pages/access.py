@@ -47,8 +47,8 @@ async def policy(visit: PageRequest) -> Response:
     ]
     if visit.query.get("format") == "json":
         return as_json(answer.value)
-    asked = {name: visit.posted_value(name) for name in ("tool", "principal", "roles", "scopes")}
-    explained, problem = await _explain(visit, asked)
+    question = {name: visit.posted_value(name) for name in ("tool", "principal", "roles", "scopes")}
+    explained, problem = await _explain(visit, question)
     return visit.page(
         "policy.html",
         rows=rows,
@@ -56,22 +56,22 @@ async def policy(visit: PageRequest) -> Response:
         default=visit.parts.settings().policy.default,
         adds=buttons(visit, ("putRule",), {}),
         acts=lambda name: buttons(visit, ("putRule", "deleteRule"), {"rule": name}),
-        asked=asked,
+        asked=question,
         arguments=visit.posted_value("arguments"),
         explained=explained,
         problem=problem,
     )
 
 
-async def _explain(visit: PageRequest, asked: Mapping[str, str]) -> tuple[Any, str]:
+async def _explain(visit: PageRequest, question: Mapping[str, str]) -> tuple[Any, str]:
     """The explanation of a call that was asked for, or what is wrong with the question."""
     if visit.request.method != "POST":
         return None, ""
     body: dict[str, Any] = {
-        "tool": asked["tool"],
-        "principal": asked["principal"] or "anonymous",
-        "roles": asked["roles"].split(),
-        "scopes": asked["scopes"].split(),
+        "tool": question["tool"],
+        "principal": question["principal"] or "anonymous",
+        "roles": question["roles"].split(),
+        "scopes": question["scopes"].split(),
     }
     if visit.posted_value("arguments").strip():
         reading = read_json(visit.posted_value("arguments"))
@@ -161,9 +161,9 @@ async def deny_calls(visit: PageRequest) -> Response:
 
 async def audit(visit: PageRequest) -> Response:
     given = {name: visit.query.get(name, "").strip() for name in FILTERS}
-    asked = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
+    query = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
     answer = await visit.desk.run(
-        "searchAudit", query={**asked, "after": visit.query.get("after", "")}
+        "searchAudit", query={**query, "after": visit.query.get("after", "")}
     )
     if not answer.ok:
         return visit.problem_page(answer)

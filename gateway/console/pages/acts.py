@@ -368,7 +368,7 @@ def _act_page(
     conflict: Sequence[MemberChange] | None = None,
     errors: Mapping[str, str] = NO_ERRORS,
 ) -> Response:
-    operation, reading, told = filled.operation, filled.reading, answer or trial
+    operation, reading, output = filled.operation, filled.reading, answer or trial
     errors = {**reading.errors, **errors}
     is_latest = answer is not None and answer.status == 412  # whatever was posted
     draws = filled.is_drawn and operation.body is not None
@@ -390,7 +390,7 @@ def _act_page(
         errors=errors,
         trial=trial.value if trial is not None and trial.ok else None,
         tries=operation.id == "putRule" and visit.desk.may("tryRule"),
-        problem="" if told is None else told.problem,
+        problem="" if output is None else output.problem,
         conflict=conflict,
         began=_sent_along(filled),
         removes=operation.effect == "remove",

@@ -232,22 +232,22 @@ class UseSkill:
         unlisted: Sequence[str],
     ) -> Json:
         """`unlisted`: skills whose tools are not in the client's list."""
-        skill, told = found.skill, dict[str, Any]()
+        skill, answer = found.skill, dict[str, Any]()
         if len(found.loaded) > 1:
-            told["loaded"] = [loaded_skill.name for loaded_skill in found.loaded]
-        told |= self._tools(found, catalog, chosen, unlisted)
+            answer["loaded"] = [loaded_skill.name for loaded_skill in found.loaded]
+        answer |= self._tools(found, catalog, chosen, unlisted)
         if found.withheld:
             names = [f"{name} ({level})" for name, level in found.withheld.items()]
-            told["withheld"] = names[:NAMES]
+            answer["withheld"] = names[:NAMES]
         if found.missing:
-            told["missing"] = found.missing[:NAMES]
+            answer["missing"] = found.missing[:NAMES]
         if skill.files:
-            told["files"] = [file.path for file in skill.files][:NAMES]
-            told["directory"] = uri_of(skill, "").rstrip("/")
+            answer["files"] = [file.path for file in skill.files][:NAMES]
+            answer["directory"] = uri_of(skill, "").rstrip("/")
         near = [*catalog.skills.children(skill.name), *map(catalog.skills.get, skill.suggests)]
         if near := [skill_near for skill_near in near if skill_near is not None]:
-            told["see_also"] = [line_of(skill_near) for skill_near in near[:NAMES]]
-        return told
+            answer["see_also"] = [line_of(skill_near) for skill_near in near[:NAMES]]
+        return answer
 
     def _tools(
         self,

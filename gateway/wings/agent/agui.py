@@ -87,31 +87,31 @@ class AgUi:
         context = await self._api.context(request)
         body = await self._api.body(request)
         try:
-            asked = msgspec.convert(body, _Input)
+            run_input = msgspec.convert(body, _Input)
         except msgspec.ValidationError as error:
             text = f"{mismatch_text(body, _Input, error)}."
             raise ProblemDetails(400, "bad-request", text) from error
-        if asked.tools:
+        if run_input.tools:
             raise ProblemDetails(400, "bad-request", "Tools of clients are not supported.")
         principal = context.principal
-        name = f"{principal.tenant}/{principal.id}/{asked.thread_id}"
+        name = f"{principal.tenant}/{principal.id}/{run_input.thread_id}"
         conversation = str(uuid5(NAMESPACE_URL, name))
-        if not asked.resume:
-            run, after = await self._begin_run(context, conversation, asked)
+        if not run_input.resume:
+            run, after = await self._begin_run(context, conversation, run_input)
         else:
-            run = await self._waiting(context, conversation, asked)
-            if expired := await self._expired_interrupts(run, asked):
-                return self._api.response(_refuse(asked, expired))
-            after = await self._resume(context, run, asked)
-        return self._api.response(self._events(context, asked, run, after))
+            run = await self._waiting(context, conversation, run_input)
+            if expired := await self._expired_interrupts(run, run_input):
+                return self._api.response(_refuse(run_input, expired))
+            after = await self._resume(context, run, run_input)
+        return self._api.response(self._events(context, run_input, run, after))
 
     async def _begin_run(
-        self, context: Context, conversation: str, asked: _Input
+        self, context: Context, conversation: str, run_input: _Input
     ) -> tuple[Run, int]:
-        if not asked.messages or asked.messages[-1].role != "user":
+        if not run_input.messages or run_input.messages[-1].role != "user":
             text = "Expected a message of the user as the last one."
             raise ProblemDetails(400, "bad-request", text)
-        content = content_text(asked.messages[-1].content)
+        content = content_text(run_input.messages[-1].content)
         await self._api.create(context, conversation)
         arguments = {
             "conversation": conversation, "content": content, "wait": False, "stream": True
@@ -119,12 +119,12 @@ class AgUi:
         view = await self._api.call_operation(context, "agent_send", arguments)
         return await self._api.run(context, view.run), 0
 
-    async def _waiting(self, context: Context, conversation: str, asked: _Input) -> Run:
+    async def _waiting(self, context: Context, conversation: str, run_input: _Input) -> Run:
         """The run of the thread that is resumed. Raises ProblemDetails."""
         principal = context.principal
         if context.identity.verified and APPROVE not in context.identity.scopes:
             raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
-        if any(entry.edits for entry in asked.resume):
+        if any(entry.edits for entry in run_input.resume):
             raise ProblemDetails(400, "bad-request", EDITED)
         conversations, tenant = self._runner.conversations, principal.tenant
         thread = await conversations.get(tenant, principal.id, conversation)
@@ -134,7 +134,7 @@ class AgUi:
             raise ProblemDetails(404, "not-found", "There is no such thread.")
         return own[0]
 
-    async def _expired_interrupts(self, run: Run, asked: _Input) -> list[str]:
+    async def _expired_interrupts(self, run: Run, run_input: _Input) -> list[str]:
         """Interrupts that are answered too late. Raises ProblemDetails if an open one is left
         out."""
         approvals = Approvals(self._runner.pool, run.tenant)
@@ -144,31 +144,33 @@ class AgUi:
         waiting = [approval for approval in approvals_of_run if approval.state == "waiting"]
         now = datetime.now(UTC)
         late = {entry.id for entry in waiting if entry.expires <= now}
-        answered = {approval.interrupt_id for approval in asked.resume}
+        answered = {approval.interrupt_id for approval in run_input.resume}
         left = [approval.id for approval in waiting if approval.id not in late | answered]
         if left and run.state == "waiting":
             text = f"Expected an answer to each open interrupt; resume lacks {', '.join(left)}."
             raise ProblemDetails(400, "bad-request", text)
         return sorted(late & answered)
 
-    async def _resume(self, context: Context, run: Run, asked: _Input) -> int:
+    async def _resume(self, context: Context, run: Run, run_input: _Input) -> int:
         """Decide on what the run waits for; a repeated decision changes nothing. The number of the
         event of the interrupt: the run may have gone on since, where another person has decided.
         Raises ProblemDetails."""
-        answered = {one.interrupt_id for one in asked.resume}
+        answered = {one.interrupt_id for one in run_input.resume}
         after = await interrupt_number(self._runner.stream, run, answered)
-        for entry in asked.resume:
+        for entry in run_input.resume:
             if entry.interrupt_id in run.approvals:
                 await self._runner.decide(context.principal, entry.interrupt_id, entry.is_approved)
         return after
 
     async def _events(
-        self, context: Context, asked: _Input, run: Run, after: int
+        self, context: Context, run_input: _Input, run: Run, after: int
     ) -> AsyncIterator[bytes]:
-        encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
+        encoder = Encoder(
+            run_input.thread_id, run_input.run_id, REASONING in context.identity.scopes
+        )
         for begin_event in encoder.begin():
             yield sse_writer.event(encode(begin_event), b"")
-        if asked.resume:
+        if run_input.resume:
             run = await self._wait_until_taken_up(run)
         interrupts: list[Json] = []
         async with self._api.bind(context, run):
@@ -332,9 +334,9 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
                 }  # fmt: skip
 
 
-async def _refuse(asked: _Input, expired: Sequence[str]) -> AsyncIterator[bytes]:
+async def _refuse(run_input: _Input, expired: Sequence[str]) -> AsyncIterator[bytes]:
     """Of a resume that comes after the end of an interrupt."""
-    encoder = Encoder(asked.thread_id, asked.run_id, shows_reasoning=False)
+    encoder = Encoder(run_input.thread_id, run_input.run_id, shows_reasoning=False)
     for event in (*encoder.begin(), *encoder.expire(expired)):
         yield sse_writer.event(encode(event), b"")
 

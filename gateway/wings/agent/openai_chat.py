@@ -100,13 +100,13 @@ class Facade:
 
     async def complete(self, request: Request) -> Response:
         context = await self._api.context(request)
-        asked = await self._read_request(request)
-        view = await self._api.call_operation(context, "agent_ask", self._arguments(asked))
+        completion = await self._read_request(request)
+        view = await self._api.call_operation(context, "agent_ask", self._arguments(completion))
         run = await self._api.run(context, view.run)
-        if not asked.stream:
-            return _json(_whole(view, asked.model, await self._usage(run)))
-        usage = (asked.stream_options or {}).get("include_usage") is True
-        return self._api.response(self._chunks(context, run, asked.model, usage=usage))
+        if not completion.stream:
+            return _json(_whole(view, completion.model, await self._usage(run)))
+        usage = (completion.stream_options or {}).get("include_usage") is True
+        return self._api.response(self._chunks(context, run, completion.model, usage=usage))
 
     async def _read_request(self, request: Request) -> _Completion:
         """Raises ProblemDetails."""
@@ -116,24 +116,24 @@ class Facade:
         if given:
             raise _bad(f"The agent does not support {', '.join(given)}.")
         try:
-            asked = msgspec.convert(body, _Completion)
+            completion = msgspec.convert(body, _Completion)
         except msgspec.ValidationError as error:
             raise _bad(f"{mismatch_text(body, _Completion, error)}.") from error
-        if not asked.messages or asked.messages[-1].role != "user":
+        if not completion.messages or completion.messages[-1].role != "user":
             raise _bad("Expected a message of the user as the last one.")
-        for place, message in enumerate(asked.messages):
+        for place, message in enumerate(completion.messages):
             parts = message.content if isinstance(message.content, list) else ()
             if kind := next((str(p.get("type")) for p in parts if p.get("type") != "text"), None):
                 raise _bad(f"messages[{place}]: expected parts of text, not {kind[:40]}.")
-        self._check_model(asked.model)
-        return asked
+        self._check_model(completion.model)
+        return completion
 
-    def _arguments(self, asked: _Completion) -> dict[str, Any]:
-        *before, last = asked.messages
-        conversation = (asked.metadata or {}).get("conversation")
-        strategy = "" if asked.model == AGENT else asked.model
-        common = {"message": last.text, "strategy": strategy, "stream": asked.stream}
-        common["wait"] = not asked.stream
+    def _arguments(self, completion: _Completion) -> dict[str, Any]:
+        *before, last = completion.messages
+        conversation = (completion.metadata or {}).get("conversation")
+        strategy = "" if completion.model == AGENT else completion.model
+        common = {"message": last.text, "strategy": strategy, "stream": completion.stream}
+        common["wait"] = not completion.stream
         if conversation is not None:
             return {**common, "conversation": str(conversation)}
         history = [

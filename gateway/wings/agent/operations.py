@@ -342,7 +342,7 @@ class ConversationOperations:
             (*own, *(OfferedTool(found_tool.name, found_tool.description) for found_tool in tools))
         )
 
-    async def health(self, _asked: OperationInput) -> HealthView:
+    async def health(self, _request: OperationInput) -> HealthView:
         try:
             model = self._runner.model(self._settings.strategy)
         except ModelFailed as error:

@@ -85,12 +85,12 @@ class Hook:
         if not isinstance(arguments, dict):
             raise InvalidParams("The expression of the arguments gives no object")
         digest = hashlib.sha256(id_.encode()).hexdigest()[:40]
-        asked = {
+        members = {
             "skillName": self.settings.skill,
             "arguments": arguments,
             "correlationId": f"{self.name}:{digest}",
         }
-        return asked if key is None else {**asked, "orderKey": str(key)}
+        return members if key is None else {**members, "orderKey": str(key)}
 
 
 def _compile(place: str, text: str) -> Expression:
@@ -136,15 +136,15 @@ class Inbound:
             log.warning("webhook_refused", extra={"webhook": hook.name, "reason": str(refused)})
             return _problem_response(401, "The signature, or its time, is not valid.")
         try:
-            asked = hook.invocation(id_, headers, body)
+            arguments = hook.invocation(id_, headers, body)
         except Fault as fault:
             return _problem_response(422, fault.message)
-        if asked is None:
+        if arguments is None:
             return Response(status_code=200)
         settings = hook.settings
         status, answer = await self._call(
             self._as(settings.principal, settings.roles, settings.scopes),
-            asked,
+            arguments,
             headers.get(CORRELATION),
             headers.get("traceparent"),
         )
@@ -199,11 +199,11 @@ class Inbound:
         if isinstance(event, InvalidParams):
             return _problem_response(422, event.message)
         try:
-            asked = arguments_of(event)
+            arguments = arguments_of(event)
         except InvalidParams as fault:
             return _problem_response(422, f"{where}{fault.message}")
         traced = event.traceparent or headers.get("traceparent")
-        status, answer = await self._call(identity, asked, headers.get(CORRELATION), traced)
+        status, answer = await self._call(identity, arguments, headers.get(CORRELATION), traced)
         return Response(answer, status, media_type="application/json")
 
     async def _handshake(self, request: Request) -> Response:
@@ -230,11 +230,11 @@ class Inbound:
             [event] = read_events(kind, headers, body, percent_encoded=False)
             if isinstance(event, InvalidParams):
                 raise event
-            asked = arguments_of(event)
+            arguments = arguments_of(event)
         except (InvalidParams, ValueError) as error:
             return 422, str(error)
         identity = self._as(kafka.principal, kafka.roles, kafka.scopes)
-        status, answer = await self._call(identity, asked, None, event.traceparent)
+        status, answer = await self._call(identity, arguments, None, event.traceparent)
         return status, answer.decode()
 
     def _as(self, principal: str, roles: Sequence[str], scopes: Sequence[str]) -> Identity:
@@ -244,14 +244,14 @@ class Inbound:
         return Identity(named, verified=True)
 
     async def _call(
-        self, identity: Identity, asked: Any, cause: str | None, traceparent: str | None
+        self, identity: Identity, arguments: Any, cause: str | None, traceparent: str | None
     ) -> tuple[int, bytes]:
         """Status and body of the answer of the operation. `cause`: the invocation that led to this
         one."""
         headers = CallHeaders(correlation_id=cause, traceparent=traceparent)
         context = Context(identity, JSON_RPC, new_request_id(), headers=headers)
         try:
-            result = await self._parts.call(context, OPERATION, asked)
+            result = await self._parts.call(context, OPERATION, arguments)
         except Fault as fault:
             status = fault.status if fault.status >= 400 else 422
             return status, encode({"status": status, "detail": fault.message})

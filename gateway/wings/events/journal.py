@@ -68,7 +68,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     @property
     def request_hash(self) -> bytes:
         """Equal for equal requests; times and ids that the gateway gives do not count."""
-        asked = [
+        members = [
             self.skill_name,
             msgspec.json.decode(self.arguments),
             self.principal_id,
@@ -76,7 +76,7 @@ class Draft(Struct, frozen=True, kw_only=True):
             self.order_key,
             self.topic,
         ]
-        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()
+        return hashlib.sha256(msgspec.json.encode(members, order="deterministic")).digest()
 
 
 class AcceptedInvocation(Struct, frozen=True):

@@ -427,7 +427,7 @@ class EventOperations:
         self._say(CANCEL)
         return Erased(erased)
 
-    async def asyncapi(self, _asked: OperationInput) -> Any:
+    async def asyncapi(self, _request: OperationInput) -> Any:
         return document(self.settings, VERSION)
 
     async def stats(self, request: OperationInput) -> JournalStats:

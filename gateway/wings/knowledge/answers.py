@@ -86,13 +86,13 @@ class Answerer:
         self._spending = spending
         self._settings = settings
 
-    async def answer(self, asked: AnswerRequest) -> AnswerView | str:
+    async def answer(self, answer_request: AnswerRequest) -> AnswerView | str:
         """The answer, or why there is none. What came until a deadline or an error is kept."""
         parts: list[CitedText] = []
         why = "the passages do not answer the question, or the answer quotes none of them"
         try:
             with anyio.fail_after(self._settings.deadline_s):
-                async with aclosing(self._parts(asked)) as texts:
+                async with aclosing(self._parts(answer_request)) as texts:
                     async for text in texts:
                         parts += (text,)
         except TimeoutError:
@@ -104,11 +104,11 @@ class Answerer:
                 return _whole(parts, "")
         return _whole(parts, why) if parts else why
 
-    async def parts(self, asked: AnswerRequest) -> AsyncGenerator[CitedText]:
+    async def parts(self, answer_request: AnswerRequest) -> AsyncGenerator[CitedText]:
         """The answer as it comes; the deadline is that of each part. Raises ModelFailed and
         BudgetExhausted."""
         limit_s = self._settings.deadline_s
-        async with aclosing(self._parts(asked)) as texts:
+        async with aclosing(self._parts(answer_request)) as texts:
             while True:
                 try:
                     with anyio.fail_after(limit_s):
@@ -119,25 +119,25 @@ class Answerer:
                     raise ModelFailed(f"the model took more than {limit_s:g} s", "late") from error
                 yield first
 
-    async def say(self, asked: AnswerRequest) -> str:
+    async def say(self, answer_request: AnswerRequest) -> str:
         """Answer of the model without passages. Raises ModelFailed and BudgetExhausted."""
         model = self._models.of(self._strategy)
-        messages = [*_past(asked), ChatMessage("user", asked.question)]
+        messages = [*_past(answer_request), ChatMessage("user", answer_request.question)]
         options = RequestOptions(max_tokens=self._settings.tokens)
         worst, _ = model.worst(messages, (), options)
-        async with self._spending.reserve(asked.tenant, worst.total) as budget:
+        async with self._spending.reserve(answer_request.tenant, worst.total) as budget:
             reply = await model.complete(messages, (), replace(options, budget=budget))
         return reply.text
 
-    async def _parts(self, asked: AnswerRequest) -> AsyncGenerator[CitedText]:
-        if not asked.found.evidence:
+    async def _parts(self, answer_request: AnswerRequest) -> AsyncGenerator[CitedText]:
+        if not answer_request.found.evidence:
             return
         model = self._models.of(self._strategy)
-        messages = _messages(asked)
+        messages = _messages(answer_request)
         options = RequestOptions(max_tokens=self._settings.tokens)
         worst, _ = model.worst(messages, (), options)
         rest, is_cut = "", False
-        async with self._spending.reserve(asked.tenant, worst.total) as budget:
+        async with self._spending.reserve(answer_request.tenant, worst.total) as budget:
             options = replace(options, budget=budget)
             async with aclosing(model.stream(messages, (), options)) as events:
                 async for event in events:
@@ -145,12 +145,12 @@ class Answerer:
                         *lines, rest = (rest + event.text).split("\n")
                         rest = rest[:LINE]
                         for line in lines:
-                            for text in _cited_sentences(line, asked.found.evidence):
+                            for text in _cited_sentences(line, answer_request.found.evidence):
                                 yield text
                     elif isinstance(event, FinalResponse):
                         is_cut = event.reply.finish == "length"
         if not is_cut:
-            for text in _cited_sentences(rest, asked.found.evidence):
+            for text in _cited_sentences(rest, answer_request.found.evidence):
                 yield text
         else:
             raise ModelFailed("the answer was cut: it is longer than it may be", "cut")
@@ -161,27 +161,29 @@ def _whole(parts: Sequence[CitedText], why: str) -> AnswerView:
     return AnswerView(" ".join(part.text for part in parts), citations, why)
 
 
-def _messages(asked: AnswerRequest) -> list[ChatMessage]:
+def _messages(answer_request: AnswerRequest) -> list[ChatMessage]:
     passages = "\n".join(
         encode({
             "passage": number, "from": passage.path,
             "heading": passage.header, "text": passage.text,
         }).decode()
-        for number, passage in enumerate(asked.found.evidence, 1)
+        for number, passage in enumerate(answer_request.found.evidence, 1)
     )  # fmt: skip
-    wish = f"\nHow the reader wants the answer: {asked.wish}" if asked.wish else ""
-    question = encode({"question": asked.question}).decode()
+    wish = (
+        f"\nHow the reader wants the answer: {answer_request.wish}" if answer_request.wish else ""
+    )
+    question = encode({"question": answer_request.question}).decode()
     return [
         ChatMessage("system", PROMPT + wish),
-        *_past(asked),
+        *_past(answer_request),
         ChatMessage("user", f"{passages}\n{question}"),
     ]
 
 
-def _past(asked: AnswerRequest) -> list[ChatMessage]:
+def _past(answer_request: AnswerRequest) -> list[ChatMessage]:
     return [
         ChatMessage("assistant" if role == "assistant" else "user", text[:SAID])
-        for role, text in asked.history[-HISTORY:]
+        for role, text in answer_request.history[-HISTORY:]
     ]
 
 

@@ -91,14 +91,14 @@ class KnowledgeModel:
         await self._collections.get(reader, body.collection, "write")
         return DocumentsRetried(await self.extractor.retry(reader, body.collection))
 
-    async def query(self, asked: OperationInput) -> OperationOutput:
+    async def query(self, operation_input: OperationInput) -> OperationOutput:
         """The passages, fetched by a call of the caller, so that what guards remove from results
         does not reach the model; and its answer."""
-        if asked.context is None:
+        if operation_input.context is None:
             raise invalid("Expected a caller.")
-        body: QueryKnowledge = asked.body
-        passages = await self.passages(asked.context, replace(body, answer=False))
-        request = self.request(asked.principal.tenant, body.query, passages)
+        body: QueryKnowledge = operation_input.body
+        passages = await self.passages(operation_input.context, replace(body, answer=False))
+        request = self.request(operation_input.principal.tenant, body.query, passages)
         return with_answer(passages, await self.answerer.answer(request))
 
     def request(
@@ -112,10 +112,10 @@ class KnowledgeModel:
     ) -> AnswerRequest:
         return AnswerRequest(tenant, question, found, history, wish)
 
-    async def say(self, asked: AnswerRequest) -> str:
+    async def say(self, question: AnswerRequest) -> str:
         """Answer of the model without passages. Raises ProblemDetails."""
         try:
-            return await self.answerer.say(asked)
+            return await self.answerer.say(question)
         except (ModelFailed, BudgetExhausted) as error:
             raise ProblemDetails(503, "unavailable", f"No answer: {error}.") from error
 

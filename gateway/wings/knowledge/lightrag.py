@@ -291,61 +291,61 @@ class LightRag:
 
     async def query(self, request: Request) -> Response:
         started = time.perf_counter()
-        asked = await self._ask(request)
-        answer = await self._answer(asked)
-        content = bool(asked.given.include_chunk_content)
-        references = _references(asked.found, content=content)
+        question = await self._ask(request)
+        answer = await self._answer(question)
+        content = bool(question.given.include_chunk_content)
+        references = _references(question.found, content=content)
         if not content:
             references = [{**reference, "content": None} for reference in references]
         return JSONResponse(
             {
-                "response": answer or asked.text,
-                "references": references if asked.given.include_references else None,
+                "response": answer or question.text,
+                "references": references if question.given.include_references else None,
                 "response_time": round(time.perf_counter() - started, 6),
                 "llm_generated": bool(answer),
             }
         )
 
-    async def _answer(self, asked: "_Asked") -> str:
+    async def _answer(self, question: "_Asked") -> str:
         """Answer of the chat model; "": none, or it is not asked."""
-        if self._model is None or not asked.wants_answer:
+        if self._model is None or not question.wants_answer:
             return ""
-        request = self._request(self._model, asked)
-        if asked.given.mode == "bypass":
-            return self._model.screen_answer(asked.principal, await self._model.say(request))
+        request = self._request(self._model, question)
+        if question.given.mode == "bypass":
+            return self._model.screen_answer(question.principal, await self._model.say(request))
         answer = await self._model.answerer.answer(request)
         return (
             ""
             if isinstance(answer, str)
-            else self._model.screen_answer(asked.principal, answer.text)
+            else self._model.screen_answer(question.principal, answer.text)
         )
 
     @staticmethod
-    def _request(model: "KnowledgeModel", asked: "_Asked") -> "AnswerRequest":
+    def _request(model: "KnowledgeModel", question: "_Asked") -> "AnswerRequest":
         return model.request(
-            asked.principal.tenant,
-            asked.given.query,
-            asked.found,
-            history=asked.history,
-            wish=asked.wish,
+            question.principal.tenant,
+            question.given.query,
+            question.found,
+            history=question.history,
+            wish=question.wish,
         )
 
     async def stream(self, request: Request) -> Response:
         """Lines of JSON: references first, then the response."""
         started = time.perf_counter()
-        asked = await self._ask(request)
-        given = asked.given
-        references = _references(asked.found, content=bool(given.include_chunk_content))
-        at_once = not given.stream or given.mode == "bypass" or not asked.wants_answer
+        question = await self._ask(request)
+        given = question.given
+        references = _references(question.found, content=bool(given.include_chunk_content))
+        at_once = not given.stream or given.mode == "bypass" or not question.wants_answer
         if (model := self._model) is None or at_once:
-            answer = await self._answer(asked)
+            answer = await self._answer(question)
             members = {"references": references} if given.include_references else {}
-            response = {"response": answer or asked.text, "llm_generated": bool(answer)}
+            response = {"response": answer or question.text, "llm_generated": bool(answer)}
             lines: list[dict[str, Any]] = [{**response, **members}]
             if given.stream and members:
                 lines = [members, response]
             return Response(b"".join(map(_line, lines)), media_type=NDJSON)
-        parts = model.answerer.parts(self._request(model, asked))
+        parts = model.answerer.parts(self._request(model, question))
 
         async def stream_lines() -> AsyncIterator[bytes]:
             if given.include_progress:
@@ -356,22 +356,22 @@ class LightRag:
             try:
                 async with aclosing(parts):
                     async for part in parts:
-                        if text := model.screen_answer(asked.principal, part.text):
+                        if text := model.screen_answer(question.principal, part.text):
                             yield _line({"response": f" {text}" if has_text else text})
                             has_text = True
             except (ModelFailed, BudgetExhausted) as error:
                 if has_text:
                     yield _line({"error": str(error)})
             if not has_text:
-                yield _line({"response": asked.text, "llm_generated": False})
+                yield _line({"response": question.text, "llm_generated": False})
             if given.include_progress:
                 yield _line({"response_time": round(time.perf_counter() - started, 6)})
 
         return StreamingResponse(stream_lines(), media_type=NDJSON)
 
     async def data(self, request: Request) -> Response:
-        asked = await self._ask(request, names=True)
-        result = asked.found
+        question = await self._ask(request, names=True)
+        result = question.found
         chunks = [
             {
                 "reference_id": str(passage.reference),
@@ -385,13 +385,13 @@ class LightRag:
         data = {
             "entities": [_entity(name, paths) for name in result.names],
             "relationships": list(
-                islice(_relationships(result, paths), asked.given.top_k or NAMES)
+                islice(_relationships(result, paths), question.given.top_k or NAMES)
             ),
             "chunks": chunks,
             "references": _references(result, content=False),
         }
         keywords: dict[str, list[str]] = {"high_level": [], "low_level": []}
-        metadata = {"query_mode": asked.given.mode, "keywords": keywords}
+        metadata = {"query_mode": question.given.mode, "keywords": keywords}
         message = "Query processed successfully"
         return JSONResponse(
             {"status": "success", "message": message, "data": data, "metadata": metadata}

@@ -260,8 +260,8 @@ async def _state(workspace: Workspace, path: str, text: str, type_: str) -> None
 
 async def _direct(workspace: Workspace, ends: tuple[str, str]) -> Sequence[PathView]:
     """Passages that mention both names."""
-    asked = {"from": ends[0], "to": ends[1], "collections": [workspace.collection], "limit": 20}
-    result = await workspace.call("knowledge_path", asked)
+    body = {"from": ends[0], "to": ends[1], "collections": [workspace.collection], "limit": 20}
+    result = await workspace.call("knowledge_path", body)
     found = msgspec.json.decode(structured_body(result), type=PathsFound)
     return [path for path in found.paths if len(path.hops) == 1]
 

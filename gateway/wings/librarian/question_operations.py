@@ -208,7 +208,7 @@ class QuestionOperations:
             ),
         )  # fmt: skip
 
-    async def sweep(self, _asked: OperationInput) -> None:
+    async def sweep(self, _request: OperationInput) -> None:
         async with borrow(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             tenants = [host async for (host,) in rows]

@@ -24,16 +24,16 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
     others have something."""
     if len(hits) <= limit:
         return list(hits)
-    asked = frozenset(terms_of(question))
+    terms = frozenset(terms_of(question))
     words = [frozenset(terms_of(f"{hit.header} {hit.text}")) for hit in hits]
     top = max((hit.score for hit in hits), default=0.0) or 1.0
     per_file = max(math.ceil(limit * PER_FILE), 1)
     left = dict.fromkeys(range(len(hits)), 0.0)  # how near each is to what was chosen
     files: Counter[tuple[str, str]] = Counter()
-    missing = asked
+    missing = terms
 
     def gain(place: int) -> tuple[bool, float, int]:
-        fresh = len(missing & words[place]) / (len(asked) or 1)
+        fresh = len(missing & words[place]) / (len(terms) or 1)
         score = RELEVANCE * hits[place].score / top + (1 - RELEVANCE) * (fresh - left[place])
         return files[hits[place].collection, hits[place].path] < per_file, score, -place
 
@@ -78,15 +78,15 @@ class _Sentence:
 
 def extract_claims(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim]:
     """The sentences of passages that have most of the terms of a question, each with its place."""
-    asked = set(terms_of(question))
+    terms = set(terms_of(question))
     texts = [set(terms_of(term.text)) for term in hits]
-    rare = {term: math.log(1 + len(hits) / (1 + sum(term in t for t in texts))) for term in asked}
+    rare = {term: math.log(1 + len(hits) / (1 + sum(term in t for t in texts))) for term in terms}
     top = max((hit.score for hit in hits), default=0.0) or 1.0
     sentences_ = [
         _Sentence(hit, text, lines, sum(rare[t] for t in own) * (0.5 + hit.score / top))
         for hit in hits
         for text, lines in sentences(hit)
-        if (own := asked & set(terms_of(f"{hit.symbol} {text}")))
+        if (own := terms & set(terms_of(f"{hit.symbol} {text}")))
     ]
     sentences_.sort(key=lambda one: (-one.score, one.passage.path, one.lines))
     return [_claim(sentence) for sentence in _distinct(sentences_)] or [

@@ -177,8 +177,8 @@ class ConfiguredModels:
                 raise ModelFailed(text, "unconfigured") from error
             self._replays[name] = Replay(exchanges)
             for exchange in exchanges:
-                asked = msgspec.json.decode(exchange.request)
-                self._names.setdefault(name, str(asked.get("model", "")))
+                request = msgspec.json.decode(exchange.request)
+                self._names.setdefault(name, str(request.get("model", "")))
         return self._replays[name]
 
 
@@ -325,10 +325,10 @@ class Model:
         until = asyncio.get_running_loop().time() + self._limits.timeout_s
         ask = _Ask(prompt=prompt, body=body, until=until, worst=_worst(prompt, body))
         observing = self._use.observing(self.strategy, prompt.model)
-        with _Reserved(self, ask), observing as asked:
+        with _Reserved(self, ask), observing as times:
             async with aclosing(self._attempts(ask)) as events:
                 async for event in events:
-                    asked.observe(event)
+                    times.observe(event)
                     yield event
                     if isinstance(event, ToolCallsComplete | FinalResponse):
                         self._cache.put(key, event.reply)

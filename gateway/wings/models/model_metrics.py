@@ -65,33 +65,33 @@ class ModelUse(Collector):
             "gen_ai.request.model": model,
             "toolgate.strategy": strategy,
         }
-        asked, outcome = ModelRequestTimes(time.perf_counter()), "cancelled"
+        times, outcome = ModelRequestTimes(time.perf_counter()), "cancelled"
         try:
             with self._operate(f"chat {model}", "client", attributes):
                 try:
-                    yield asked
+                    yield times
                     outcome = "ok"
                 except ModelFailed as error:
                     outcome = attributes["error.type"] = error.kind
                     raise
                 finally:
-                    attributes |= _reply_attributes(asked.reply)
+                    attributes |= _reply_attributes(times.reply)
         finally:
-            self._count((strategy, model), outcome, asked)
+            self._count((strategy, model), outcome, times)
 
     def last(self, strategy: str) -> LastRequest | None:
         last_request = self._last.get(strategy)
         return last_request and LastRequest(last_request[0], time.monotonic() - last_request[1])
 
-    def _count(self, asking: tuple[str, str], outcome: str, asked: ModelRequestTimes) -> None:
+    def _count(self, asking: tuple[str, str], outcome: str, times: ModelRequestTimes) -> None:
         strategy, _ = asking
         self._requests[strategy, outcome] += 1
         if outcome != "cancelled":
             self._last[strategy] = outcome, time.monotonic()
-        self._times[*asking, outcome].add(time.perf_counter() - asked.began)
-        if asked.first_s is not None:
-            self._first[strategy,].add(asked.first_s)
-        if (reply := asked.reply) is not None:
+        self._times[*asking, outcome].add(time.perf_counter() - times.began)
+        if times.first_s is not None:
+            self._first[strategy,].add(times.first_s)
+        if (reply := times.reply) is not None:
             for kind, tokens in (("input", reply.usage.input), ("output", reply.usage.output)):
                 self._tokens[strategy, kind] += tokens
                 self._sizes[*asking, kind].add(tokens)

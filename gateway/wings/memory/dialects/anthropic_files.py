@@ -82,27 +82,27 @@ class FileTool:
         self._files = files
         self._overwrites = overwrites
 
-    async def run(self, asked: FileCommand) -> str:
+    async def run(self, command: FileCommand) -> str:
         """The text of the answer. Raises FileError."""
         try:
-            return await getattr(self, asked.command)(asked)  # type: ignore[no-any-return]
+            return await getattr(self, command.command)(command)  # type: ignore[no-any-return]
         except FileChanged as error:
-            path = asked.path or asked.new_path
+            path = command.path or command.new_path
             raise FileError(
                 f"Error: {path} was changed by somebody else meanwhile; view it and try again"
             ) from error
 
-    async def view(self, asked: FileCommand) -> str:
-        path = check_path(asked.path)
+    async def view(self, command: FileCommand) -> str:
+        path = check_path(command.path)
         if (file := await self._files.read(path)) is not None:
-            return _number_lines(path, file.text, asked.view_range)
+            return _number_lines(path, file.text, command.view_range)
         below = _below(path, await self._files.sizes())
         if not below and path != ROOT:
             raise FileError(f"The path {path} does not exist. Please provide a valid path.")
         return _list_folder(path, below)
 
-    async def create(self, asked: FileCommand) -> str:
-        path, text = check_path(asked.path), _require(asked.file_text, "file_text", "create")
+    async def create(self, command: FileCommand) -> str:
+        path, text = check_path(command.path), _require(command.file_text, "file_text", "create")
         text_found, sizes = await self._files.read(path), await self._files.sizes()
         if path == ROOT or _below(path, sizes) or (text_found is not None and not self._overwrites):
             raise FileError(f"Error: File {path} already exists")
@@ -110,12 +110,12 @@ class FileTool:
         await self._files.write(path, text, "" if text_found is None else text_found.id)
         return f"File created successfully at: {path}"
 
-    async def str_replace(self, asked: FileCommand) -> str:
-        path, old = check_path(asked.path), _require(asked.old_str, "old_str", "str_replace")
+    async def str_replace(self, command: FileCommand) -> str:
+        path, old = check_path(command.path), _require(command.old_str, "old_str", "str_replace")
         file = await self._file(path)
         if (count := file.text.count(old) if old else 0) != 1:
             raise FileError(_not_replaced(file.text, old, path, count))
-        text = file.text.replace(old, asked.new_str)
+        text = file.text.replace(old, command.new_str)
         await self._files.write(path, text, file.id)
         changed = file.text.partition(old)[0].count("\n")
         lines = text.split("\n")
@@ -126,11 +126,14 @@ class FileTool:
             f"numbers):\n{shown}"
         )
 
-    async def insert(self, asked: FileCommand) -> str:
-        path, text = check_path(asked.path), _require(asked.insert_text, "insert_text", "insert")
+    async def insert(self, command: FileCommand) -> str:
+        path, text = (
+            check_path(command.path),
+            _require(command.insert_text, "insert_text", "insert"),
+        )
         file = await self._file(path)
         lines = file.text.removesuffix("\n").split("\n") if file.text else []
-        at = asked.insert_line
+        at = command.insert_line
         if at is None or not 0 <= at <= len(lines):
             raise FileError(
                 f"Error: Invalid `insert_line` parameter: {at}. It should be within the range of "
@@ -142,15 +145,15 @@ class FileTool:
         await self._files.write(path, ended, file.id)
         return f"The file {path} has been edited."
 
-    async def delete(self, asked: FileCommand) -> str:
-        path = check_path(asked.path)
+    async def delete(self, command: FileCommand) -> str:
+        path = check_path(command.path)
         if path == ROOT:
             raise FileError(f"Error: Cannot delete the {ROOT} directory itself")
         await self._files.delete([*await self._all(path)])
         return f"Successfully deleted {path}"
 
-    async def rename(self, asked: FileCommand) -> str:
-        old, new = check_path(asked.old_path), check_path(asked.new_path)
+    async def rename(self, command: FileCommand) -> str:
+        old, new = check_path(command.old_path), check_path(command.new_path)
         if ROOT in (old, new) or f"{new}/".startswith(f"{old}/"):
             raise FileError(f"Error: Cannot rename {old} to {new}")
         moved = await self._all(old)

@@ -132,19 +132,19 @@ class GraphTools:
     def __init__(self, store: GraphStore) -> None:
         self._store = store
 
-    async def create_entities(self, asked: NewEntities) -> NewEntities:
+    async def create_entities(self, request: NewEntities) -> NewEntities:
         def decide(graph: KnowledgeGraph) -> GraphChange:
             known = {entity.name for entity in graph.entities}
             new = {
                 entity.name: entity
-                for entity in reversed(asked.entities)
+                for entity in reversed(request.entities)
                 if entity.name not in known
             }
             entities = [
                 msgspec.structs.replace(
                     entity, observations=tuple(dict.fromkeys(entity.observations))
                 )
-                for entity in asked.entities
+                for entity in request.entities
                 if new.get(entity.name) is entity
             ]
             return GraphChange(entities=entities)
@@ -152,23 +152,25 @@ class GraphTools:
         made = await self._store.change(decide)
         return NewEntities(tuple(made.entities))
 
-    async def create_relations(self, asked: NewRelations) -> NewRelations:
+    async def create_relations(self, request: NewRelations) -> NewRelations:
         def decide(graph: KnowledgeGraph) -> GraphChange:
             known = set(graph.relations)
-            new = [relation for relation in dict.fromkeys(asked.relations) if relation not in known]
+            new = [
+                relation for relation in dict.fromkeys(request.relations) if relation not in known
+            ]
             return GraphChange(relations=new)
 
         made = await self._store.change(decide)
         return NewRelations(tuple(made.relations))
 
-    async def add_observations(self, asked: NewObservations) -> Added:
+    async def add_observations(self, request: NewObservations) -> Added:
         """Raises UnknownEntity: then nothing is added."""
         asked_for: list[AddedContents] = []
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
             known = {entity.name: dict.fromkeys(entity.observations) for entity in graph.entities}
             asked_for.clear()
-            for addition in asked.observations:
+            for addition in request.observations:
                 if addition.entity_name not in known:
                     raise UnknownEntity(f"Entity with name {addition.entity_name} not found")
                 present = known[addition.entity_name]
@@ -200,8 +202,8 @@ class GraphTools:
             )
         )
 
-    async def delete_entities(self, asked: EntityNames) -> Deleted:
-        gone = frozenset(asked.entity_names)
+    async def delete_entities(self, request: EntityNames) -> Deleted:
+        gone = frozenset(request.entity_names)
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
             names = [entity.name for entity in graph.entities if entity.name in gone]
@@ -210,10 +212,10 @@ class GraphTools:
         await self._store.change(decide)
         return Deleted(True, "Entities deleted successfully")
 
-    async def delete_observations(self, asked: Deletions) -> Deleted:
+    async def delete_observations(self, request: Deletions) -> Deleted:
         wanted = [
             (deletion.entity_name, text)
-            for deletion in asked.deletions
+            for deletion in request.deletions
             for text in deletion.observations
         ]
 
@@ -224,9 +226,9 @@ class GraphTools:
         await self._store.change(decide)
         return Deleted(True, "Observations deleted successfully")
 
-    async def delete_relations(self, asked: NewRelations) -> Deleted:
+    async def delete_relations(self, request: NewRelations) -> Deleted:
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            wanted = set(asked.relations)
+            wanted = set(request.relations)
             return GraphChange(
                 gone_relations=[relation for relation in graph.relations if relation in wanted]
             )
@@ -237,17 +239,17 @@ class GraphTools:
     async def read_graph(self) -> KnowledgeGraph:
         return await self._store.read()
 
-    async def search_nodes(self, asked: NodeQuery) -> KnowledgeGraph:
+    async def search_nodes(self, request: NodeQuery) -> KnowledgeGraph:
         graph = await self._store.read()
         names = dict.fromkeys(
-            entity.name for entity in graph.entities if _has(entity, asked.query.lower())
+            entity.name for entity in graph.entities if _has(entity, request.query.lower())
         )
-        names.update(dict.fromkeys(await self._store.rank_names(asked.query)))
+        names.update(dict.fromkeys(await self._store.rank_names(request.query)))
         return _part(graph, names)
 
-    async def open_nodes(self, asked: NodeNames) -> KnowledgeGraph:
+    async def open_nodes(self, request: NodeNames) -> KnowledgeGraph:
         graph = await self._store.read()
-        wanted = frozenset(asked.names)
+        wanted = frozenset(request.names)
         return _part(graph, [entity.name for entity in graph.entities if entity.name in wanted])
 
 
