@@ -5,7 +5,8 @@ over tests:
 
 - participles: functions named by a participle alone (`shown`, `_told`) instead of a verb with its
   object (`render_table`) or a noun of a property (`Catalog.tools`);
-- pronouns: assigned locals called `one`, `it`, `found`, `other`, `these` or `those`;
+- pronouns: assigned locals called `one`, `it`, `found`, `other`, `these`, `those`, `said`, `told`
+  or `asked`;
 - openings: docstrings that begin with What, Who, Whose, Those, That, It or Which;
 - helpers: participles among the functions of tests;
 - riddles: names of tests with a pronoun in place of their subject or object
@@ -49,7 +50,7 @@ WORDS = frozenset(
         r"\w+", "embed shed exceed proceed succeed naked hundred sacred cut put run split led"
     )
 )
-PRONOUNS = frozenset(("one", "it", "found", "other", "these", "those"))
+PRONOUNS = frozenset(("one", "it", "found", "other", "these", "those", "said", "told", "asked"))
 OPENINGS = frozenset(("What", "Who", "Whose", "Those", "That", "It", "Which"))
 RIDDLES = frozenset(re.findall(r"\w+", "it they them those ones others such who what which"))
 # `one` is a number before a noun (`one_connection`), and a pronoun before these and at the end.

@@ -99,9 +99,9 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         yield Problem(where(chosen), dotted_path(chosen), text)
     knowledge = settings.knowledge
     if knowledge.enabled and knowledge.model and knowledge.strategy not in {"", *models.strategies}:
-        asked = ("knowledge", "model")
+        place = ("knowledge", "model")
         text = f"expected auto or one of {', '.join(models.strategies)}, found {knowledge.model}"
-        yield Problem(where(asked), dotted_path(asked), text)
+        yield Problem(where(place), dotted_path(place), text)
     embedding = settings.embedding
     users: list[tuple[KeyPath, str]] = [
         (("embedding",), embedding.endpoint),

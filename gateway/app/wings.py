@@ -199,17 +199,17 @@ class Wings:
     @property
     def names_not_ready(self) -> list[str]:
         """The wings without which the gateway is not ready, as they were never open."""
-        return [one.name for one in self._required_wings if not one.opened.is_set()]
+        return [wing.name for wing in self._required_wings if not wing.opened.is_set()]
 
     async def wait_until_open(self) -> None:
         """Wait until each of them has been open."""
-        for one in self._required_wings:
-            await one.opened.wait()
+        for wing in self._required_wings:
+            await wing.opened.wait()
 
     @property
     def _required_wings(self) -> "list[ServedWing]":
         optional = self._ground.settings.wings.optional
-        return [one for one in self._served if one.name not in optional]
+        return [wing for wing in self._served if wing.name not in optional]
 
     @property
     def admin_operations(self) -> list[Operation]:

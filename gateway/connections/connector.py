@@ -211,7 +211,7 @@ class PersonalConnector:
         self, source: Source, security: Security, context: Context
     ) -> SourceAccount | None:
         """`account`, for the first call with what was read. Raises as that."""
-        asked, declared = security, source.facts.schemes
+        original, declared = security, source.facts.schemes
         connect, security = self._needs(source, security)
         if not security:
             return None
@@ -233,15 +233,15 @@ class PersonalConnector:
             held = await self._renew(owner, held, wanted.needed)
             is_there = all(entry_for(held.entries, each) for each in wanted.needed)
             if not is_there or generation != self._generation:  # ended, or shared with others
-                return await self._find_account(source, asked, context)
+                return await self._find_account(source, original, context)
         headers = {} if declared else _headers(connect, held)
         account = _make_account(owner, held, wanted.needed, connect=connect, headers=headers)
         if trial_of(owner) is None:
-            held.accounts[asked] = account
+            held.accounts[original] = account
             if owner.shared:
                 mine = await self._read(_owner(source, context))
                 if generation == self._generation:
-                    mine.lenders[asked, context.principal.roles] = owner
+                    mine.lenders[original, context.principal.roles] = owner
         return account
 
     async def _check_grant(self, owner: Owner, held: _Held, wanted: Requirement) -> None:

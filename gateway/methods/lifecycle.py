@@ -183,12 +183,12 @@ class Subscriptions:
 
 
 def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:
-    asked = {
+    lists = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
         "resources": wanted.resources_list_changed,
     }
-    return [kind for kind in LIST_KINDS if asked[kind] and kind in offered]
+    return [kind for kind in LIST_KINDS if lists[kind] and kind in offered]
 
 
 def _honoured_kinds(

@@ -112,10 +112,10 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
         absent=True,
         agent_hops=stored.agent_hops,
     )
-    asked = OperationInput(
+    operation_input = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job
     )
-    return JobRequest(asked, stored.conditions, stored.accepted, stored.scheduled)
+    return JobRequest(operation_input, stored.conditions, stored.accepted, stored.scheduled)
 
 
 def asked_by(caller: Principal, request: OperationInput) -> OperationInput:

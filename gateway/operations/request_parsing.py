@@ -135,7 +135,9 @@ def convert_body(value: Any, kind: Any, *, secret: bool = False) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         problems = explain_mismatch(value, kind, error, secret=secret)
-        mistakes = (Mistake(one.message, pointer=_pointer(one.path)) for one in problems)
+        mistakes = (
+            Mistake(problem.message, pointer=_pointer(problem.path)) for problem in problems
+        )
         raise invalid("The body is not as expected.", *mistakes) from error
 
 

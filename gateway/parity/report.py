@@ -145,9 +145,9 @@ def summary(plan: VectorPlan, outcomes: Sequence[VectorOutcome], compat: Mode) -
 
 
 def left_out(plan: VectorPlan, compat: Mode) -> list[str]:
-    other = _other(compat)
+    opposite = _other(compat)
     hints = {
-        f"of {other} mode": f" (use --compat {other} against a target in {other} mode)",
+        f"of {opposite} mode": f" (use --compat {opposite} against a target in {opposite} mode)",
         "for /rpc": " (--rpc-path names it)",
         "of unknown outcome": " (light-hybrid-4j's answer is not known)",
     }

@@ -248,7 +248,7 @@ class WingApi(OperationApi):
             routed = [operation for operation in all_ if operation.path]
             return describe(routed, root, version, title=title, about=ABOUT)
 
-        async def description(_asked: OperationInput) -> Any:
+        async def description(_request: OperationInput) -> Any:
             return describe_api()
 
         why = "it describes the HTTP API; lists describe tools"
@@ -285,7 +285,7 @@ class WingApi(OperationApi):
             check_scope(replace(received.principal, scopes=scopes), received.operation.scope)
 
     async def answer(self, received: ReceivedRequest) -> OperationResponse:
-        operation, asked = received.operation, received.parse()
+        operation, operation_input = received.operation, received.parse()
         headers, body = received.headers, received.body
         call_headers = CallHeaders(
             idempotency_key=headers.get("idempotency-key"),
@@ -304,11 +304,15 @@ class WingApi(OperationApi):
         )
         if operation.no_tool:
             principal = replace(received.principal, scopes=scopes_of(received.identity))
-            asked = replace(asked, principal=principal, context=context)
+            operation_input = replace(operation_input, principal=principal, context=context)
             return await self.server.answer(
-                operation, asked, headers=headers, body=body, request_id=received.request_id
+                operation,
+                operation_input,
+                headers=headers,
+                body=body,
+                request_id=received.request_id,
             )
-        arguments = arguments_of(operation, asked, body, headers)
+        arguments = arguments_of(operation, operation_input, body, headers)
         request = Request("2.0", operation.id, arguments, received.request_id)
         try:
             result = await self._call(context, request)

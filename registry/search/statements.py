@@ -335,9 +335,9 @@ def _sentences(shape: Shape) -> sql.Composable:
 def _usage_cosine(shape: Shape) -> sql.Composed:
     """The cosine of `vector`, raised by how near the queries are that it was `used` for."""
     share = sql.SQL("%(usage_share)s * least(1, used.principals / 3.0)")
-    own, asked = (_cosine(table, shape.sentences) for table in ("vector", "used"))
+    own, used = (_cosine(table, shape.sentences) for table in ("vector", "used"))
     return sql.SQL("(({own}) + {share} * greatest(0, ({asked}) - {used_above}))").format(
-        own=own, share=share, asked=asked, used_above=sql.Literal(USED_ABOVE)
+        own=own, share=share, asked=used, used_above=sql.Literal(USED_ABOVE)
     )
 
 

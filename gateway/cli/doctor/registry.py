@@ -71,11 +71,11 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
     wanted, target, serving = embedder.model, models.target, models.serving
     if serving in (None, wanted) and target in (None, wanted):
         return None
-    asked = serving is not None and _is_asked(settings, serving)
-    if asked and target == wanted:
+    still_serves = serving is not None and _is_asked(settings, serving)
+    if still_serves and target == wanted:
         return None  # a normal migration from one model to the other
     stored_model = target if serving in (None, wanted) else serving
-    how = "the old vectors serve" if asked else "the search is lexical"
+    how = "the old vectors serve" if still_serves else "the search is lexical"
     until = f"{_worker(settings)} or `toolgate embed backfill` has created all embeddings"
     return f"the settings have {wanted}, the database {stored_model}: {how} until {until}"
 

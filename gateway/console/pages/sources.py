@@ -90,13 +90,13 @@ def _wanted_credentials(
     counts: Counter[str] = Counter()
     for tool in visit.parts.catalogs.of(visit.desk.tenant).tools:
         if tool.source == source:
-            asked = {
+            wanted = {
                 credential.scheme: credential.kind
                 for each in tool.binding.security
                 for credential in each
             }
-            kinds |= asked
-            counts.update(asked.keys())
+            kinds |= wanted
+            counts.update(wanted.keys())
     return [
         WantedCredential(
             scheme,

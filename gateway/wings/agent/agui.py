@@ -155,7 +155,7 @@ class AgUi:
         """Decide on what the run waits for; a repeated decision changes nothing. The number of the
         event of the interrupt: the run may have gone on since, where another person has decided.
         Raises ProblemDetails."""
-        answered = {one.interrupt_id for one in run_input.resume}
+        answered = {resumed.interrupt_id for resumed in run_input.resume}
         after = await interrupt_number(self._runner.stream, run, answered)
         for entry in run_input.resume:
             if entry.interrupt_id in run.approvals:

@@ -78,10 +78,10 @@ class Communities:
             rows = await opened.rows(LOOKUPS, _ROWS, values)
             merges = await opened.rows(LOOKUPS, _MERGES, values)
         # between two transactions: who waits for the thread holds no connection
-        found = await self._compute(
+        groups = await self._compute(
             reader, lambda: communities(tuple(map(tuple, rows)), tuple(map(tuple, merges)))
         )
-        ids = [id_ for community in found[:limit] for id_ in community.chunks[:PASSAGES]]
+        ids = [id_ for community in groups[:limit] for id_ in community.chunks[:PASSAGES]]
         async with transaction(self._pool, Transaction) as opened:
             sentences = (
                 await opened.rows(LOOKUPS, chunks_query(None), {**values, "ids": ids})
@@ -90,11 +90,11 @@ class Communities:
             )
         passages = passages_by_chunk(sentences)
         summed = await self._compute(
-            reader, lambda: [central(community, passages) for community in found[:limit]]
+            reader, lambda: [central(community, passages) for community in groups[:limit]]
         )
         chunks = len({row[2] for row in rows})
         is_sample = chunks >= CHUNKS or len(rows) >= EDGES
-        return CommunitiesFound(list(zip(found[:limit], summed, strict=True)), chunks, is_sample)
+        return CommunitiesFound(list(zip(groups[:limit], summed, strict=True)), chunks, is_sample)
 
     async def _compute(self, reader: KnowledgeReader, function: Callable[[], Result]) -> Result:
         """Run `function` in the thread of communities, when it is the caller's turn."""

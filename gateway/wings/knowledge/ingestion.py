@@ -295,19 +295,19 @@ class Ingestion:
         await self._store(_Run(reader, target, spec, NoJob(), report), file, found)
 
     async def _store(
-        self, run: "_Run", file: SourceFile, found: ReadDocument | NotRead | None = None
+        self, run: "_Run", file: SourceFile, reading: ReadDocument | NotRead | None = None
     ) -> None:
-        """`found`: of a file that was read already."""
+        """`reading`: of a file that was read already."""
         new = NewDocument(file.path, "", origin={**run.origin, "id": file.id}, is_file=True)
         begun = await self._documents.begin(run.reader, run.target, new)
         try:
-            if isinstance(found, NotRead):
-                raise ReadingRefused(found.reason)
-            if found is None:
-                found = await self._workers.read(
+            if isinstance(reading, NotRead):
+                raise ReadingRefused(reading.reason)
+            if reading is None:
+                reading = await self._workers.read(
                     file.path, file.data or b"", self._chunking, turn=_turn(run.reader)
                 )
-            new = _with_text(new, found)
+            new = _with_text(new, reading)
             target = replace(run.target, id=begun.collection)
             kept = await self._documents.add(run.reader, target, new)
             run.report.count(kept)

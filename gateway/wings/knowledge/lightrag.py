@@ -403,10 +403,10 @@ class LightRag:
         query = given.query.strip()
         if not query:
             raise invalid_value(("body", "query"), "query cannot be empty", given.query)
-        if not all(one.role.strip() for one in given.conversation_history or ()):
+        if not all(message.role.strip() for message in given.conversation_history or ()):
             turns = [
-                {name: text for name, text in msgspec.structs.asdict(one).items() if text}
-                for one in given.conversation_history or ()
+                {name: text for name, text in msgspec.structs.asdict(message).items() if text}
+                for message in given.conversation_history or ()
             ]
             place = ("body", "conversation_history")
             raise invalid_value(place, "Each message must have a 'role' key.", turns)

@@ -121,10 +121,10 @@ class LightRagGraph:
         workspace = await self._workspaces.of(request)
         given = {"collection": workspace.collection, "limit": min(most + 1, TOP), "pairs": True}
         result = await workspace.call("knowledge_names", given)
-        found = msgspec.json.decode(structured_body(result), type=NameList)
-        names = found.items[:most]
-        edges = [_pair(pair) for pair in found.pairs if {pair.source, pair.target} <= set(names)]
-        cut = len(found.items) > most or len(found.items) == TOP
+        page = msgspec.json.decode(structured_body(result), type=NameList)
+        names = page.items[:most]
+        edges = [_pair(pair) for pair in page.pairs if {pair.source, pair.target} <= set(names)]
+        cut = len(page.items) > most or len(page.items) == TOP
         return JSONResponse(
             {"nodes": [_node(name) for name in names], "edges": edges, "is_truncated": cut}
         )
@@ -262,8 +262,8 @@ async def _direct(workspace: Workspace, ends: tuple[str, str]) -> Sequence[PathV
     """Passages that mention both names."""
     body = {"from": ends[0], "to": ends[1], "collections": [workspace.collection], "limit": 20}
     result = await workspace.call("knowledge_path", body)
-    found = msgspec.json.decode(structured_body(result), type=PathsFound)
-    return [path for path in found.paths if len(path.hops) == 1]
+    paths = msgspec.json.decode(structured_body(result), type=PathsFound)
+    return [path for path in paths.paths if len(path.hops) == 1]
 
 
 async def _delete_stated(

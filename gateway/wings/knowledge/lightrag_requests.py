@@ -183,7 +183,7 @@ def decode_request(body: bytes, type_: type[Struct]) -> Any:
         value = msgspec.json.decode(body)
         if isinstance(value, dict):
             kinds = _scalar_kinds(type_)
-            value = {name: lax(one, kinds.get(name)) for name, one in value.items()}
+            value = {name: lax(member, kinds.get(name)) for name, member in value.items()}
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise _invalid_request(str(error), _shown_body(body)) from error
@@ -269,7 +269,7 @@ def _invalid_request(error: str, body: Any) -> ProblemDetails:
             message = text.format(bound[1])
             return LightRagInvalid(kind, place, message, found=value, context=context)
     if error.startswith("Invalid enum value"):
-        names = [f"'{one}'" for one in _NAMES.get(path[0], ())] if path else []
+        names = [f"'{field}'" for field in _NAMES.get(path[0], ())] if path else []
         expected = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
         text = f"Input should be {expected}" if expected else error
         context = {"expected": expected}

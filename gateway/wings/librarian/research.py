@@ -482,12 +482,12 @@ class CodeThread:
 
     async def _batch(self, name: str, arguments: Sequence[Any]) -> list[str]:
         prompts = _prompts(arguments)
-        asked = self._asked_model if name == "llm_query" else self._child
+        ask = self._asked_model if name == "llm_query" else self._child
         steps = [
             self._step("llm" if name == "llm_query" else "child", prompt, prompt)
             for prompt in prompts
         ]
-        calls = [partial(asked, step, prompt) for step, prompt in zip(steps, prompts, strict=True)]
+        calls = [partial(ask, step, prompt) for step, prompt in zip(steps, prompts, strict=True)]
         return await together(calls)
 
     async def _asked_model(self, step: RunStep, prompt: str) -> str:

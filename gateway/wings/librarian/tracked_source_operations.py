@@ -286,7 +286,7 @@ class TrackingOperations:
             tuple(map(CollectionStatusView.of, statuses)), tuple(map(TrackedSourceView.of, sources))
         )
 
-    async def refresh_due(self, _asked: OperationInput) -> TrackedSourcesRead:
+    async def refresh_due(self, _request: OperationInput) -> TrackedSourcesRead:
         return TrackedSourcesRead(await self.sources.refresh_due())
 
     async def _one(self, request: OperationInput) -> TrackedSource:

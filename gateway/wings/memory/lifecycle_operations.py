@@ -249,7 +249,7 @@ class KeepingOperations:
     async def stats(self, request: OperationInput) -> Stats:
         return Stats(await self._parts.store.counts(self._parts.reader(request)))
 
-    async def purge(self, _asked: OperationInput) -> Any:
+    async def purge(self, _request: OperationInput) -> Any:
         return await self._parts.life.purge()
 
 

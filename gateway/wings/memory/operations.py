@@ -155,8 +155,8 @@ class MemoryOperations:
                           index=index)
             )  # fmt: skip
         if not refused:
-            views = [replace(one, index=None) for one in views]
-        refused.sort(key=lambda one: one.index)
+            views = [replace(view, index=None) for view in views]
+        refused.sort(key=lambda view: view.index)
         return MemoriesAdded(tuple(views), tuple(dict.fromkeys(notes)), tuple(refused))
 
     async def search(self, request: OperationInput) -> MemoriesFound:

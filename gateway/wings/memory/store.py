@@ -135,13 +135,13 @@ class MemoryStore:
             return await self._add_at_once(target, memories)
         async with borrow(self._pool) as connection:
             added = await self.add_in(connection, target, memories, partly=True)
-            if all(one.refusal is not None for one in added):
-                raise next(one.refusal for one in added if one.refusal is not None)
+            if all(stored.refusal is not None for stored in added):
+                raise next(stored.refusal for stored in added if stored.refusal is not None)
             if document is not None:
                 values = {
                     **target.values,
                     "document": document,
-                    "ids": [one.id for one in added if one.id],
+                    "ids": [stored.id for stored in added if stored.id],
                 }
                 await connection.execute(_REPLACE_CHUNKS, values)
             return added

@@ -124,15 +124,15 @@ def decode_answer(body: bytes, kind: type[Any]) -> Any:
         raise malformed_error(f"{error}: {body[:200].decode('utf-8', 'replace')}") from error
 
 
-def provider_error(found: Any, status: int = 0) -> ProviderError:
+def provider_error(answer: Any, status: int = 0) -> ProviderError:
     """An error as providers send it: {"type", "code", "message"} below "error", or a text."""
-    if isinstance(found, list) and found:  # Gemini's endpoint
-        found = found[0]
-    error = found.get("error", found) if isinstance(found, dict) else found
+    if isinstance(answer, list) and answer:  # Gemini's endpoint
+        answer = answer[0]
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
     members = error if isinstance(error, dict) else {"message": error}
     status = status if status not in (0, 200) else _named_status(members)
     kinds = f"{members.get('type', '')} {members.get('code', '')}".lower()
-    message = members.get("message") or encode(found).decode()
+    message = members.get("message") or encode(answer).decode()
     detail = str(message)[:DETAIL]
     for kind, words, text, retryable in _ERRORS:
         if any(word in kinds for word in words) and status in (0, 400, 413):

@@ -509,8 +509,10 @@ class DocumentComparison:
         return gather(property_of(was, name)).accepts_none
 
 
-def _without_duplicates(found: list[AcceptanceFinding]) -> list[AcceptanceFinding]:
+def _without_duplicates(findings: list[AcceptanceFinding]) -> list[AcceptanceFinding]:
     """Findings without duplicates; of too many, the important ones."""
-    if len(found) > FINDINGS_LIMIT:
-        found = sorted(dict.fromkeys(found), key=lambda one: not any_lost([one]))[:FINDINGS_LIMIT]
-    return found
+    if len(findings) > FINDINGS_LIMIT:
+        findings = sorted(dict.fromkeys(findings), key=lambda finding: not any_lost([finding]))[
+            :FINDINGS_LIMIT
+        ]
+    return findings

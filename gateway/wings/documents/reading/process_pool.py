@@ -208,12 +208,12 @@ class ReadingWorkers:
         """The report about a module of WebAssembly. Raises ReadingRefused."""
         task = ChunkerTrial(module, tuple(samples), chunking, self._limits, self._wasm_limits)
         try:
-            found = await self._ask(task, turn, self._limits.parse_s, _REPORT_BYTES)
+            report = await self._ask(task, turn, self._limits.parse_s, _REPORT_BYTES)
         except (_Died, TimeoutError) as error:
             raise ReadingRefused(
                 f"its trial did not end within {task.limits.parse_s:g} s"
             ) from error
-        return cast("ChunkerReport", found)
+        return cast("ChunkerReport", report)
 
     async def _read(self, task: FileReading, turn: Turn, limit_s: float) -> ReadDocument:
         limit_bytes = self._limits.frame_bytes(len(task.data))
