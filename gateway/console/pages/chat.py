@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
 from gateway.protocol import sse_writer
+from gateway.wings.sse_responses import last_event_number, stream_events
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
 WING = "agent"
@@ -50,10 +50,8 @@ async def events(visit: PageRequest) -> Response:
     answer = await visit.desk.run(RUN, {"run": id_})
     if not answer.ok:
         return visit.problem_page(answer)
-    last = visit.request.headers.get("last-event-id", "")
-    after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
-    ping = visit.parts.settings().agent.keep_alive_s
-    return EventSourceResponse(_stream_events(visit, id_, after), ping=ping, sep="\n")
+    events = _stream_events(visit, id_, last_event_number(visit.request))
+    return stream_events(events, visit.parts.settings().agent.keep_alive_s)
 
 
 async def _stream_events(visit: PageRequest, run: str, after: int) -> AsyncIterator[bytes]:

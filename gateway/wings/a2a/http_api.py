@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from sse_starlette import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -27,6 +26,7 @@ from gateway.wings.a2a.operations import AgentOperations, TaskView
 from gateway.wings.a2a.runner import TaskRunner
 from gateway.wings.a2a.store import StoredTask
 from gateway.wings.interface import WingParts, is_open
+from gateway.wings.sse_responses import stream_events
 from gateway.wings.tool_calls import ToolCalls, respond_problem, structured_body, text_of
 from registry.database.leases import LeaseLost
 from schemas.a2a import errors
@@ -244,12 +244,7 @@ class A2AApi:
                 value = envelope(_json_of(asked.version, event))
                 yield sse_writer.event(msgspec.json.encode(value), b"")
 
-        return EventSourceResponse(
-            write_events(),
-            ping=self._settings.keep_alive_s,
-            sep="\n",
-            headers={"X-Accel-Buffering": "no"},
-        )
+        return stream_events(write_events(), self._settings.keep_alive_s)
 
     @contextmanager
     def _count_stream(self, context: Context) -> Iterator[None]:

@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import msgspec
 from msgspec import UNSET, Struct
-from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +27,7 @@ from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
 from gateway.wings.agent.tools import text_of
 from gateway.wings.interface import WingParts
+from gateway.wings.sse_responses import last_event_number, stream_events
 from gateway.wings.tool_calls import ToolCalls, problem_of, respond_problem
 from registry.display.budgets import CHARACTERS
 from schemas.errors import Fault
@@ -35,7 +35,6 @@ from schemas.tool import ToolResult
 
 ROOT = "/agent/v1"
 LEAVING_S = 10.0  # for the cancellation of a run whose client has left
-WITHOUT_BUFFERING = {"X-Accel-Buffering": "no"}  # nginx
 MESSAGE_BYTES = CHARACTERS * 4  # of a character of a message, escaped
 
 
@@ -80,9 +79,8 @@ class StreamApi:
         view = await self.call_operation(
             context, "agent_get_run", {"run": request.path_params["run"]}
         )
-        last = request.headers.get("last-event-id", "0")
-        after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
-        return self._stream(context, await self.run(context, view.run), after)
+        run = await self.run(context, view.run)
+        return self._stream(context, run, last_event_number(request))
 
     async def call_operation(
         self, context: Context, name: str, arguments: Mapping[str, Any]
@@ -154,8 +152,7 @@ class StreamApi:
         return self.response(self._send_events(context, run, after, leaving))
 
     def response(self, events: AsyncIterator[bytes]) -> Response:
-        ping = self.settings.keep_alive_s
-        return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+        return stream_events(events, self.settings.keep_alive_s)
 
     async def body(self, request: Request) -> dict[str, Any]:
         """The members of the body. Raises ProblemDetails."""
