@@ -115,10 +115,11 @@ class Recycling:
     def _empty(self, connection: psycopg.Connection) -> bool:
         """Delete all rows, unless they are too many."""
         emptied = [one for one in self._tables if one not in self._kept]
-        looks = " UNION ALL ".join(
+        query = " UNION ALL ".join(
             f"SELECT '{one}' WHERE EXISTS (SELECT 1 FROM {one})" for one in emptied
         )
-        filled = [row[0] for row in connection.execute(looks.encode())]
+        # Prepared: to plan it takes ten times as long as to run it.
+        filled = [row[0] for row in connection.execute(query.encode(), prepare=True)]
         if sum(_count(connection, one, ROWS) for one in filled) >= ROWS:
             return False
         for one in filled:
@@ -146,5 +147,5 @@ def _content(connection: psycopg.Connection, table: str) -> str:
 
 
 def _value(connection: psycopg.Connection, query: str) -> str:
-    row = connection.execute(query.encode()).fetchone()
+    row = connection.execute(query.encode(), prepare=True).fetchone()
     return str(row[0]) if row else ""
