@@ -28,7 +28,7 @@ pytest_plugins = [
 # `make test-browser` runs those; they need Chromium.
 collect_ignore = [] if os.environ.get("TOOLGATE_BROWSER") else ["browser"]
 
-LOGGERS = ("", "toolgate", "toolgate.access", "uvicorn")
+LOGGERS = ("", "toolgate", "toolgate.access", "toolgate.upstream", "uvicorn")
 LEVELS = {name: logging.getLogger(name).level for name in LOGGERS}
 
 
@@ -64,9 +64,10 @@ def logging_as_it_was() -> Iterator[None]:
 
 def reset_levels() -> None:
     for name, level in LEVELS.items():
-        logging.getLogger(name).setLevel(level)
+        logger = logging.getLogger(name)
+        if logger.level != level:  # `setLevel` clears the caches of all loggers
+            logger.setLevel(level)
     upstream = logging.getLogger("toolgate.upstream")  # commands listen to it, and let none hear
-    upstream.setLevel(logging.NOTSET)
     upstream.propagate = True
 
 
