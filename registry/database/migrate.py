@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from importlib.resources.abc import Traversable
 from typing import TypeAlias
 
@@ -193,15 +194,16 @@ async def _migration_lock(connection: AsyncConnection) -> AsyncIterator[None]:
             await connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
 
 
-def _of(component: Component) -> list[Migration]:
+@cache  # `Database.open` asks for them each time
+def _of(component: Component) -> tuple[Migration, ...]:
     files = sorted(
         (file for file in component.folder.iterdir() if file.name.endswith(".sql")),
         key=lambda file: file.name,
     )
-    return [
+    return tuple(
         _migration(component.name, file.name.removesuffix(".sql"), file.read_bytes())
         for file in files
-    ]
+    )
 
 
 def _migration(component: str, name: str, sql: bytes) -> Migration:
