@@ -335,23 +335,25 @@ class Database:
 
 async def _check(connection: AsyncConnection) -> None:
     if connection.info.server_version < SERVER_NEEDED:
-        version = connection.info.parameter_status("server_version")
-        raise DatabaseError(f"PostgreSQL 16 or newer is needed; database.url leads to {version}")
+        server = connection.info.parameter_status("server_version")
+        raise DatabaseError(f"PostgreSQL 16 or newer is needed; database.url leads to {server}")
     rows = await connection.execute(
-        "SELECT coalesce(installed_version, default_version)"
-        " FROM pg_available_extensions WHERE name = 'vector'"
+        # the view reads the control files of all extensions, for each of its rows
+        "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'),"
+        " (SELECT default_version FROM pg_available_extensions WHERE name = 'vector'))"
     )
     row = await rows.fetchone()
-    if row is None:
+    version = row[0] if row else None
+    if version is None:
         raise DatabaseError(
             "the database server lacks pgvector: install it there (on Debian the package "
             "postgresql-NN-pgvector), or set database.url to embedded"
         )
-    if _version(row[0]) < VECTOR_NEEDED:
+    if _version(version) < VECTOR_NEEDED:
         needed = ".".join(map(str, VECTOR_NEEDED))
         raise DatabaseError(
             f"pgvector {needed} or newer is needed (older ones break indexes: CVE-2026-3172 and "
-            f"more) and the database has {row[0]}: update the package, then run "
+            f"more) and the database has {version}: update the package, then run "
             "ALTER EXTENSION vector UPDATE"
         )
 
