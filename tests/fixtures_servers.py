@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import pytest
@@ -50,11 +50,14 @@ async def serve(anyio_backend: str) -> AsyncIterator[Serve]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of loopback that nobody listens at."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Different ports of loopback that nobody listens at. Those 10,000 above, which nodes of a
+    Redis cluster use among themselves, are free, too."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        with socket.socket() as above, socket.socket() as probe:
+            above.bind(("127.0.0.1", 0))
+            port = above.getsockname()[1] - 10_000
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.add(port)
+    return list(ports)

@@ -18,7 +18,7 @@ from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from registry.access.keys import ApiKeys
 from tests.fixtures_gateway import DEADLINE_S, Client, running
-from tests.fixtures_redis import free_ports
+from tests.fixtures_servers import free_ports
 from tests.polling import until
 from tests.servers.tls import Authority
 

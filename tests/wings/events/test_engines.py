@@ -30,7 +30,8 @@ from tests.documentation.pages import ROOT as REPOSITORY
 from tests.documentation.pages import Page
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
-from tests.fixtures_redis import RedisServer, free_ports
+from tests.fixtures_redis import RedisServer
+from tests.fixtures_servers import free_ports
 from tests.polling import until
 from tests.wings.events.rig import EVENT, ROOT, got, invoke_skill, wait_for_end, with_events
 
