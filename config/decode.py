@@ -10,7 +10,7 @@ from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
@@ -143,6 +143,13 @@ def item_kind(container: SettingKind) -> SettingKind:
     return kind_of(container.arguments[1 if container.mapping else 0])
 
 
+def decode_settings(
+    tree: YamlValue, root: SettingKind, problems: list[Problem], decoded: Mapping[int, Any]
+) -> Any:
+    """As `decode`; `decoded` has the data of sections that need not be decoded, by `id`."""
+    return _section(tree, root, (), problems, decoded=decoded)
+
+
 def decode(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     """Data that `msgspec.convert` accepts for `kind`, provided that no problem was added."""
     if value.loose and not kind.scalar:
@@ -168,7 +175,14 @@ def _expand(value: YamlValue, problems: list[Problem]) -> YamlValue:
         return replace(value, data=UNREADABLE)
 
 
-def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
+def _section(
+    value: YamlValue,
+    kind: SettingKind,
+    path: KeyPath,
+    problems: list[Problem],
+    *,
+    decoded: Mapping[int, Any] = MappingProxyType({}),
+) -> Any:
     data = _entries(value, kind, path, problems)
     problems.extend(_missing_keys(value, data, kind, path))
     known = members(kind)
@@ -183,7 +197,9 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
         text = "; ".join(filter(None, ("there is no such setting", hint)))
         problems.append(Problem(data[key].where, dotted_path(unknown), text, meant))
     return {
-        name: decode(data[name], kind, (*path, name), problems)
+        name: decoded[id(data[name])]
+        if id(data[name]) in decoded
+        else decode(data[name], kind, (*path, name), problems)
         for name, kind in known.items()
         if name in data
     }

@@ -23,6 +23,7 @@ from config.decode import (
     WITH_PASSWORDS,
     SettingKind,
     decode,
+    decode_settings,
     item_kind,
     key_kind,
     kind_of,
@@ -175,7 +176,7 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
         tree = merge(tree, _root(_read(file, str(file), env, problems)))
     root = kind_of(Settings)
     tree = overridden(tree, root, env, problems)
-    data = decode(tree, root, (), problems)
+    data = decode_settings(tree, root, problems, _default_sections())
     if problems:
         raise SettingsError(*problems)
     _complete_presets(data, tree)
@@ -209,6 +210,14 @@ def _defaults() -> YamlValue:
     if problems:
         raise SettingsError(*problems)
     return tree
+
+
+@cache  # most sections are as the defaults have them
+def _default_sections() -> Mapping[int, Any]:
+    """Data of the sections of the defaults, by the identity of the section."""
+    defaults, problems = _defaults(), list[Problem]()
+    data = decode(defaults, kind_of(Settings), (), problems)
+    return {id(section): data[name] for name, section in defaults.data.items()}
 
 
 def _with_backend(settings: Settings) -> Settings:
