@@ -322,9 +322,11 @@ class House:
         if case.prepare == "approval":
             ids["ID"] = await self.approval()
         if case.prepare == "job":
-            body = await self.api.raw("POST", "/audit/verification", None, self.who("rest"))
+            # not verifyAudit, which reads the records of all calls before
+            operation = self.operations["backfillEmbeddings"]
+            body = await self.api.raw("POST", operation.path, None, self.who("rest"))
             ids["ID"] = body.json["job"]
-            await self.await_outcome("verifyAudit", body.json)
+            await self.await_outcome(operation.id, body.json)
         if case.prepare == "session":
             await self.client.post("/mcp", OPENING, bearer("visitor"))
             listed = await self.by_rest("listSessions", {"principal": "visitor"})
@@ -402,7 +404,6 @@ def whole(settings: Settings, tmp_path: Path) -> Settings:
         audit=audit,
         auth=by_jwks(tmp_path, [KEY.jwk()]),
         imports=replace(settings.imports, private_networks=True),
-        jobs=replace(settings.jobs, poll_s=0.05),
         login=replace(settings.login, enabled=True, users=True),
         secrets=SecretsSettings(key="A" * 43 + "=", old_keys=()),
         server=replace(settings.server, public_url=PUBLIC_URL),
