@@ -10,11 +10,13 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from config.load import DEFAULTS, SettingsError, load, mask_secrets
+from config.yaml_document import Loader
 from tests.properties import examples
 
+SECTIONS = yaml.load(DEFAULTS.read_bytes(), Loader=Loader)
 KEYS = [
-    *(key for section in yaml.safe_load(DEFAULTS.read_bytes()).values() for key in section),
-    *yaml.safe_load(DEFAULTS.read_bytes()),
+    *(key for section in SECTIONS.values() for key in section),
+    *SECTIONS,
     *("petshop", "headers", "openapi", "base_url"),
 ]
 SCALARS = st.one_of(

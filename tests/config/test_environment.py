@@ -10,7 +10,7 @@ import yaml
 from msgspec import to_builtins
 
 from config.load import DEFAULTS, SettingsError, load, variable
-from config.yaml_document import InterpolationError, interpolate
+from config.yaml_document import InterpolationError, Loader, interpolate
 
 Keys = tuple[str, ...]
 ENV = {"NAME": "pets", "EMPTY": "", "PORT": "9000", "MONEY": "$NAME ${NAME}", "SWITCH": "true"}
@@ -24,7 +24,7 @@ def leaves(tree: dict[str, Any], path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
             yield (*path, key), value
 
 
-SETTINGS = [*leaves(yaml.safe_load(DEFAULTS.read_bytes()))]
+SETTINGS = [*leaves(yaml.load(DEFAULTS.read_bytes(), Loader=Loader))]
 ANY_TEXT = {
     ("mcp", "instructions"),
     *(("embedding", key) for key in ("model", "api_key", "query_prefix", "endpoint")),

@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from config import published_schema
 from config.load import DEFAULTS, load
+from config.yaml_document import Loader
 
 EXAMPLE = """
 server: {port: "${PORT:-9000}", allowed_hosts: [gateway.example.com, "${HOST}"]}
@@ -74,7 +75,7 @@ def test_files_that_do_not_load_are_invalid(validator: Draft202012Validator, tex
 def test_every_key_has_a_description_and_its_default() -> None:
     published = published_schema.json_schema()
     effective: dict[str, Any] = to_builtins(load(None, {}))
-    defaults = yaml.safe_load(DEFAULTS.read_bytes())
+    defaults = yaml.load(DEFAULTS.read_bytes(), Loader=Loader)
     for name, section in published["properties"].items():
         assert section["description"]
         if name in ("sources", "toolsets", "functions", "hooks"):

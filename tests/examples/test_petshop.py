@@ -17,13 +17,15 @@ import yaml
 from jsonschema import Draft202012Validator
 from starlette.routing import Route
 
+from config.yaml_document import Loader
 from examples.petshop.app import build_app
 from examples.petshop.models import NewOrder, NewPet, PetQuery
 from examples.petshop.photo import COLOURS, photo
 from examples.petshop.store import Conflict, Store
 from tests.examples.conftest import ROOT, errors, line, program
 
-DESCRIPTION: dict[str, Any] = yaml.safe_load((ROOT / "examples/petshop/openapi.yaml").read_bytes())
+FILE = ROOT / "examples/petshop/openapi.yaml"
+DESCRIPTION: dict[str, Any] = yaml.load(FILE.read_bytes(), Loader=Loader)
 OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     operation["operationId"]: (method.upper(), path, operation)
     for path, item in DESCRIPTION["paths"].items()
