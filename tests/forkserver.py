@@ -12,9 +12,13 @@ same for all. Tests of imports, installed packages or signals while Python start
 command line, such as `python -c`, which is run as it is. So are commands at a terminal, those with
 other variables that are read early, and all on other systems than Linux.
 
+A fork starts such commands as forks of its own. `python -m tests.script FILE` is `python FILE`.
+
     python -m tests.forkserver FD      the server, on a socket that it inherits
 """
 
+import asyncio
+import atexit
 import ctypes
 import gc
 import importlib
@@ -22,15 +26,19 @@ import inspect
 import io
 import json
 import os
+import re
 import runpy
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import traceback
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("gateway", "tests.", "examples.")  # those with a dot: all below
@@ -42,6 +50,9 @@ READ_EARLY = (
     *("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_", "COLUMNS", "LINES"),
 )
 ENVIRONMENT = dict(os.environ)  # before tests change it
+SCRIPT = "tests.script"
+SDK = ("mcp", "mcp.client.auth", "mcp.server.mcpserver")  # takes a second to import, too
+SDK_IMPORT = re.compile(r"^\s*(?:from|import) mcp\b", re.MULTILINE)
 UNBUFFERED = "PYTHONUNBUFFERED"
 # The reader writes to no terminal, and its interpreter reads no variable of Python.
 READ_EARLY_ISOLATED = ("LD_", "MALLOC_", "TZ")
@@ -68,10 +79,14 @@ def execute_or_fork(process: subprocess.Popen[Any], *args: Any) -> None:
     if is_forked(given):
         process.pid = server.fork(given)
         process._child_created = True  # type: ignore[attr-defined]
-        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        process._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
+        close_pipes(process, given)
     else:
         execute(process, *args)
+
+
+def close_pipes(process: subprocess.Popen[Any], given: Mapping[str, Any]) -> None:
+    pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+    process._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
 
 
 def is_forked(given: Mapping[str, Any]) -> bool:
@@ -112,26 +127,29 @@ def early_variables(env: Mapping[str, str], names: tuple[str, ...] = READ_EARLY)
     }
 
 
+def request_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "args": list(map(os.fsdecode, given["args"])),
+        "env": {
+            os.fsdecode(name): os.fsdecode(value) for name, value in environment(given).items()
+        },
+        "cwd": os.path.abspath(given["cwd"] or "."),  # noqa: PTH100 as given, links and all
+        "session": given["start_new_session"],
+        "group": given["process_group"],
+    }
+
+
 class ForkServer:
     """The server of this process, started when the first command needs it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # commands are started in threads too
+        self._lock = threading.Lock()  # commands are started in threads too
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
     def fork(self, given: Mapping[str, Any]) -> int:
         """Process id of a new child of this process, which runs the command."""
-        request = {
-            "args": list(map(os.fsdecode, given["args"])),
-            "env": {
-                os.fsdecode(name): os.fsdecode(value) for name, value in environment(given).items()
-            },
-            "cwd": os.path.abspath(given["cwd"] or "."),  # noqa: PTH100 as given, links and all
-            "session": given["start_new_session"],
-            "group": given["process_group"],
-        }
-        text = json.dumps(request).encode()
+        text = json.dumps(request_of(given)).encode()
         with self._lock:
             link = self._socket or self._start()
             # The child of a child that ends is that of the nearest ancestor that wants it.
@@ -195,6 +213,14 @@ def import_gateway() -> None:
     del sys.modules[READER]  # it will be `__main__`
 
 
+def source_of(request: Mapping[str, Any]) -> str:
+    """The text of the module or script that a request names; "": there is none."""
+    module, *following = request["args"][request["args"].index("-m") + 1 :]
+    name = following[0] if module == SCRIPT else f"{ROOT / module.replace('.', '/')}.py"
+    file = Path(request["cwd"], name)
+    return file.read_text() if file.is_file() else ""
+
+
 def serve(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Fork for each request; returns in the forks, with the request and its streams."""
     while True:
@@ -202,6 +228,10 @@ def serve(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if not head:  # the tests are over
             sys.exit()
         request: dict[str, Any] = json.loads(receive(link, int.from_bytes(head)))
+        if "mcp" not in sys.modules and SDK_IMPORT.search(source_of(request)):
+            for name in SDK:
+                importlib.import_module(name)
+            gc.freeze()
         pids, gate = os.pipe(), os.pipe()
         middle = os.fork()
         if middle == 0:
@@ -220,10 +250,66 @@ def serve(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os.close(fd)
 
 
+def fork_again(process: subprocess.Popen[Any], *args: Any) -> None:
+    """`Popen._execute_child` of a fork. Not with threads, which may hold locks, and not from Python
+    3.14, whose threads know their task of asyncio."""
+    given = parameters.bind(process, *args).arguments
+    if str(given["args"][1]).endswith(".py"):
+        given["args"] = [given["args"][0], "-m", SCRIPT, *given["args"][1:]]
+    alone = threading.active_count() == 1 and sys.version_info < (3, 14)
+    if not (alone and is_forked({**given, "preexec_fn": None})):
+        execute(process, *args)
+        return
+    for output in (sys.stdout, sys.stderr):
+        output.flush()
+    process.pid = os.fork()
+    if process.pid == 0:
+        run_to_end(given)
+    process._child_created = True  # type: ignore[attr-defined]
+    close_pipes(process, given)
+
+
+def run_to_end(given: Mapping[str, Any]) -> NoReturn:
+    """Run the command of a fork's fork, below the frames of the fork, which never go on."""
+    gc.freeze()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # folders of the parent
+    asyncio._set_running_loop(None)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    streams = [os.dup(fd) for fd in stream_descriptors(given)]
+    for file in list(Path("/proc/self/fd").iterdir()):
+        if int(file.name) > 2 and int(file.name) not in streams:
+            with suppress(OSError):  # the listing's own
+                os.close(int(file.name))
+    code: Any = 1
+    try:
+        if given["preexec_fn"]:
+            given["preexec_fn"]()
+        run_module(request_of(given), streams)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
 def run_module(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     """Do as `python -m MODULE` does."""
-    os.environ.clear()
-    os.environ.update(request["env"])
+    subprocess.Popen._execute_child = fork_again  # type: ignore[attr-defined]
+    for environment in (os.environ, ENVIRONMENT):
+        environment.clear()
+        environment.update(request["env"])
     os.chdir(request["cwd"])
     if request["session"]:
         os.setsid()

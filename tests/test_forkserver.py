@@ -25,6 +25,24 @@ pytestmark = [
 ]
 
 STATE = (sys.executable, "-m", "tests.process_state")
+PARENT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from subprocess import PIPE
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)
+    command = (sys.executable, "-m", "tests.process_state", "7")
+    child = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, preexec_fn=os.getpid
+    )
+    command = Path(f"/proc/{child.pid}/cmdline").read_text()
+    state, _ = await child.communicate(b"abc")
+    print(child.returncode, os.getpid(), repr(command), state.decode(), sep="\\n", end="")
+
+print("begun")
+asyncio.run(main())
+"""
 REAL = {"PYTHONFAULTHANDLER": ""}  # which a new interpreter has to read
 
 
@@ -69,6 +87,39 @@ def test_state_of_forked_and_new_processes_is_equal(
         states[1]["environment"].pop(name)
     assert states[0] == states[1]
     assert states[0]["parent"] == os.getpid()
+
+
+def test_state_of_a_script_is_that_of_a_new_interpreter(forks: list[int]) -> None:
+    script = str(Path(__file__).with_name("process_state.py"))
+    run = partial(subprocess.run, capture_output=True, text=True, env=dict(os.environ))
+    states = []
+    for command in (("-m", "tests.script", script, "7"), (script, "7")):
+        done = run([sys.executable, *command], input="abc")
+        assert (done.returncode, done.stderr) == (7, "")
+        states.append(json.loads(done.stdout))
+        states[-1].pop("orig_argv")
+    assert len(forks) == 1
+    assert states[0] == states[1]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="a fork starts interpreters there")
+def test_fork_starts_forks_that_are_its_own_children(forks: list[int], tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    program = [sys.executable, "-m", "tests.script", str(script)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    begun, code, pid, command, state = done.stdout.splitlines()
+    assert (begun, code, forks) == ("begun", "7", [int(pid)])
+    assert "tests.forkserver" in command
+    states = [json.loads(state)]
+    real = subprocess.run([*STATE, "7"], input=b"abc", capture_output=True, env=os.environ | REAL)
+    states.append(json.loads(real.stdout))
+    for each in states:
+        del each["parent"], each["environment"], each["leads_session"], each["leads_group"]
+    assert states[0] == states[1]
+    assert json.loads(state)["parent"] == int(pid)
+    assert json.loads(state)["leads_session"]
 
 
 def test_settings_of_a_test_reach_its_commands_alone(

@@ -38,7 +38,6 @@ REPLACED = {"pip install toolgate": "toolgate --version"}  # tests/test_installe
 INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 READS = re.compile(r'\A(toolgate audit search[^\n;]*|curl [^;]*"use_skill"[^;]*)\s*\Z')
 PROGRAMS = Path(sys.executable).parent
-PLAIN = {"toolgate"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 COMMENT = re.compile(r"(^|\s)#.*")
 SHELL = re.compile(r"[|&;<*?(){}~]|>(?! \S+$)|^\w+=", re.MULTILINE)  # all but `> FILE` at the end
@@ -131,7 +130,11 @@ class Walk:
     @asynccontextmanager
     async def _process(self, command: str) -> AsyncIterator[None]:
         process = await anyio.open_process(
-            ["sh", "-c", f"exec {command}"], cwd=self.folder, env=self.env, stdout=None, stderr=None
+            python_command(shlex.split(command)) or ["sh", "-c", f"exec {command}"],
+            cwd=self.folder,
+            env=self.env,
+            stdout=None,
+            stderr=None,
         )
         try:
             yield
@@ -156,11 +159,16 @@ class Walk:
         return printed + done.stdout.decode()
 
     async def _command(self, words: Sequence[str], env: Mapping[str, str]) -> str:
-        """Run a command of a page in this process; `> FILE` may stand at its end."""
+        """Run a command of a page, `toolgate` in this process; `> FILE` may stand at its end."""
         own = {name: value for name, value in env.items() if os.environ.get(name) != value}
         *words, target = words if words[-2:-1] == [">"] else (*words, "")
-        code, out, err = await command(*(word for word in words if word != ">"), **own)
-        assert code == 0, f"toolgate {shlex.join(words)}\n{err}"
+        words = [word for word in words if word != ">"]
+        if program := python_command(words):
+            done = await anyio.run_process(program, cwd=self.folder, env=env, check=False)
+            code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
+        else:
+            code, out, err = await command(*words[1:], **own)
+        assert code == 0, f"{shlex.join(words)}\n{err}"
         if not target:
             return out
         (self.folder / target).write_text(out)
@@ -168,18 +176,25 @@ class Walk:
 
 
 def split_commands(text: str) -> tuple[list[list[str]], str]:
-    """The words, without `toolgate`, of the commands that a block begins with and that need no
-    shell, nor a process, which takes a second to start; and the rest of the block."""
+    """The words of the commands that a block begins with and that need no shell, nor a new
+    interpreter, which takes a second to start; and the rest of the block."""
     commands = []
     lines = text.replace("\\\n", " ").splitlines()
     for number, line in enumerate(lines):
         code = COMMENT.sub("", QUOTED.sub("''", line))
         plain = not (SHELL.search(code) or "$" in line or "`" in line)
         words = shlex.split(line, comments=True) if plain else ["sh"]
-        if words and words[0] not in PLAIN:
+        if words and words[0] != "toolgate" and not python_command(words):
             return commands, "\n".join(lines[number:])
-        commands += [words[1:]] if words else []
+        commands += [words] if words else []
     return commands, ""
+
+
+def python_command(words: Sequence[str]) -> list[str] | None:
+    """`python FILE ARGUMENT...` in a way that the fork server knows; None: another command."""
+    if words[0] == "python" and words[1].endswith(".py"):
+        return [sys.executable, "-m", "tests.script", *words[1:]]
+    return None
 
 
 async def is_embedded(client: Client) -> bool:

@@ -20,6 +20,12 @@ ROOT = Path(__file__).parents[2]
 STOP_S = 30
 
 
+def python(*arguments: str) -> list[str]:
+    """`python ARGUMENTS...`, which may begin with a file; in a way that the fork server knows."""
+    module = ("-m", "tests.script") if arguments[0].endswith(".py") else ()
+    return [sys.executable, *module, *arguments]
+
+
 @contextmanager
 def program(*arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """`python ARGUMENTS...` in the repository, killed at the end if it has not ended by then.
@@ -28,7 +34,7 @@ def program(*arguments: str, env: dict[str, str] | None = None) -> Iterator[subp
     """
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            python(*arguments),
             cwd=ROOT,
             env=os.environ | (env or {}),
             stdout=subprocess.PIPE,

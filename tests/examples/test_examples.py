@@ -19,7 +19,7 @@ from examples import clean
 from examples.clean import directories
 from examples.run import DATA_DIR, database_of
 from registry.database.embedded import CLUSTER, directory_of
-from tests.examples.conftest import ROOT, Run, errors, program, running
+from tests.examples.conftest import ROOT, Run, errors, program, python, running
 
 PATIENCE_S = 30
 USUAL = "http://127.0.0.1:8765"
@@ -58,7 +58,7 @@ def test_the_printed_calls_work_as_printed(run: Run) -> None:
 
 
 def test_the_official_client_lists_searches_and_calls(run: Run) -> None:
-    printed = output(sys.executable, "examples/client.py", f"{run.url}/mcp", "photo")
+    printed = output(*python("examples/client.py", f"{run.url}/mcp", "photo"))
     assert "revision 2026-07-28" in printed
     assert re.search(r"22 tools\n(  \w+ .*\n){22}\n", printed)
     assert re.search(r'Tools about "photo"\n  getPetPhoto .*\n\n', printed)
@@ -152,7 +152,7 @@ def test_nothing_outlives_a_killed_parent() -> None:
 def test_when_the_pet_shop_dies_the_gateway_stops() -> None:
     with running() as run:
         family = run.family()
-        (petshop,) = (one for one in family if "examples.petshop" in one.cmdline())
+        petshop = min(psutil.Process(run.process.pid).children(), key=psutil.Process.create_time)
         petshop.send_signal(signal.SIGKILL)
         assert run.process.wait(PATIENCE_S) == 1
         assert "The pet shop ended with exit code -9." in errors(run.process)

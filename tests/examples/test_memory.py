@@ -1,7 +1,6 @@
 """The memory example: an agent remembers across sessions, users and restarts, and forgets."""
 
 import os
-import sys
 from collections.abc import Sequence
 
 import anyio
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import DatabaseSettings
-from tests.examples.conftest import ROOT
+from tests.examples.conftest import ROOT, python
 from tests.fixtures_gateway import running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -20,7 +19,7 @@ SECRET = {"DEVELOPMENT_SECRET": "x" * 32}
 
 
 async def run_agent(url: str, *steps: str) -> Sequence[str]:
-    command = [sys.executable, str(MEMORY / "agent.py"), url + "/mcp", *steps]
+    command = python(str(MEMORY / "agent.py"), url + "/mcp", *steps)
     with anyio.fail_after(120):
         done = await anyio.run_process(command, check=False, env=os.environ | SECRET, cwd=ROOT)
     assert done.returncode == 0, done.stderr.decode()

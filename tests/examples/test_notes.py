@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import DatabaseSettings
-from tests.examples.conftest import ROOT
+from tests.examples.conftest import ROOT, python
 from tests.fixtures_gateway import running
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_an_agent_uses_both_servers_and_is_asked_in_either_era(
     monkeypatch.chdir(ROOT)
     settings = load(str(NOTES / "toolgate.yaml"), {"PYTHON": sys.executable})
     async with running(replace(settings, database=database_settings)) as gateway:
-        command = [sys.executable, str(NOTES / "client.py"), gateway.url + "/mcp"]
+        command = python(str(NOTES / "client.py"), gateway.url + "/mcp")
         with anyio.fail_after(60):
             done = await anyio.run_process(command, check=False)
         assert done.returncode == 0, done.stderr.decode()

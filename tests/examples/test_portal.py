@@ -25,7 +25,7 @@ from examples.portal.fetch_client import (
     is_rpc,
     rule,
 )
-from tests.examples.conftest import ROOT
+from tests.examples.conftest import ROOT, python
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import Serve
 from tests.servers.rest import Recorder
@@ -53,7 +53,7 @@ async def portal(gateway: Client) -> AsyncIterator[FetchClient]:
 async def output(program: Path, *arguments: str) -> list[tuple[str, str]]:
     """The lines that a program prints, as label and text."""
     with anyio.fail_after(30):
-        done = await anyio.run_process([sys.executable, str(program), *arguments], check=False)
+        done = await anyio.run_process(python(str(program), *arguments), check=False)
     assert done.stderr == b""
     assert done.returncode == 0
     return [(line[:14].rstrip(), line[15:]) for line in done.stdout.decode().splitlines()]
