@@ -21,6 +21,7 @@ from schemas.tool import Annotations, ToolDraft
 
 KEY = "agent"  # of the one tool in its source
 TRANSPORTS = {Version.V1_0: ("JSONRPC", "HTTP+JSON"), Version.V0_3: ("JSONRPC",)}
+URL_LENGTH = 2_048
 SKILLS = 100  # whose texts are in the description, which is cut as well
 
 _INPUT: dict[str, Any] = {
@@ -129,7 +130,9 @@ def _check_home(url: str, location: str, allowed_hosts: Sequence[str]) -> None:
         _, _ = here.port, there.port
     except ValueError as error:
         raise ImportRejected(f"{location}: its interface {_line(url)} is no URL") from error
-    if there.scheme not in ("http", "https") or there.hostname is None or "@" in there.netloc:
+    is_plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= URL_LENGTH
+    is_web = there.scheme in ("http", "https") and there.hostname is not None
+    if not is_plain or not is_web or "@" in there.netloc:
         raise ImportRejected(
             f"{location}: its interface {_line(url)} is no http(s) URL without credentials"
         )

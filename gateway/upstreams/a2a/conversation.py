@@ -55,6 +55,9 @@ PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 URL_LENGTH = 2_048
 IDENTIFIER = 256  # characters of an id that an agent gives
 FASTER = 1.5  # growth of the pauses between polls
+_HOST = re.compile(
+    r"([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?", re.I
+)  # as readers see it
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 
 
@@ -153,7 +156,8 @@ class Conversation:
 
     async def _take_task(self, task: Task) -> None:
         self._check_ids(task.id, task.context_id)
-        self.artifacts |= {each.artifact_id: list(each.parts) for each in task.artifacts}
+        if task.artifacts:  # all of them, so that those of many polls do not pile up
+            self.artifacts = {each.artifact_id: list(each.parts) for each in task.artifacts}
         await self._take_status(task.status)
 
     async def _take_status(self, status: TaskStatus) -> None:
@@ -169,7 +173,7 @@ class Conversation:
         peer, wanted = self._context.peer, wanted_level(self._context)
         if peer is None or wanted is None or SEVERITY[LEVEL] < wanted:
             return
-        params = {"level": LEVEL, "logger": self.agent.source.name, "data": text[:SAID]}
+        params = {"level": LEVEL, "logger": self.agent.source.name, "data": plain_text(text)}
         with suppress(Unavailable):  # the client has left, and the call goes on
             await peer.notify(encode(Notification(MESSAGE, params)))
 
@@ -313,13 +317,15 @@ def schema_of(part: Part) -> Json | None:
 def asks_for_secrets(schema: Json) -> bool:
     """Whether a form has a field that looks like a credential."""
     fields = schema.get("properties")
-    return isinstance(fields, dict) and any(
-        is_secret_name(name)
-        or (isinstance(field, dict) and field.get("format") == "password")
-        or (
-            isinstance(field, dict) and is_secret_name(str(field.get("title", "")).replace(" ", ""))
-        )
-        for name, field in fields.items()
+    return isinstance(fields, dict) and any(map(_is_secret_field, fields, fields.values()))
+
+
+def _is_secret_field(name: str, field: Any) -> bool:
+    if not isinstance(field, dict):
+        return is_secret_name(name)
+    texts = (name, field.get("title", ""), field.get("description", ""))
+    return field.get("format") == "password" or any(
+        is_secret_name(str(text).replace(" ", "")) for text in texts
     )
 
 
@@ -331,18 +337,23 @@ def address_of(message: Message) -> str | None:
 
 
 def is_openable(url: str) -> bool:
-    """Whether a person or client may be shown the URL as a link: of the web, without credentials
-    that would hide its host."""
+    """Whether a person or client may be shown the URL as a link: of the web, with a host in plain
+    sight, not behind credentials nor in letters that look like others."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return False
-    named = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
-    return bool(named) and len(url) <= URL_LENGTH and url.isprintable() and " " not in url
+    is_plain = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.netloc) is not None
+    return is_plain and len(url) <= URL_LENGTH and url.isprintable() and " " not in url
 
 
 def _question_text(message: Message) -> str:
-    return text_of(message.parts)[:SAID] or "The agent asks for input"
+    return plain_text(text_of(message.parts)) or "The agent asks for input"
+
+
+def plain_text(text: str, limit: int = SAID) -> str:
+    """Text for people: without characters that hide or reorder what stands there."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text[:limit])
 
 
 def _identifier(text: str) -> str:

@@ -12,9 +12,11 @@ from gateway.upstreams.a2a.conversation import (
     Conversation,
     asks_for_secrets,
     is_openable,
+    plain_text,
     schema_of,
     text_of,
 )
+from gateway.upstreams.http.file_arguments import ANY_TYPE, known_type
 from gateway.upstreams.http.responses_as_results import is_textual
 from schemas.a2a.model import TERMINAL, Part, TaskState
 from schemas.jsonrpc import encode
@@ -30,9 +32,8 @@ from schemas.tool import (
 )
 
 META_A2A = "toolgate/a2a"  # in `_meta` of a result: handles of context and task, and the state
-ITEMS = 200  # of a result, besides texts
+ITEMS = 200  # of a result, besides data
 NAME = 200  # characters
-ANY_TYPE = "application/octet-stream"
 
 Json = dict[str, Any]
 
@@ -101,14 +102,15 @@ def _contents(parts: Iterable[Part]) -> Iterator[Content]:
     """Content of all parts but data, which is structured."""
     left = ITEMS
     for part in parts:
+        if part.data is not UNSET or part.text == "":
+            continue
+        if (left := left - 1) < 0:
+            yield TextContent(f"Further parts than {ITEMS} are left out.")
+            return
         if isinstance(part.text, str):
-            if part.text:
-                yield TextContent(part.text)
-        elif part.data is UNSET and left > 0:
-            left -= 1
+            yield TextContent(part.text)
+        else:
             yield _link(part) if isinstance(part.url, str) else _blob(part)
-    if left == 0:
-        yield TextContent(f"Further parts than {ITEMS} are left out.")
 
 
 def _link(part: Part) -> Content:
@@ -116,12 +118,12 @@ def _link(part: Part) -> Content:
     url = str(part.url)
     if not is_openable(url):
         return TextContent(f"[an address that is no web address: {url[:NAME]!r}]")
-    name = part.filename[:NAME] or urlsplit(url).netloc
-    return ResourceLink(url, name, mime_type=part.media_type or UNSET)
+    name = plain_text(part.filename, NAME) or urlsplit(url).netloc
+    return ResourceLink(url, name, mime_type=known_type(part.media_type) or UNSET)
 
 
 def _blob(part: Part) -> Content:
-    raw, kind = bytes(part.raw or b""), part.media_type or ANY_TYPE
+    raw, kind = bytes(part.raw or b""), known_type(part.media_type) or ANY_TYPE
     if is_textual(kind.partition(";")[0].strip().lower()):
         return TextContent(raw.decode(errors="replace"))
     data = base64.b64encode(raw).decode()
@@ -129,7 +131,7 @@ def _blob(part: Part) -> Content:
         return ImageContent(data, kind)
     if kind.startswith("audio/"):
         return AudioContent(data, kind)
-    name = part.filename.replace("\\", "/").rpartition("/")[2][:NAME] or "file"
+    name = plain_text(part.filename.replace("\\", "/").rpartition("/")[2], NAME) or "file"
     return EmbeddedResource(BlobResource(f"attachment:{name}", kind, data))
 
 

@@ -71,6 +71,9 @@ def test_a_card_of_0_3_names_its_interface_in_its_own_members() -> None:
         ("https://[x/a", "no URL"),
         ("//evil.example/a", "no http(s) URL"),
         ("", "no http(s) URL"),
+        ("https://agents.example.com/a\r\nX: y", "no http(s) URL"),
+        ("https://agents.example.com\t/a", "no http(s) URL"),  # which parsers drop
+        ("https://agents.example.com/" + "a" * 3000, "no http(s) URL"),
     ],
 )
 def test_an_interface_elsewhere_is_refused(url: str, reason: str) -> None:

@@ -254,6 +254,7 @@ FORMS: list[Any] = [
     {"type": "object", "properties": {"a": {"type": "string", "title": "x" * 100_000}}},
     {"type": "object", "properties": {"a": {"type": "string", "title": "API key"}}},
     {"type": "object", "properties": {"a": {"type": "string", "format": "password"}}},
+    {"type": "object", "properties": {"a": {"type": "string", "description": "Your password"}}},
     {"type": "array"},
     7,
 ]
@@ -278,6 +279,10 @@ ADDRESSES = [
     "http://evil.example/login",  # not encrypted
     "https://evil.example/\u202egro.knab",
     "https://" + "a" * 5000,
+    "https://evil.example\\.bank.example/",  # browsers end the host at the backslash
+    "https://evil.example;bank.example/",
+    "https://bank.example%2eevil.example/",
+    "https://b\u0430nk.example/",  # a Cyrillic letter
     "https://",
 ]
 
@@ -294,3 +299,54 @@ async def test_disguised_addresses_are_not_opened(
             assert facts_of(result)["state"] == "auth_required"
             links = [item["uri"] for item in result["content"] if item["type"] == "resource_link"]
             assert links in ([], ["http://evil.example/login"])
+
+
+def completed_task(*parts: Json, id_: str = "a") -> Json:
+    """A completed task with one artifact."""
+    artifact = {"artifactId": id_, "parts": parts}
+    return {
+        "task": {**WORKING, "status": {"state": "TASK_STATE_COMPLETED"}, "artifacts": [artifact]}
+    }
+
+
+async def test_a_result_of_countless_parts_is_cut(
+    database_settings: DatabaseSettings, hostile: Hostile
+) -> None:
+    async with open_gateway(database_settings, hostile) as client:
+        parts: list[Json] = [{"text": "x"}, {"data": 1}]
+        hostile.answer(completed_task(*parts * 5000))
+        result = await ask(client, message="x")
+    assert len(result["content"]) == 201
+    assert "left out" in result["content"][-1]["text"]
+
+
+async def test_names_and_types_of_files_are_plain(
+    database_settings: DatabaseSettings, hostile: Hostile
+) -> None:
+    name = {"filename": "../a\u202egpj.exe\t", "mediaType": "image/png\r\nX: y"}
+    async with open_gateway(database_settings, hostile) as client:
+        hostile.answer(
+            completed_task({"raw": "aGk=", **name}, {"url": "https://e.example/", **name})
+        )
+        file, link = (await ask(client, message="x"))["content"]
+    resource = file["resource"]
+    assert resource["mimeType"] == "application/octet-stream"
+    assert "mimeType" not in link
+    for text in (resource["uri"], link["name"]):
+        assert text.isprintable()
+
+
+async def test_artifacts_of_polls_do_not_pile_up(
+    database_settings: DatabaseSettings, hostile: Hostile
+) -> None:
+    async def poll() -> AsyncIterator[bytes]:
+        number = len(hostile.paths)
+        task = completed_task({"text": f"part {number}"}, id_=f"a{number}")["task"]
+        working = {**task, "status": WORKING["status"]}
+        result = {"task": working} if number == 1 else working if number < 5 else task
+        yield json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
+
+    hostile.headers, hostile.chunks = JSON, poll
+    async with open_gateway(database_settings, hostile) as client:
+        result = await ask(client, message="x")
+    assert text_of(result) == "part 5"
