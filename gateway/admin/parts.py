@@ -46,8 +46,8 @@ class JobParts:
     at_machine: bool = False  # a command: its caller may name files, processes and any address
 
     @property
-    def ground(self) -> OperationDependencies:
-        return dependencies(self.settings, self.pool)
+    def dependencies(self) -> OperationDependencies:
+        return operation_dependencies(self.settings, self.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,8 @@ class RegistryParts(JobParts):
     reload: Callable[[str], Awaitable[None]] = nothing  # of access, by what has changed
 
 
-def dependencies(settings: Settings, pool: Callable[[], Pool | None]) -> OperationDependencies:
+def operation_dependencies(
+    settings: Settings, pool: Callable[[], Pool | None]
+) -> OperationDependencies:
     pages = Pages(settings.admin.page_size, settings.admin.page_limit)
     return OperationDependencies(pool, pages, settings.tenant.host_id, settings.admin.operator_role)

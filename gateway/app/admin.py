@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from config.settings import Settings
 from gateway.admin.health import Health
 from gateway.admin.http_api import AdminAction, AdminApi
-from gateway.admin.parts import JobParts, RegistryParts, dependencies
+from gateway.admin.parts import JobParts, RegistryParts, operation_dependencies
 from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.search import Find
 from gateway.admin.resources.sessions import SessionOperations
@@ -101,12 +101,12 @@ def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[O
     """The operations, and those on their jobs; or all of them without jobs."""
     if parts.defer is None:
         return [replace(operation, job=None) for operation in operations]
-    return with_jobs(parts.settings, parts.ground, operations, parts.jobs_of_wings)
+    return with_jobs(parts.settings, parts.dependencies, operations, parts.jobs_of_wings)
 
 
 def with_jobs(
     settings: Settings,
-    ground: OperationDependencies,
+    dependencies: OperationDependencies,
     operations: Sequence[Operation],
     of_wings: Callable[[], Collection[str]] = tuple,
 ) -> Sequence[Operation]:
@@ -115,14 +115,14 @@ def with_jobs(
     def known_operations() -> Sequence[Operation]:
         return all_
 
-    jobs = JobOperations(ground, settings.jobs, known_operations, of_wings)
+    jobs = JobOperations(dependencies, settings.jobs, known_operations, of_wings)
     all_ = (*operations, *jobs.operations)
     return all_
 
 
 def job_operations(settings: Settings, pool: Callable[[], Pool | None]) -> Sequence[Operation]:
     """The operations on jobs alone."""
-    return with_jobs(settings, dependencies(settings, pool), ())
+    return with_jobs(settings, operation_dependencies(settings, pool), ())
 
 
 def operations_as_jobs(
@@ -133,18 +133,18 @@ def operations_as_jobs(
         settings=settings, pool=pool, sources=lambda: settings.sources, lister=lister, find=find
     )
     operations = [operation for each in WITH_JOBS for operation in each.of(parts).operations]
-    return with_jobs(settings, parts.ground, operations)
+    return with_jobs(settings, parts.dependencies, operations)
 
 
 def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
-    ground = parts.ground
+    dependencies = parts.dependencies
 
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
     status = StatusOperations(
-        ground,
+        dependencies,
         parts.health,
         catalogs=parts.catalogs,
         toolsets=settings.toolsets,
@@ -154,6 +154,6 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     return (
         *status.operations,
         *registry_operations(parts),
-        *SessionOperations(ground, sessions).operations,
+        *SessionOperations(dependencies, sessions).operations,
         *parts.of_wings,
     )

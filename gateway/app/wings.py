@@ -154,28 +154,30 @@ class Wings:
     """The wings that are switched on. Raises ToolgateError for one that cannot be imported, and for
     mistakes in the settings of one that is not optional."""
 
-    def __init__(self, ground: WingDependencies) -> None:
-        if texts := mistakes(ground.settings):
+    def __init__(self, dependencies: WingDependencies) -> None:
+        if texts := mistakes(dependencies.settings):
             raise ToolgateError("\n  ".join(texts))
-        self._ground = ground
+        self._dependencies = dependencies
         self._models = models = ConfiguredModels(
-            ground.settings.models, ground.secrets, ground.operate
+            dependencies.settings.models, dependencies.secrets, dependencies.operate
         )
-        ground.metrics.register(models.use)
+        dependencies.metrics.register(models.use)
         self._served = [
-            ServedWing(wing, ground, offering=self.middleware, opened=self._on_open, models=models)
-            for wing in load_wings(ground.settings)
+            ServedWing(
+                wing, dependencies, offering=self.middleware, opened=self._on_open, models=models
+            )
+            for wing in load_wings(dependencies.settings)
         ]
         self._tasks: TaskGroup | None = None
         self._offered: set[str] = set()  # tenants that have the tools of all wings that are open
         self._offering: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
-        ground.events.database_connected.subscribe(self._begin)
-        ground.events.catalog_loaded.subscribe(self._catalog_loaded)
+        dependencies.events.database_connected.subscribe(self._begin)
+        dependencies.events.catalog_loaded.subscribe(self._catalog_loaded)
 
     @property
     def offers(self) -> Mapping[str, WingContributions]:
         """Contributions of open wings, by name."""
-        return self._ground.offers
+        return self._dependencies.offers
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -208,7 +210,7 @@ class Wings:
 
     @property
     def _required_wings(self) -> "list[ServedWing]":
-        optional = self._ground.settings.wings.optional
+        optional = self._dependencies.settings.wings.optional
         return [wing for wing in self._served if wing.name not in optional]
 
     @property
@@ -219,7 +221,7 @@ class Wings:
     @property
     def guards(self) -> list[Guard]:
         """Guards of the wings that observe calls."""
-        settings, offers = self._ground.settings, self._ground.offers
+        settings, offers = self._dependencies.settings, self._dependencies.offers
         return [
             ObservedCalls(wing.name, offers)
             for wing in self._served
@@ -239,11 +241,11 @@ class Wings:
 
     def relay(self, relay: Relay) -> Relay:
         """The relay of requests to other servers, and to the wings for what they offer."""
-        return WingRelay(relay, self._ground.offers)
+        return WingRelay(relay, self._dependencies.offers)
 
     async def complete_results(self, principal: Principal, tools: Sequence[Tool]) -> Sequence[Tool]:
         """The tools, with what open wings know of their results."""
-        for offer in [*self._ground.offers.values()]:
+        for offer in [*self._dependencies.offers.values()]:
             if offer.complete_results is not None:
                 tools = await offer.complete_results(principal, tools)
         return tools
@@ -305,7 +307,7 @@ class Wings:
     async def _offer_to(self, tenant: str) -> None:
         if tenant in self._offered:
             return
-        known = self._ground.catalogs.of(tenant).sources
+        known = self._dependencies.catalogs.of(tenant).sources
         missing = [wing for wing in self._served if wing.state == "ok" and wing.name not in known]
         if all([await wing.offer_to(tenant, loads=True) for wing in missing]):
             self._offered.add(tenant)
@@ -313,7 +315,7 @@ class Wings:
 
     def _catalog_loaded(self, tenant: str) -> None:
         """Offer the tools to a tenant that was new to this gateway."""
-        known = self._ground.catalogs.of(tenant).sources
+        known = self._dependencies.catalogs.of(tenant).sources
         for wing in self._served:
             if self._tasks is not None and wing.state == "ok" and wing.name not in known:
                 self._tasks.start_soon(wing.offer_to, tenant)
@@ -325,7 +327,7 @@ class ServedWing(WingLife):
     def __init__(
         self,
         wing: Wing,
-        ground: WingDependencies,
+        dependencies: WingDependencies,
         *,
         offering: Middleware,
         opened: Callable[[], None],
@@ -336,23 +338,23 @@ class ServedWing(WingLife):
         super().__init__(wing)
         self._models = models
         self._was_opened = opened
-        self.calls = WingCalls(wing.name, ground, offering)
-        self._ground = ground
-        self._own = section(ground.settings, wing.name)
-        self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
+        self.calls = WingCalls(wing.name, dependencies, offering)
+        self._dependencies = dependencies
+        self._own = section(dependencies.settings, wing.name)
+        self._jobs = dependencies.jobs if self.name in with_jobs(dependencies.settings) else None
         self._imported = offered_import(self.name, (), WingContributions())
         self._has_tools = True
         self._apps: Mapping[str, ASGIApp] = {}
         self._answers: Mapping[str, Answer] = {}
         self.methods, self.observes = wing.methods, wing.observes
-        settings = ground.settings
-        keys = IdempotencyKeys(ground.handle.pool, settings.admin.idempotency_ttl_s)
+        settings = dependencies.settings
+        keys = IdempotencyKeys(dependencies.handle.pool, settings.admin.idempotency_ttl_s)
         self._verifies = settings.auth.verify_scope
         self._api = WingApi(
             wing,
             settings.server.body_limit_bytes,
             SERVER.version,
-            identify=ground.access.identify,
+            identify=dependencies.access.identify,
             repeats=IdempotentRunner(keys),
             call=self.calls,
             verify_scope=self._verifies,
@@ -376,28 +378,28 @@ class ServedWing(WingLife):
     @property
     def largest_body(self) -> int:
         """The highest limit of bodies among its paths with one of their own, in bytes."""
-        own = section(self._ground.settings, self.name)
+        own = section(self._dependencies.settings, self.name)
         return max((getattr(own, member) for member in self._wing.body_limits.values()), default=0)
 
     @property
     def admin_operations(self) -> Sequence[Operation]:
         if self._wing.admin is None:
             return ()
-        own = section(self._ground.settings, self.name)
-        events = self._ground.events
+        own = section(self._dependencies.settings, self.name)
+        events = self._dependencies.events
         return self._wing.admin(
             AdminAccess(settings=own, pool=self._open_pool, pages=self._pages, events=events)
         )
 
     @property
     def _pages(self) -> Pages:
-        admin = self._ground.settings.admin
+        admin = self._dependencies.settings.admin
         return Pages(admin.page_size, admin.page_limit)
 
     def prepare(self, own: Any) -> Callable[[], None]:
         """Check another section of settings; the function that is returned applies it. Raises
         ToolgateError."""
-        offer = self._ground.offers.get(self.name)
+        offer = self._dependencies.offers.get(self.name)
         changes = offer is not None and offer.reconfigure is not None and own != self._own
         applied = offer.reconfigure(own) if changes and offer and offer.reconfigure else None
 
@@ -409,13 +411,13 @@ class ServedWing(WingLife):
         return apply
 
     def _mounted_app(self, path: str) -> "_Mounted":
-        settings, member = self._ground.settings, self._wing.body_limits.get(path)
+        settings, member = self._dependencies.settings, self._wing.body_limits.get(path)
         limit_bytes, setting = settings.server.body_limit_bytes, "server.body_limit_bytes"
         identify = None
         if member is not None:
             limit_bytes = getattr(section(settings, self.name), member)
             setting = f"{self.name}.{member}"
-            identify = None if path in self._wing.refuses else self._ground.access.identify
+            identify = None if path in self._wing.refuses else self._dependencies.access.identify
         return _Mounted(
             self.name,
             lambda: self._apps.get(path),
@@ -440,8 +442,8 @@ class ServedWing(WingLife):
             return True
         try:
             await self._store(tenant)
-            if loads and self.name not in self._ground.catalogs.of(tenant).sources:
-                await self._ground.catalogs.reload(ToolStore(self._database.pool), tenant)
+            if loads and self.name not in self._dependencies.catalogs.of(tenant).sources:
+                await self._dependencies.catalogs.reload(ToolStore(self._database.pool), tenant)
         except (ToolgateError, *AWAY) as error:
             extra = {"wing": self.name, "tenant": tenant, "reason": str(error)}
             log.error("wing_tools_not_stored", extra=extra)
@@ -451,65 +453,67 @@ class ServedWing(WingLife):
     async def _store(self, tenant: str) -> None:
         """Store the tools for a tenant and load its catalog, if they are not those stored. Raises
         ToolgateError, and psycopg.OperationalError."""
-        store, limits = ToolStore(self._database.pool), self._ground.settings.imports
+        store, limits = ToolStore(self._database.pool), self._dependencies.settings.imports
         sources = Sources(store, tenant, limits, offered={self.name: self._imported})
         options = HybridOptions()
         location = f"wing:{self.name}"
         spec = ImportSpec(self.name, location, kind="wing", options=options, origin="wing")
         if await sources.import_changed(spec) is not None:
-            await self._ground.catalogs.reload(store, tenant)
+            await self._dependencies.catalogs.reload(store, tenant)
 
     @property
     def _database(self) -> Database:
         """The database. Raises Unavailable before it has responded."""
-        opened = self._ground.handle.opened
+        opened = self._dependencies.handle.opened
         if opened is None:
             raise Unavailable("The database does not respond yet")
         return opened
 
     async def parts(self) -> WingParts:
-        ground, database = self._ground, self._database
+        dependencies, database = self._dependencies, self._database
         await migrate_wing(self._wing, database)
         parts = stored_parts(
-            ground.settings,
+            dependencies.settings,
             self.name,
             database,
-            embedder=ground.embedder,
-            search=ground.search,
+            embedder=dependencies.embedder,
+            search=dependencies.search,
             models=self._models,
-            offers=ground.offers,
-            guardrails=lambda: ground.access.guardrails,
+            offers=dependencies.offers,
+            guardrails=lambda: dependencies.access.guardrails,
         )
         return replace(
             parts,
             settings=self._own,
-            call=calling(ground.outcome),
-            check=checking(ground.catalogs, ground.access.policy_view),
+            call=calling(dependencies.outcome),
+            check=checking(dependencies.catalogs, dependencies.access.policy_view),
             read=self._read,
             view=self._view,
-            catalogs=ground.catalogs,
-            events=ground.events,
-            identify=ground.access.identify,
-            notify=telling(ground.sessions),
-            log=ground.log,
-            operate=ground.operate,
-            sign=ground.sign,
+            catalogs=dependencies.catalogs,
+            events=dependencies.events,
+            identify=dependencies.access.identify,
+            notify=telling(dependencies.sessions),
+            log=dependencies.log,
+            operate=dependencies.operate,
+            sign=dependencies.sign,
         )
 
     @property
     def _view(self) -> View:
-        ground = self._ground
-        return viewing(ground.catalogs, ground.access.policy_view, verify_scope=self._verifies)
+        dependencies = self._dependencies
+        return viewing(
+            dependencies.catalogs, dependencies.access.policy_view, verify_scope=self._verifies
+        )
 
     async def _read(self, context: Context, uri: str) -> ResourceContents | None:
-        ground, catalog = self._ground, self._view(context)
-        members = await resource_reader(ground.outcome)(uri, context)
+        dependencies, catalog = self._dependencies, self._view(context)
+        members = await resource_reader(dependencies.outcome)(uri, context)
         if members is None or "contents" not in members:
             return None
         if (handle := handle_of(uri)) is None:
             located = catalog.locate(uri)
             return ResourceContents(members["contents"], located.source.name if located else "")
-        stored = await ground.kept.slice(context.principal, handle, 0, 0)
+        stored = await dependencies.kept.slice(context.principal, handle, 0, 0)
         tool = None if stored is None else catalog.by_id(stored.info.tool)
         return ResourceContents(members["contents"], "" if tool is None else tool.source)
 
@@ -523,12 +527,12 @@ class ServedWing(WingLife):
         with ExitStack() as stack:
             stack.callback(self._withdraw)
             server = self._api.serve(offer.operations)
-            self._ground.upstreams[self.name] = WingOperations(server, self._verifies)
-            self._ground.offers[self.name] = offer
-            self._ground.catalogs.list_wing(self.name, is_listed=offer.listed)
+            self._dependencies.upstreams[self.name] = WingOperations(server, self._verifies)
+            self._dependencies.offers[self.name] = offer
+            self._dependencies.catalogs.list_wing(self.name, is_listed=offer.listed)
             for collector in offer.collectors:
-                self._ground.metrics.register(collector)
-                stack.callback(self._ground.metrics.unregister, collector)
+                self._dependencies.metrics.register(collector)
+                stack.callback(self._dependencies.metrics.unregister, collector)
             if self._jobs is not None:
                 stack.enter_context(self._jobs.offering(server))
             await self._offer_tools()
@@ -536,8 +540,8 @@ class ServedWing(WingLife):
             yield
 
     def _withdraw(self) -> None:
-        self._ground.upstreams.pop(self.name, None)
-        self._ground.offers.pop(self.name, None)
+        self._dependencies.upstreams.pop(self.name, None)
+        self._dependencies.offers.pop(self.name, None)
         self._api.withdraw()
         self._apps = {}
         self._answers = {}
@@ -551,14 +555,14 @@ class ServedWing(WingLife):
 
     def _pool(self) -> Pool:
         """Raises ProblemDetails."""
-        pool = self._ground.handle.pool()
+        pool = self._dependencies.handle.pool()
         if pool is None:
             raise unavailable("The database does not answer yet.")
         return pool
 
     def _open_pool(self) -> Pool:
         """Raises ProblemDetails while the wing is not open."""
-        if self.name not in self._ground.offers:
+        if self.name not in self._dependencies.offers:
             raise not_open(self.name)
         return self._pool()
 
@@ -566,7 +570,7 @@ class ServedWing(WingLife):
         """Store the tools for all tenants, unless they are stored."""
         if not self._has_tools:
             return
-        own = self._ground.settings.tenant.host_id
+        own = self._dependencies.settings.tenant.host_id
         await self._store(own)
         for tenant in await ToolStore(self._database.pool).hosts():
             if tenant != own:
@@ -653,10 +657,10 @@ def library_of(offers: Mapping[str, WingContributions]) -> Library | None:
 class WingCalls:
     """Calls of a wing's operations that come over its REST API, guarded like any call of a tool."""
 
-    def __init__(self, name: str, ground: WingDependencies, offering: Middleware) -> None:
+    def __init__(self, name: str, dependencies: WingDependencies, offering: Middleware) -> None:
         self._name = name
         self._offering = offering
-        self._ground = ground
+        self._dependencies = dependencies
         self._tools: WeakKeyDictionary[Catalog, Mapping[str, Tool]] = WeakKeyDictionary()
         self.wire()
 
@@ -665,11 +669,11 @@ class WingCalls:
 
     def wire(self) -> None:
         """Use the middleware and the guards of now."""
-        access = self._ground.access
-        upstreams: dict[type, Upstream] = {WingBinding: WingUpstream(self._ground.upstreams)}
+        access = self._dependencies.access
+        upstreams: dict[type, Upstream] = {WingBinding: WingUpstream(self._dependencies.upstreams)}
         self._plans = CallPlans(upstreams, access.guards, access.policy_view)
         handle: Handler = self._call
-        middleware = [*self._ground.middleware(), self._offering, *access.middleware]
+        middleware = [*self._dependencies.middleware(), self._offering, *access.middleware]
         for wrap in reversed(middleware):
             handle = wrap(handle, Route(JSON_RPC, OTHER))
         self._handle = handle
@@ -679,8 +683,8 @@ class WingCalls:
         one that there is not."""
         context.require_identity()
         unknown = MethodNotFound(f"There is no operation {request.method} here")
-        whole = self._ground.catalogs.of(context.principal.tenant)
-        catalog = self._ground.access.policy_view.view(context, whole, whole)
+        whole = self._dependencies.catalogs.of(context.principal.tenant)
+        catalog = self._dependencies.access.policy_view.view(context, whole, whole)
         tool = self._tools_of(catalog).get(request.method)
         if tool is None:
             raise unknown

@@ -144,7 +144,7 @@ class Console:
             has_cookie=bool(known),
             is_open=self._doors.is_open,
             identity=identity,
-            desk=ConsoleOperations(
+            operations=ConsoleOperations(
                 self._parts, identity or NOBODY, caller=caller or NOBODY, client=client
             ),
             cookie=name,

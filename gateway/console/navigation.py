@@ -57,15 +57,19 @@ OF_WINGS: Mapping[str, tuple[Place, ...]] = {
 """Pages that the console itself has for a wing, by its name."""
 
 
-def navigation(parts: ConsoleParts, desk: ConsoleOperations) -> Iterator[tuple[str, list[Place]]]:
+def navigation(
+    parts: ConsoleParts, operations: ConsoleOperations
+) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
     for title, places in GROUPS.items():
-        if seen := [place for place in places if _may_see(desk, place)]:
+        if seen := [place for place in places if _may_see(operations, place)]:
             yield title, seen
     for name in sorted(parts.offers, key=_place_of_wing):
         offer = parts.offers[name]
         pages = [Place(place.title, place.path, place.icon, place.lists) for place in offer.pages]
-        if seen := [place for place in (*OF_WINGS.get(name, ()), *pages) if _may_see(desk, place)]:
+        if seen := [
+            place for place in (*OF_WINGS.get(name, ()), *pages) if _may_see(operations, place)
+        ]:
             yield name.capitalize(), seen
 
 
@@ -74,5 +78,5 @@ def _place_of_wing(name: str) -> int:
     return list(WINGS).index(name) if name in WINGS else len(WINGS)
 
 
-def _may_see(desk: ConsoleOperations, place: Place) -> bool:
-    return desk.may(place.needs) and (desk.is_operator or not place.for_operators)
+def _may_see(operations: ConsoleOperations, place: Place) -> bool:
+    return operations.may(place.needs) and (operations.is_operator or not place.for_operators)

@@ -43,7 +43,7 @@ class PageRequest:
     has_cookie: bool  # the browser has sent it
     is_open: bool  # nobody has to log in here
     identity: Identity | None  # None: not logged in
-    desk: ConsoleOperations
+    operations: ConsoleOperations
     cookie: str  # the name of that of its session
     form: Mapping[str, Sequence[str]] = field(default_factory=dict)  # posted
 
@@ -89,7 +89,7 @@ class PageRequest:
 
     @property
     def places(self) -> list[tuple[str, list[Place]]]:
-        return list(navigation(self.parts, self.desk))
+        return list(navigation(self.parts, self.operations))
 
     @property
     def below(self) -> str:

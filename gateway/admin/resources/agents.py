@@ -76,12 +76,12 @@ class AgentView(Struct, frozen=True):
 
 
 class AgentOperations:
-    def __init__(self, ground: OperationDependencies) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: OperationDependencies) -> None:
+        self._dependencies = dependencies
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "AgentOperations":
-        return cls(parts.ground)
+        return cls(parts.dependencies)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -113,7 +113,7 @@ class AgentOperations:
     async def list(self, request: OperationInput) -> ListPage[AgentView]:
         agents = await self._store.agents(request.tenant)
         views = [_view(*agent) for agent in agents]
-        return self._ground.pages.page(request.query, views, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, views, lambda one: one.name)
 
     async def get(self, request: OperationInput) -> AgentView:
         name = request.names["agent"]
@@ -154,7 +154,7 @@ class AgentOperations:
 
     @property
     def _store(self) -> AgentStore:
-        return AgentStore(self._ground.pool)
+        return AgentStore(self._dependencies.pool)
 
 
 def _view(agent: AgentDraft, has: Sequence[GrantedSkills]) -> AgentView:

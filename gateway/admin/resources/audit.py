@@ -86,15 +86,15 @@ class LegacyReport(Struct, frozen=True):
 
 
 class AuditOperations:
-    def __init__(self, ground: OperationDependencies, key: bytes) -> None:
+    def __init__(self, dependencies: OperationDependencies, key: bytes) -> None:
         """`key`: the HMAC key of the chains."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._key = key
         self._verifying = False
 
     @classmethod
     def of(cls, parts: JobParts) -> "AuditOperations":
-        return cls(parts.ground, parts.settings.audit.key.encode())
+        return cls(parts.dependencies, parts.settings.audit.key.encode())
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -141,11 +141,11 @@ class AuditOperations:
             since=what.since,
             until=what.until,
             after=place(what.after) or None,
-            limit=self._ground.pages.limit(what),
+            limit=self._dependencies.pages.limit(what),
             oldest_first=what.order == "oldest",
         )
         try:
-            page = await search(self._ground.pool, request.tenant, query)
+            page = await search(self._dependencies.pool, request.tenant, query)
         except ValueError as error:
             raise unknown() from error
         known = await self._visible_rules(request)
@@ -155,24 +155,26 @@ class AuditOperations:
     async def legacy(self, request: OperationInput) -> LegacyReport:
         what: LegacyFilter = request.query
         since = what.since or datetime.now(UTC) - LEGACY_REPORTED
-        clients = await legacy_clients(self._ground.pool, request.tenant, since, what.limit)
+        clients = await legacy_clients(self._dependencies.pool, request.tenant, since, what.limit)
         return LegacyReport(since, tuple(clients))
 
     async def _visible_rules(self, request: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""
-        if self._ground.is_operator(request):
+        if self._dependencies.is_operator(request):
             return None
-        stored = await Policies(self._ground.pool, request.tenant).all()
+        stored = await Policies(self._dependencies.pool, request.tenant).all()
         return BUILT_INS | {rule.name for rule in stored}
 
     async def verify(self, request: OperationInput) -> ChainReport:
-        if not self._ground.is_own(request):  # other tenants' records share the chains
+        if not self._dependencies.is_own(request):  # other tenants' records share the chains
             raise conflict("Chains are verified by people of the gateway's own tenant only.")
         if self._verifying:
             raise unavailable("The audit log is being verified; try again later.")
         self._verifying = True
         try:
-            return await verify(self._ground.pool, request.tenant, self._key, request.job.progress)
+            return await verify(
+                self._dependencies.pool, request.tenant, self._key, request.job.progress
+            )
         finally:
             self._verifying = False
 

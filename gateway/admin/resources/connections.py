@@ -60,12 +60,12 @@ class ConnectionOperations:
 
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         settings: Settings,
         disconnect: Disconnect,
         sources: Callable[[], Mapping[str, SourceSettings]],
     ) -> None:
-        self._ground = ground
+        self._dependencies = dependencies
         self._sources = sources
         self._disconnect = disconnect
         self._keys = Keys.of(settings.secrets)
@@ -73,7 +73,7 @@ class ConnectionOperations:
 
     @classmethod
     def of(cls, parts: JobParts) -> "ConnectionOperations":
-        return cls(parts.ground, parts.settings, parts.disconnect, parts.sources)
+        return cls(parts.dependencies, parts.settings, parts.disconnect, parts.sources)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -107,7 +107,7 @@ class ConnectionOperations:
         query = request.query
         rows = await self._connections.all(request.tenant, query.principal, query.source)
         views = [_view(row) for row in rows]
-        return self._ground.pages.page(query, views, lambda view: view.id)
+        return self._dependencies.pages.page(query, views, lambda view: view.id)
 
     async def get(self, request: OperationInput) -> ConnectionView:
         return _view(await self._find(request))
@@ -147,7 +147,7 @@ class ConnectionOperations:
 
     @property
     def _connections(self) -> Connections:
-        return Connections(self._ground.pool, self._ground.host_id, self._keys)
+        return Connections(self._dependencies.pool, self._dependencies.host_id, self._keys)
 
 
 def _view(row: Connection) -> ConnectionView:

@@ -43,15 +43,15 @@ class Queued(Struct, frozen=True):
 
 class EmbeddingOperations:
     def __init__(
-        self, ground: OperationDependencies, kinds: Kinds, settings: EmbeddingSettings
+        self, dependencies: OperationDependencies, kinds: Kinds, settings: EmbeddingSettings
     ) -> None:
-        self._ground = ground
+        self._dependencies = dependencies
         self._kinds = kinds
         self._settings = settings
 
     @classmethod
     def of(cls, parts: JobParts) -> "EmbeddingOperations":
-        return cls(parts.ground, wing_kinds(parts.settings), parts.settings.embedding)
+        return cls(parts.dependencies, wing_kinds(parts.settings), parts.settings.embedding)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -77,7 +77,7 @@ class EmbeddingOperations:
         )  # fmt: skip
 
     async def status(self, request: OperationInput) -> EmbeddingStatus:
-        state = await status(self._ground.pool, request.tenant)
+        state = await status(self._dependencies.pool, request.tenant)
         return replace(state, counts=tuple(self._with_pending(row, state) for row in state.counts))
 
     def _with_pending(self, row: EmbeddingCounts, state: EmbeddingStatus) -> EmbeddingCounts:
@@ -90,24 +90,26 @@ class EmbeddingOperations:
     async def refresh(self, request: OperationInput) -> Queued:
         body: Refresh = request.body
         ids = await self._ids(request, body.tools)
-        pool = self._ground.pool
+        pool = self._dependencies.pool
         return Queued(await backfills.refresh(pool, request.tenant, ids, force=body.force))
 
     async def retry(self, request: OperationInput) -> Queued:
         names = request.body.tools if request.body else ()
         ids = await self._ids(request, names) if names else None
-        return Queued(await backfills.retry(self._ground.pool, request.tenant, ids))
+        return Queued(await backfills.retry(self._dependencies.pool, request.tenant, ids))
 
     async def backfill(self, request: OperationInput) -> Queued:
-        if not self._ground.is_operator(request):
-            text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
+        if not self._dependencies.is_operator(request):
+            text = (
+                f"This takes the role {self._dependencies.operator_role}: it is about all tenants."
+            )
             raise ProblemDetails(403, "insufficient-role", text)
-        pool, progress = self._ground.pool, request.job.progress
+        pool, progress = self._dependencies.pool, request.job.progress
         return Queued(await backfills.backfill(pool, self._kinds, progress))
 
     async def _ids(self, request: OperationInput, names: Sequence[str]) -> list[str]:
         """Ids of the named tools. Raises Problem for tools that are not served."""
-        tools = await ToolStore(self._ground.pool).tools(request.tenant)
+        tools = await ToolStore(self._dependencies.pool).tools(request.tenant)
         known = {tool.name: tool.id for tool in tools}
         for name in names:
             if name not in known:

@@ -73,16 +73,16 @@ class SearchEvaluation(Struct, frozen=True):
 
 
 class EvaluationOperations:
-    def __init__(self, ground: OperationDependencies, find: Find, usage: UsageLog) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: OperationDependencies, find: Find, usage: UsageLog) -> None:
+        self._dependencies = dependencies
         self._find = find
         self._usage = usage
 
     @classmethod
     def of(cls, parts: JobParts) -> "EvaluationOperations":
-        ground, search = parts.ground, parts.settings.search
-        usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
-        return cls(ground, parts.find, usage)
+        dependencies, search = parts.dependencies, parts.settings.search
+        usage = UsageLog(dependencies.opened, search.usage_log_days, search.query_characters)
+        return cls(dependencies, parts.find, usage)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -104,7 +104,7 @@ class EvaluationOperations:
     async def evaluate(self, operation_input: OperationInput) -> SearchEvaluation:
         body: EvaluationSet = operation_input.body
         requests = await self._requests(operation_input, body)
-        tools = await ToolStore(self._ground.pool).tools(operation_input.tenant)
+        tools = await ToolStore(self._dependencies.pool).tools(operation_input.tenant)
         index = Index([(tool.id, tool.name, tool.source) for tool in tools])
         wanted = [index.resolve(request) for request in requests]
         searching = _Searching(self._find, operation_input.tenant, requests)
@@ -153,14 +153,16 @@ class EvaluationOperations:
 
     async def _used_requests(self, request: OperationInput) -> Sequence[UsedRequest]:
         """Requests of callers, which are texts of people. Raises ProblemDetails."""
-        if not self._ground.is_operator(request):
-            text = f"Requests of callers take the role {self._ground.operator_role}."
+        if not self._dependencies.is_operator(request):
+            text = f"Requests of callers take the role {self._dependencies.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
         return await self._usage.requests(request.tenant)
 
     async def list_used_requests(self, request: OperationInput) -> ListPage[UsedRequestView]:
         numbered = enumerate(await self._used_requests(request), 1)
-        page = self._ground.pages.page(request.query, numbered, lambda entry: f"{entry[0]:010}")
+        page = self._dependencies.pages.page(
+            request.query, numbered, lambda entry: f"{entry[0]:010}"
+        )
         views = tuple(UsedRequestView(used.query, used.tools) for _, used in page.items)
         return ListPage(views, page.next)
 

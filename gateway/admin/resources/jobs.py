@@ -30,20 +30,20 @@ class JobOperations:
 
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         settings: JobsSettings,
         operations: Callable[[], Sequence[Operation]],
         of_wings: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """`operations`: all of the API, whose scopes say who sees their jobs. Jobs of `of_wings`
         are seen by operators, without the results of others' jobs."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._keep_days = settings.keep_days
         self._schedule = settings.removal_schedule
         self._operations = operations
         self._of_wings = of_wings
         self._views = JobViews(
-            lambda: ground.pool, ground.pages, self._visible, withholds=self._withholds
+            lambda: dependencies.pool, dependencies.pages, self._visible, withholds=self._withholds
         )
 
     @property
@@ -82,17 +82,19 @@ class JobOperations:
         return await self._views.cancel(request)
 
     async def remove_ended(self, request: OperationInput) -> Removed:
-        if not self._ground.is_operator(request):
-            text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
+        if not self._dependencies.is_operator(request):
+            text = (
+                f"This takes the role {self._dependencies.operator_role}: it is about all tenants."
+            )
             raise ProblemDetails(403, "insufficient-role", text)
-        return Removed(await JobStore(self._ground.pool).remove_ended(self._keep_days))
+        return Removed(await JobStore(self._dependencies.pool).remove_ended(self._keep_days))
 
     def _visible(self, request: OperationInput) -> Sequence[str]:
         operations = (operation for operation in self._operations() if operation.job is not None)
         own = [
             operation.id for operation in operations if allows(request.principal, operation.scope)
         ]
-        return [*own, *self._of_wings()] if self._ground.is_operator(request) else own
+        return [*own, *self._of_wings()] if self._dependencies.is_operator(request) else own
 
     def _withholds(self, request: OperationInput, row: JobRow) -> bool:
         """Whether the result is hidden: that of a job of a wing that another caller began."""

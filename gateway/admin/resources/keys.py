@@ -125,17 +125,17 @@ Reload = Callable[[str], Awaitable[None]]
 
 class KeyOperations:
     def __init__(
-        self, ground: OperationDependencies, reload: Reload, scopes: Collection[str] = ()
+        self, dependencies: OperationDependencies, reload: Reload, scopes: Collection[str] = ()
     ) -> None:
         """`reload` makes a change of keys or revocations count in this process. `scopes`: those
         that the settings ask for."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._reload = reload
         self._scopes = scopes
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "KeyOperations":
-        return cls(parts.ground, parts.reload, scopes_of_settings(parts.settings))
+        return cls(parts.dependencies, parts.reload, scopes_of_settings(parts.settings))
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -181,7 +181,9 @@ class KeyOperations:
 
     async def list(self, request: OperationInput) -> ListPage[ApiKey]:
         keys = await self._keys(request).all()
-        return self._ground.pages.page(request.query, keys, lambda one: f"{one.name} {one.id}")
+        return self._dependencies.pages.page(
+            request.query, keys, lambda one: f"{one.name} {one.id}"
+        )
 
     async def get(self, request: OperationInput) -> ApiKey:
         key = await self._keys(request).get(request.names["key"])
@@ -191,10 +193,10 @@ class KeyOperations:
 
     async def create(self, request: OperationInput) -> OperationOutput:
         body: NewKey = request.body
-        check_given(request.principal, body.scopes, body.roles, self._ground.operator_role)
+        check_given(request.principal, body.scopes, body.roles, self._dependencies.operator_role)
         check_principal(request, body.principal)
         if body.scopes and not body.any_scope:
-            pool = self._ground.pool
+            pool = self._dependencies.pool
             check_scopes(body.scopes, await known_scopes(pool, request.tenant, self._scopes))
         try:
             key, secret = await self._keys(request).create(
@@ -212,7 +214,7 @@ class KeyOperations:
     async def rotate(self, request: OperationInput) -> OperationOutput:
         body: KeyRotation = request.body or KeyRotation()
         own, earlier = request.principal, await self.get(request)
-        check_given(own, earlier.scopes, earlier.roles, self._ground.operator_role)
+        check_given(own, earlier.scopes, earlier.roles, self._dependencies.operator_role)
         # its only maker knows the secret already
         if own.id not in earlier.makers or not own.people.issuperset(earlier.makers):
             check_principal(request, earlier.principal)
@@ -243,7 +245,7 @@ class KeyOperations:
 
     async def revocations(self, request: OperationInput) -> ListPage[Revocation]:
         revocations = await self._revocations(request).all()
-        return self._ground.pages.page(request.query, revocations, lambda one: one.id)
+        return self._dependencies.pages.page(request.query, revocations, lambda one: one.id)
 
     async def revocation(self, request: OperationInput) -> Revocation:
         revocation = await self._revocations(request).get(request.names["revocation"])
@@ -268,10 +270,10 @@ class KeyOperations:
             raise not_found("revocation", request.names["revocation"])
 
     def _keys(self, request: OperationInput) -> ApiKeys:
-        return ApiKeys(self._ground.pool, request.tenant)
+        return ApiKeys(self._dependencies.pool, request.tenant)
 
     def _revocations(self, request: OperationInput) -> Revocations:
-        return Revocations(self._ground.pool, request.tenant)
+        return Revocations(self._dependencies.pool, request.tenant)
 
 
 def check_principal(request: OperationInput, principal: str | None) -> None:

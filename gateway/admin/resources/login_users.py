@@ -74,16 +74,18 @@ class InvitedUser(Struct, frozen=True):
 class LoginUserOperations:
     _is_on = True  # for the lists of commands, which are made without settings
 
-    def __init__(self, ground: OperationDependencies, settings: Settings, reload: Reload) -> None:
+    def __init__(
+        self, dependencies: OperationDependencies, settings: Settings, reload: Reload
+    ) -> None:
         """`reload` makes revocations count in this process."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._settings = settings
         self._reload = reload
         self._is_on = settings.login.enabled and settings.login.users
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "LoginUserOperations":
-        return cls(parts.ground, parts.settings, parts.reload)
+        return cls(parts.dependencies, parts.settings, parts.reload)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -134,14 +136,14 @@ class LoginUserOperations:
 
     async def list(self, request: OperationInput) -> ListPage[UserView]:
         views = [_view(user) for user in await self._users.all(request.tenant)]
-        return self._ground.pages.page(request.query, views, lambda view: view.name)
+        return self._dependencies.pages.page(request.query, views, lambda view: view.name)
 
     async def get(self, request: OperationInput) -> UserView:
         return _view(await self._find(request))
 
     async def create(self, request: OperationInput) -> OperationOutput:
         body: NewUser = request.body
-        check_given(request.principal, (), body.roles, self._ground.operator_role, of="user")
+        check_given(request.principal, (), body.roles, self._dependencies.operator_role, of="user")
         lasts_s = self._settings.login.password.invitation_s
         ticket = await self._users.add(
             request.tenant, body.name, body.roles, lasts_s, again=body.again
@@ -157,7 +159,7 @@ class LoginUserOperations:
     async def invite(self, request: OperationInput) -> OperationOutput:
         user = await self._find(request)
         # whoever has the invitation can be this user
-        check_given(request.principal, (), user.roles, self._ground.operator_role, of="user")
+        check_given(request.principal, (), user.roles, self._dependencies.operator_role, of="user")
         lasts_s = self._settings.login.password.invitation_s
         ticket = await self._users.invite(request.tenant, user.name, lasts_s)
         return self._invitation_of(await self._find(request), ticket, user.name)
@@ -165,7 +167,7 @@ class LoginUserOperations:
     async def set_roles(self, request: OperationInput) -> UserView:
         await self._find(request)
         roles: tuple[str, ...] = request.body.roles
-        check_given(request.principal, (), roles, self._ground.operator_role, of="user")
+        check_given(request.principal, (), roles, self._dependencies.operator_role, of="user")
         return await self._after(
             request, self._users.set_roles(request.tenant, _name(request), roles)
         )
@@ -183,7 +185,7 @@ class LoginUserOperations:
     async def reset_totp(self, request: OperationInput) -> UserView:
         user = await self._find(request)
         # the password alone is then enough to be this user
-        check_given(request.principal, (), user.roles, self._ground.operator_role, of="user")
+        check_given(request.principal, (), user.roles, self._dependencies.operator_role, of="user")
         return await self._after(request, self._users.reset_totp(request.tenant, user.name))
 
     async def delete(self, request: OperationInput) -> None:
@@ -215,7 +217,7 @@ class LoginUserOperations:
 
     @property
     def _users(self) -> Users:
-        return Users(self._ground.pool, self._ground.host_id)
+        return Users(self._dependencies.pool, self._dependencies.host_id)
 
 
 def _name(request: OperationInput) -> str:

@@ -60,15 +60,17 @@ class LoginFilter(Paging, frozen=True):
 class LoginOperations:
     _is_on = True  # for the lists of commands, which are made without settings
 
-    def __init__(self, ground: OperationDependencies, settings: Settings, reload: Reload) -> None:
+    def __init__(
+        self, dependencies: OperationDependencies, settings: Settings, reload: Reload
+    ) -> None:
         """`reload` makes revocations count in this process."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._reload = reload
         self._is_on = settings.login.enabled
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "LoginOperations":
-        return cls(parts.ground, parts.settings, parts.reload)
+        return cls(parts.dependencies, parts.settings, parts.reload)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -126,7 +128,7 @@ class LoginOperations:
     async def people(self, request: OperationInput) -> ListPage[PersonView]:
         rows = await self._people.all(request.tenant)
         views = convert(rows, list[PersonView], from_attributes=True)
-        return self._ground.pages.page(request.query, views, lambda view: view.principal)
+        return self._dependencies.pages.page(request.query, views, lambda view: view.principal)
 
     async def person(self, request: OperationInput) -> PersonView:
         person = await self._find_person(request)
@@ -142,7 +144,7 @@ class LoginOperations:
 
     async def logins(self, request: OperationInput) -> ListPage[LoginRow]:
         rows = await self._logins.all(request.tenant, request.query.principal)
-        return self._ground.pages.page(request.query, rows, lambda row: row.id)
+        return self._dependencies.pages.page(request.query, rows, lambda row: row.id)
 
     async def login(self, request: OperationInput) -> LoginRow:
         for row in await self._logins.all(request.tenant):
@@ -158,7 +160,7 @@ class LoginOperations:
     async def clients(self, request: OperationInput) -> ListPage[ClientView]:
         rows = await self._clients(request).all()
         views = convert(rows, list[ClientView], from_attributes=True)
-        return self._ground.pages.page(request.query, views, lambda view: view.client_id)
+        return self._dependencies.pages.page(request.query, views, lambda view: view.client_id)
 
     async def client(self, request: OperationInput) -> ClientView:
         for row in await self._clients(request).all():
@@ -186,15 +188,17 @@ class LoginOperations:
 
     @property
     def _people(self) -> People:
-        return People(self._ground.pool, self._ground.host_id)
+        return People(self._dependencies.pool, self._dependencies.host_id)
 
     def _clients(self, request: OperationInput) -> Clients:
         """Raises ProblemDetails for callers who are no operators."""
-        if not self._ground.is_operator(request):
-            text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
+        if not self._dependencies.is_operator(request):
+            text = (
+                f"This takes the role {self._dependencies.operator_role}: it is about all tenants."
+            )
             raise ProblemDetails(403, "insufficient-role", text)
-        return Clients(self._ground.pool, self._ground.host_id)
+        return Clients(self._dependencies.pool, self._dependencies.host_id)
 
     @property
     def _logins(self) -> Logins:
-        return Logins(self._ground.pool, self._ground.host_id)
+        return Logins(self._dependencies.pool, self._dependencies.host_id)

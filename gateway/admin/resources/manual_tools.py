@@ -107,12 +107,12 @@ class ManualToolSettings:
 class ManualToolOperations:
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         tools: ToolOperations,
         secrets: SecretOperations,
         makings: ManualToolSettings,
     ) -> None:
-        self._ground = ground
+        self._dependencies = dependencies
         self._tools = tools
         self._secrets = secrets
         self._makings = makings
@@ -126,7 +126,7 @@ class ManualToolOperations:
             parts.sources, parts.functions, parts.scripts, networks, parts.at_machine
         )
         tools, secrets = ToolOperations.of(parts), SecretOperations.of(parts)
-        return cls(parts.ground, tools, secrets, makings)
+        return cls(parts.dependencies, tools, secrets, makings)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -215,7 +215,7 @@ class ManualToolOperations:
         await self._manual(request).remove(request.names["tool"], version_of(request))
 
     async def _known_sources(self, request: OperationInput) -> KnownSources:
-        store, functions = ToolStore(self._ground.pool), self._makings.functions()
+        store, functions = ToolStore(self._dependencies.pool), self._makings.functions()
         return KnownSources(
             {source.name: source for source in await store.sources(request.tenant)},
             tuple(await store.tools(request.tenant)),
@@ -238,13 +238,13 @@ class ManualToolOperations:
             raise conflict(f"There are secrets for {address.name}, which it would get.")
         elif not new and known.sources[address.name].base_url_trusted:
             self._check_trusted(request, address.name)
-        own = address.base_url is None and self._ground.is_operator(request)
+        own = address.base_url is None and self._dependencies.is_operator(request)
         return replace(address, guarded=not own and not self._makings.private_networks)
 
     async def _check_schema_of(self, request: OperationInput, name: str) -> None:
         """Requires the operator role to edit the input schema of an operator's tool."""
         tool = await self._manual(request).catalog_row(name)
-        source = await ToolStore(self._ground.pool).source(request.tenant, tool.source)
+        source = await ToolStore(self._dependencies.pool).source(request.tenant, tool.source)
         if not tool.source:
             self._check_operator(request, "The input schema of what runs in the gateway")
         elif self._is_of_settings(request, tool.source):
@@ -253,7 +253,7 @@ class ManualToolOperations:
             self._check_trusted(request, tool.source)
 
     def _is_of_settings(self, request: OperationInput, source: str) -> bool:
-        return self._ground.is_own(request) and source in self._makings.sources()
+        return self._dependencies.is_own(request) and source in self._makings.sources()
 
     def _check_trusted(self, request: OperationInput, source: str) -> None:
         """With private networks allowed, sources imported by admins are trusted, too."""
@@ -262,12 +262,12 @@ class ManualToolOperations:
 
     def _check_operator(self, request: OperationInput, what: str) -> None:
         """Requires the operator role. Raises Problem."""
-        if not self._ground.is_operator(request):
-            text = f"{what} takes the role {self._ground.operator_role}."
+        if not self._dependencies.is_operator(request):
+            text = f"{what} takes the role {self._dependencies.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
 
     def _manual(self, request: OperationInput) -> ManualTools:
-        return ManualTools(self._ground.pool, request.tenant)
+        return ManualTools(self._dependencies.pool, request.tenant)
 
 
 def _created_tool(new: NewTool) -> CreatedTool:

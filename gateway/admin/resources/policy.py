@@ -141,7 +141,7 @@ class TriedRule(Struct, frozen=True):
 class PolicyOperations:
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         policy: Policy,
         *,
         toolsets: Mapping[str, Toolset],
@@ -151,7 +151,7 @@ class PolicyOperations:
     ) -> None:
         """`engine` returns the current one of a tenant; arguments nested deeper than `levels` are
         not inspected."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._policy = policy
         self._rules = policy.rules
         self._toolsets = toolsets
@@ -163,7 +163,7 @@ class PolicyOperations:
     def of(cls, parts: RegistryParts) -> "PolicyOperations":
         settings = parts.settings
         return cls(
-            parts.ground,
+            parts.dependencies,
             settings.policy,
             toolsets=settings.toolsets,
             engine=parts.engine,
@@ -222,7 +222,7 @@ class PolicyOperations:
         stored = [_rule_view(rule) for rule in await self._policies(request).all()]
         own = [self._own(name) for name in self._rules] if self._is_operator(request) else []
         rules = [*own, *(rule for rule in stored if rule.name not in self._rules)]
-        return self._ground.pages.page(request.query, rules, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, rules, lambda one: one.name)
 
     async def get(self, request: OperationInput) -> RuleView:
         name = request.names["rule"]
@@ -293,7 +293,7 @@ class PolicyOperations:
                 f"The rule cannot be used: {mistakes[0][1]}",
                 *(Mistake(text, pointer=f"/rule/{member}") for member, text in mistakes),
             )
-        page = await search(self._ground.pool, request.tenant, AuditQuery(limit=body.records))
+        page = await search(self._dependencies.pool, request.tenant, AuditQuery(limit=body.records))
         entries = [
             record.entry for record in page.records if record.entry.front not in OF_ADMINISTRATORS
         ]
@@ -304,7 +304,7 @@ class PolicyOperations:
         approvals = await self._hide_operator_rules(
             request, *await self._approvals(request).waiting()
         )
-        return self._ground.pages.page(request.query, approvals, _by_age)
+        return self._dependencies.pages.page(request.query, approvals, _by_age)
 
     async def approval(self, request: OperationInput) -> ApprovalDetails:
         name, approvals = request.names["approval"], self._approvals(request)
@@ -356,7 +356,7 @@ class PolicyOperations:
         )
 
     def _is_operator(self, request: OperationInput) -> bool:
-        return self._ground.is_operator(request)
+        return self._dependencies.is_operator(request)
 
     def _ours(self, request: OperationInput) -> str:
         name = request.names["rule"]
@@ -372,10 +372,10 @@ class PolicyOperations:
         )
 
     def _policies(self, request: OperationInput) -> Policies:
-        return Policies(self._ground.pool, request.tenant)
+        return Policies(self._dependencies.pool, request.tenant)
 
     def _approvals(self, request: OperationInput) -> Approvals:
-        return Approvals(self._ground.pool, request.tenant)
+        return Approvals(self._dependencies.pool, request.tenant)
 
 
 def try_on_records(

@@ -92,14 +92,14 @@ class SearchExplanation(Struct, frozen=True):
 
 
 class SearchOperations:
-    def __init__(self, ground: OperationDependencies, find: Find, limits: Settings) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: OperationDependencies, find: Find, limits: Settings) -> None:
+        self._dependencies = dependencies
         self._find = find
         self._limits = limits
 
     @classmethod
     def of(cls, parts: JobParts) -> "SearchOperations":
-        return cls(parts.ground, parts.find, parts.settings.search)
+        return cls(parts.dependencies, parts.find, parts.settings.search)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -141,7 +141,7 @@ class SearchOperations:
         result = await self._find(SearchQuery(body.query, body.limit, body.mode, filters))
         if body.mode == "dense" and result.model is None:
             raise conflict(result.note or "Nothing can be found by meaning.")
-        tools = await ToolStore(self._ground.pool).count(request.tenant)
+        tools = await ToolStore(self._dependencies.pool).count(request.tenant)
         looked_up = sentences(body.query, self._limits.sentences) if result.model else ()
         return SearchExplanation(
             hits=tuple(result.hits),

@@ -37,7 +37,7 @@ class ForceOption(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(eq=False)
 class SecretOperations:
-    ground: OperationDependencies
+    dependencies: OperationDependencies
     keys: Keys
     _: KW_ONLY
     host_id: str  # the gateway's own tenant, the only one whose secrets it reads
@@ -46,11 +46,11 @@ class SecretOperations:
 
     @classmethod
     def of(cls, parts: JobParts) -> "SecretOperations":
-        ground, settings = parts.ground, parts.settings
+        dependencies, settings = parts.dependencies, parts.settings
         return cls(
-            ground,
+            dependencies,
             Keys.of(settings.secrets),
-            host_id=ground.host_id,
+            host_id=dependencies.host_id,
             wanted=parts.sources,
             strategies=settings.models.strategies,
         )
@@ -100,7 +100,7 @@ class SecretOperations:
 
     async def list(self, request: OperationInput) -> ListPage[StoredSecret]:
         secrets = await self._secrets(request.tenant).all()
-        return self.ground.pages.page(request.query, secrets, _key)
+        return self.dependencies.pages.page(request.query, secrets, _key)
 
     async def put(self, request: OperationInput) -> StoredSecret:
         source, scheme = request.names["source"], request.names["scheme"]
@@ -123,7 +123,7 @@ class SecretOperations:
     async def rotate(self, request: OperationInput) -> RotatedSecrets:
         count = await self._secrets(request.tenant).rotate()
         return RotatedSecrets(
-            count + await Vault(self.keys, request.tenant).rotate(self.ground.pool)
+            count + await Vault(self.keys, request.tenant).rotate(self.dependencies.pool)
         )
 
     async def has_secrets(self, tenant: str, source: str) -> bool:
@@ -143,7 +143,7 @@ class SecretOperations:
                 await secrets.delete(source, secret.scheme)
 
     async def _check(self, source: str, scheme: str) -> None:
-        store, configured = ToolStore(self.ground.pool), [*self.wanted(), MODELS]
+        store, configured = ToolStore(self.dependencies.pool), [*self.wanted(), MODELS]
         try:
             if source == MODELS and scheme not in self.strategies:
                 hint = did_you_mean(scheme, self.strategies)
@@ -157,7 +157,7 @@ class SecretOperations:
             raise ProblemDetails(404, "not-found", text) from error
 
     def _secrets(self, tenant: str) -> Secrets:
-        return Secrets(self.ground.pool, tenant, self.keys)
+        return Secrets(self.dependencies.pool, tenant, self.keys)
 
 
 def _key(one: StoredSecret) -> str:

@@ -33,8 +33,8 @@ class SessionFilter(Paging, frozen=True):
 
 
 class SessionOperations:
-    def __init__(self, ground: OperationDependencies, sessions: Sessions) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: OperationDependencies, sessions: Sessions) -> None:
+        self._dependencies = dependencies
         self._sessions = sessions
 
     @property
@@ -56,7 +56,7 @@ class SessionOperations:
         whose = request.query.principal
         sessions = await self._sessions.all(request.tenant)
         views = [_view(session) for session in sessions if whose in {None, session.principal}]
-        return self._ground.pages.page(request.query, views, lambda one: one.id)
+        return self._dependencies.pages.page(request.query, views, lambda one: one.id)
 
     async def get(self, request: OperationInput) -> SessionView:
         return _view(await self._find_session(request))

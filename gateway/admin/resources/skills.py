@@ -145,13 +145,13 @@ class SkillExport(Struct, frozen=True):
 
 
 class SkillOperations:
-    def __init__(self, ground: OperationDependencies, limits: SkillsSettings) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: OperationDependencies, limits: SkillsSettings) -> None:
+        self._dependencies = dependencies
         self._limits = limits
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "SkillOperations":
-        return cls(parts.ground, parts.settings.skills)
+        return cls(parts.dependencies, parts.settings.skills)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -215,20 +215,20 @@ class SkillOperations:
     async def list(self, request: OperationInput) -> ListPage[SkillRow]:
         skills = (await self._store.skills(request.tenant)).of(None)
         rows = [_row(skill) for skill in skills.values()]
-        return self._ground.pages.page(request.query, rows, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, rows, lambda one: one.name)
 
     async def get(self, request: OperationInput) -> SkillView:
         skill = await self._find_skill(request)
-        gone = await ManualTools(self._ground.pool, request.tenant).list_disabled()
+        gone = await ManualTools(self._dependencies.pool, request.tenant).list_disabled()
         names = {tool.name for tool in gone}
         suspects = [tool for tool in skill.tools if tool.name in names]
-        tools = await ToolStore(self._ground.pool).tools(request.tenant) if suspects else ()
+        tools = await ToolStore(self._dependencies.pool).tools(request.tenant) if suspects else ()
         served = {tool.id for tool in tools}  # another tool may have the name now
         return _view(skill, [tool.name for tool in suspects if tool.id not in served])
 
     async def generate(self, request: OperationInput) -> GeneratedSkills:
         body: SkillGeneration = request.body
-        source, tools = body.source, ToolStore(self._ground.pool)
+        source, tools = body.source, ToolStore(self._dependencies.pool)
         if await tools.source(request.tenant, source) is None:
             raise not_found("source", source)
         stored = await tools.document(request.tenant, source)
@@ -284,7 +284,7 @@ class SkillOperations:
     async def versions(self, request: OperationInput) -> ListPage[SkillVersion]:
         await self._find_skill(request)
         versions = await self._store.versions(request.tenant, request.names["skill"])
-        return self._ground.pages.page(
+        return self._dependencies.pages.page(
             request.query, versions, lambda one: f"{2**31 - one.number:010}"
         )
 
@@ -298,7 +298,7 @@ class SkillOperations:
 
     @property
     def _store(self) -> SkillStore:
-        return SkillStore(self._ground.pool, self._limits)
+        return SkillStore(self._dependencies.pool, self._limits)
 
     async def _find_skill(self, request: OperationInput) -> Skill:
         name = request.names["skill"]

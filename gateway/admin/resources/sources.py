@@ -199,7 +199,7 @@ class SourceOperations:
 
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         limits: Imports,
         *,
         wanted: Callable[[], Mapping[str, SourceSettings]],
@@ -211,7 +211,7 @@ class SourceOperations:
     ) -> None:
         """`wanted`: sources of the settings, which belong to the gateway's own tenant.
         `at_machine`: see `JobParts`."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._limits = limits
         self._wanted = wanted
         self._lister = lister
@@ -224,7 +224,7 @@ class SourceOperations:
     @classmethod
     def of(cls, parts: JobParts) -> "SourceOperations":
         return cls(
-            parts.ground,
+            parts.dependencies,
             parts.settings.imports,
             wanted=parts.sources,
             lister=parts.lister,
@@ -287,7 +287,7 @@ class SourceOperations:
         )  # fmt: skip
 
     async def list(self, request: OperationInput) -> ListPage[SourceView]:
-        pages, query = self._ground.pages, request.query
+        pages, query = self._dependencies.pages, request.query
         sources = await self._store.sources(
             request.tenant, after=place(query.after), limit=pages.limit(query) + 1
         )
@@ -401,7 +401,11 @@ class SourceOperations:
         spec = configured_import(name, wanted) if is_configured and wanted else None
         lister = self._lister if self._is_own(request) else None
         history = History(
-            self._store, Versions(self._ground.pool), request.tenant, self._limits, lister=lister
+            self._store,
+            Versions(self._dependencies.pool),
+            request.tenant,
+            self._limits,
+            lister=lister,
         )
         spec = spec or spec_of(await self._find_source(request))
         if request.body is not None and request.body.location is not None:
@@ -428,19 +432,19 @@ class SourceOperations:
 
     async def versions(self, request: OperationInput) -> ListPage[Version]:
         name = request.names["source"]
-        versions = await Versions(self._ground.pool).list_versions(request.tenant, name)
+        versions = await Versions(self._dependencies.pool).list_versions(request.tenant, name)
         if not versions:
             await self._find_source(request)
         shown = [
             replace(version, spec=self._mask_spec(request, version.spec)) for version in versions
         ]
-        return self._ground.pages.page(
+        return self._dependencies.pages.page(
             request.query, shown, lambda one: f"{2**31 - one.number:010}"
         )
 
     async def roll_back(self, request: OperationInput) -> RollbackView:
         name, to = request.names["source"], request.body.to if request.body else None
-        versions = Versions(self._ground.pool)
+        versions = Versions(self._dependencies.pool)
         history = History(self._store, versions, request.tenant, self._limits)
         try:
             with self._turn(request.tenant):
@@ -454,7 +458,7 @@ class SourceOperations:
 
     @property
     def _store(self) -> ToolStore:
-        return ToolStore(self._ground.pool)
+        return ToolStore(self._dependencies.pool)
 
     def _sources(self, request: OperationInput) -> Sources:
         # an upstream server is sent the credentials that settings and own tenant have for that name
@@ -483,7 +487,7 @@ class SourceOperations:
             raise conflict(f"What {name} is stands in the settings of the gateway.")
 
     def _is_own(self, request: OperationInput) -> bool:
-        return self._ground.is_own(request)
+        return self._dependencies.is_own(request)
 
     @contextmanager
     def _turn(self, tenant: str) -> Iterator[None]:
@@ -508,7 +512,7 @@ class SourceOperations:
         texts = {name: spec[name] for name in ("location", "base_url") if spec.get(name)}
         masked = {**spec, **{name: without_queries(text) for name, text in texts.items()}}
         options = spec.get("options") or {}
-        if "command" in options and not self._ground.is_operator(request):
+        if "command" in options and not self._dependencies.is_operator(request):
             masked["location"] = f"{STDIO}***"
             masked["options"] = {name: options[name] for name in options if name != "command"}
         return masked
@@ -561,7 +565,7 @@ class SourceOperations:
             outcomes=tuple(outcomes),
             notes=tuple(notes),
             rolled_back=report.rolled_back,
-            report=_report(report, stated, is_operator=self._ground.is_operator(request))
+            report=_report(report, stated, is_operator=self._dependencies.is_operator(request))
             if wants_all
             else None,
         )

@@ -63,7 +63,7 @@ be made."""
 class StatusOperations:
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         health: Health,
         *,
         catalogs: Catalogs,
@@ -72,7 +72,7 @@ class StatusOperations:
         restart: Restart | None,
     ) -> None:
         """`restart`: None where the process is another program's."""
-        self._ground = ground
+        self._dependencies = dependencies
         self._health = health
         self._catalogs = catalogs
         self._toolsets = toolsets
@@ -103,7 +103,7 @@ class StatusOperations:
         )  # fmt: skip
 
     async def restart(self, request: OperationInput) -> Restarted:
-        if not self._ground.is_operator(request):
+        if not self._dependencies.is_operator(request):
             raise ProblemDetails(403, "forbidden", "Only operators restart the gateway.")
         if self._restart is None:
             raise conflict("This process was not started by `toolgate serve`.")
@@ -111,7 +111,7 @@ class StatusOperations:
 
     async def status(self, request: OperationInput) -> GatewayStatus:
         version, node, sessions, streams = self._numbers()
-        feed, operator = self._health.feed, self._ground.is_operator(request)
+        feed, operator = self._health.feed, self._dependencies.is_operator(request)
         return GatewayStatus(
             status=self._health.status,
             version=version,
@@ -121,12 +121,12 @@ class StatusOperations:
             tools=len(self._catalogs.of(request.tenant).tools),
             sessions=sessions if operator else None,
             streams=streams if operator else None,
-            sources=feed.sources if self._ground.is_own(request) else {},
+            sources=feed.sources if self._dependencies.is_own(request) else {},
         )
 
     async def list(self, request: OperationInput) -> ListPage[ToolsetView]:
         views = [self._view(request, name) for name in self._toolsets]
-        return self._ground.pages.page(request.query, views, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, views, lambda one: one.name)
 
     async def get(self, request: OperationInput) -> ToolsetView:
         name = request.names["toolset"]
@@ -137,7 +137,7 @@ class StatusOperations:
     def _view(self, request: OperationInput, name: str) -> ToolsetView:
         toolset = self._toolsets[name]
         tools = len(self._catalogs.of(request.tenant, name).tools)
-        visible = toolset if self._ground.is_own(request) else Toolset()
+        visible = toolset if self._dependencies.is_own(request) else Toolset()
         return ToolsetView(
             name=name,
             sources=tuple(visible.sources),

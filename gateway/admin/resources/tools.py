@@ -204,7 +204,7 @@ class ToolFilter(Paging, frozen=True):
 class ToolOperations:
     def __init__(
         self,
-        ground: OperationDependencies,
+        dependencies: OperationDependencies,
         tiers: Sequence[str],
         catalogs: Catalogs,
         wanted: Callable[[], Mapping[str, SourceSettings]],
@@ -213,7 +213,7 @@ class ToolOperations:
     ) -> None:
         """`tiers`: the permitted ones; `wanted`: sources of the settings."""
         self._code = code
-        self._ground = ground
+        self._dependencies = dependencies
         self._tiers = tiers
         self._catalogs = catalogs
         self._wanted = wanted
@@ -223,7 +223,9 @@ class ToolOperations:
     @classmethod
     def of(cls, parts: RegistryParts) -> "ToolOperations":
         tiers = parts.settings.policy.tiers
-        return cls(parts.ground, tiers, parts.catalogs, parts.sources, code=parts.settings.code)
+        return cls(
+            parts.dependencies, tiers, parts.catalogs, parts.sources, code=parts.settings.code
+        )
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -277,7 +279,7 @@ class ToolOperations:
 
     async def list(self, request: OperationInput) -> ListPage[ToolRow]:
         query: ToolFilter = request.query
-        pages = self._ground.pages
+        pages = self._dependencies.pages
         states = await self._tool_states(request).list_states(
             place(query.after),
             pages.limit(query) + 1,
@@ -297,8 +299,8 @@ class ToolOperations:
         state = await self._tool_states(request).detail(request.names["tool"])
         if state is None:
             raise not_found("tool", request.names["tool"])
-        embedding = await embedding_of(self._ground.pool, request.tenant, state.id)
-        binding = state.binding if self._ground.is_operator(request) else None
+        embedding = await embedding_of(self._dependencies.pool, request.tenant, state.id)
+        binding = state.binding if self._dependencies.is_operator(request) else None
         target = await self._target(request, state)
         names = (state.tool.name, *state.aliases)
         callers = self._code.callers_of(names, state.tool.tags, state.tool.domain)
@@ -309,8 +311,10 @@ class ToolOperations:
         if found.binding is None:
             return None
         name = found.tool.source
-        source = await ToolStore(self._ground.pool).source(request.tenant, name) if name else None
-        stated = self._wanted().get(name) if self._ground.is_own(request) else None
+        source = (
+            await ToolStore(self._dependencies.pool).source(request.tenant, name) if name else None
+        )
+        stated = self._wanted().get(name) if self._dependencies.is_own(request) else None
         address = (stated.base_url if stated else None) or (source.base_url if source else None)
         return found.binding.target(address and without_queries(address))
 
@@ -341,7 +345,7 @@ class ToolOperations:
             entries = await to_thread.run_sync(catalog.lists.tools, chosen)
         tools = [tool for tool in catalog.tools if query.source in {None, tool.source}]
         listed = [_listed_tool(tool, entries) for tool in tools]
-        return self._ground.pages.page(query, listed, lambda row: row.tool)
+        return self._dependencies.pages.page(query, listed, lambda row: row.tool)
 
     async def describe(self, request: OperationInput) -> ToolView:
         change = ManualEdit(description=truncate(request.body.text))
@@ -380,15 +384,15 @@ class ToolOperations:
         if seen.waiting is None:
             raise conflict(f"{seen.name} does not wait to be accepted.")
         held = HeldTool(seen.name, seen.source, seen.accepted, seen.waiting)
-        if not await Pins(self._ground.pool).accept(request.tenant, [held]):
+        if not await Pins(self._dependencies.pool).accept(request.tenant, [held]):
             raise conflict(f"{seen.name} changed in the meantime: look at it again.")
         return await self.get(request)
 
     def _tool_states(self, request: OperationInput) -> ToolStates:
-        return ToolStates(self._ground.pool, request.tenant)
+        return ToolStates(self._dependencies.pool, request.tenant)
 
     def _manual(self, request: OperationInput) -> ManualTools:
-        return ManualTools(self._ground.pool, request.tenant)
+        return ManualTools(self._dependencies.pool, request.tenant)
 
 
 def version_of(request: OperationInput) -> int | None:

@@ -29,11 +29,11 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadshe
 
 async def policy(visit: PageRequest) -> Response:
     """The rules, what each of them matches, and the explanation of one call."""
-    answer = await visit.desk.run("listRules", query={"after": visit.query.get("after", "")})
+    answer = await visit.operations.run("listRules", query={"after": visit.query.get("after", "")})
     if not answer.ok:
         return visit.problem_page(answer)
     tools, settings = (
-        visit.parts.catalogs.of(visit.desk.tenant).tools,
+        visit.parts.catalogs.of(visit.operations.tenant).tools,
         visit.parts.settings().policy,
     )
     subjects = [Subject.of(tool) for tool in tools if is_judged(tool)]
@@ -78,7 +78,7 @@ async def _explain(visit: PageRequest, question: Mapping[str, str]) -> tuple[Any
         if reading.errors:
             return None, next(iter(reading.errors.values()))
         body["arguments"] = reading.value
-    answer = await visit.desk.run("explain", body=body)
+    answer = await visit.operations.run("explain", body=body)
     return (answer.value, "") if answer.ok else (None, answer.problem)
 
 
@@ -106,7 +106,9 @@ def _about(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 async def approvals(visit: PageRequest) -> Response:
-    answer = await visit.desk.run("listApprovals", query={"after": visit.query.get("after", "")})
+    answer = await visit.operations.run(
+        "listApprovals", query={"after": visit.query.get("after", "")}
+    )
     if not answer.ok:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json":
@@ -116,7 +118,7 @@ async def approvals(visit: PageRequest) -> Response:
         "approvals.html",
         rows=[{**row, "pretty": indent_json(row["arguments"])} for row in rows],
         next=answer.value.get("next", ""),
-        may=visit.desk.may("decide"),
+        may=visit.operations.may("decide"),
         problem="",
         decided=visit.query.get("decided", ""),
     )
@@ -124,9 +126,9 @@ async def approvals(visit: PageRequest) -> Response:
 
 async def _with_program(visit: PageRequest, approval: Mapping[str, Any]) -> Mapping[str, Any]:
     """An approval of calls of a program with these, and the program."""
-    if not approval["run"] or not visit.desk.may("getApproval"):
+    if not approval["run"] or not visit.operations.may("getApproval"):
         return approval
-    answer = await visit.desk.run("getApproval", {"approval": approval["id"]})
+    answer = await visit.operations.run("getApproval", {"approval": approval["id"]})
     return answer.value if answer.ok else approval  # it was decided meanwhile
 
 
@@ -140,7 +142,7 @@ async def decide_call(visit: PageRequest) -> Response:
         if (minutes := visit.posted_value("minutes")).isdecimal():
             until = datetime.now(UTC) + timedelta(minutes=min(int(minutes), MINUTES))
             body["grants"][0]["until"] = until.isoformat()
-    answer = await visit.desk.run("decide", names, body=body)
+    answer = await visit.operations.run("decide", names, body=body)
     if not answer.ok:
         return visit.problem_page(answer)
     place = segments_of(visit.posted_value("next"))
@@ -152,7 +154,9 @@ async def deny_calls(visit: PageRequest) -> Response:
     """Deny all selected calls, also if one is decided already. Each is approved by itself."""
     refused = None
     for approval in visit.form.get("approval", ()):
-        answer = await visit.desk.run("decide", {"approval": approval}, body={"approve": False})
+        answer = await visit.operations.run(
+            "decide", {"approval": approval}, body={"approve": False}
+        )
         refused = refused or (None if answer.ok else answer)
     if refused is not None:
         return visit.problem_page(refused)
@@ -162,7 +166,7 @@ async def deny_calls(visit: PageRequest) -> Response:
 async def audit(visit: PageRequest) -> Response:
     given = {name: visit.query.get(name, "").strip() for name in FILTERS}
     query = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
-    answer = await visit.desk.run(
+    answer = await visit.operations.run(
         "searchAudit", query={**query, "after": visit.query.get("after", "")}
     )
     if not answer.ok:
@@ -189,7 +193,9 @@ async def export_records(visit: PageRequest) -> Response:
     table = csv.writer(text)
     table.writerow(("chain_id", "sequence", *COLUMNS, "hash"))
     while count < EXPORTED:
-        answer = await visit.desk.run("searchAudit", query={**given, "after": after, "limit": 500})
+        answer = await visit.operations.run(
+            "searchAudit", query={**given, "after": after, "limit": 500}
+        )
         if not answer.ok:
             return visit.problem_page(answer)
         for record in answer.value["items"]:

@@ -137,7 +137,9 @@ class Button:
 
 def buttons(visit: PageRequest, ids: Sequence[str], names: Mapping[str, str]) -> list[Button]:
     """Links to the operations that the visitor may call."""
-    operations = ((id_, visit.desk.operation(id_)) for id_ in ids if visit.desk.may(id_))
+    operations = (
+        (id_, visit.operations.operation(id_)) for id_ in ids if visit.operations.may(id_)
+    )
     return [
         Button(
             title_of(visit, operation),
@@ -159,11 +161,11 @@ async def list_page(visit: PageRequest) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     if screen is None:
         return visit.problem(404)
-    operation = visit.desk.operation(screen.lists)
+    operation = visit.operations.operation(screen.lists)
     filters = _filters(operation)
     given = filters.read({f"/{name}": [value] for name, value in visit.query.items() if value})
     value = given.value if isinstance(given.value, dict) else {}
-    answer = await visit.desk.run(
+    answer = await visit.operations.run(
         screen.lists, query={**value, "after": visit.query.get("after", "")}
     )
     refused = value and answer.status in {400, 422}
@@ -191,11 +193,11 @@ async def list_page(visit: PageRequest) -> Response:
 
 async def entry_page(visit: PageRequest) -> Response:
     screen = screens(visit).get(visit.path("screen"))
-    operation = visit.desk.operation(screen.shows) if screen is not None else None
+    operation = visit.operations.operation(screen.shows) if screen is not None else None
     if screen is None or operation is None:
         return visit.problem(404)
     names = {operation.names[0]: visit.path("entry")}
-    answer = await visit.desk.run(operation.id, names)
+    answer = await visit.operations.run(operation.id, names)
     if not answer.ok:
         return visit.problem_page(answer)
     return visit.page(
@@ -218,11 +220,11 @@ async def _also(
 ) -> tuple[str, Sequence[Any], ResourceView | None] | None:
     """Answer of another operation about an entry, and the screen that lists it, if there is one;
     None where the visitor may not ask."""
-    operation = visit.desk.operation(id_)
-    if operation is None or not visit.desk.may(id_):
+    operation = visit.operations.operation(id_)
+    if operation is None or not visit.operations.may(id_):
         return None
     members = {field.encode_name for field in msgspec.structs.fields(operation.query or NoQuery)}
-    answer = await visit.desk.run(
+    answer = await visit.operations.run(
         id_,
         {name: name_ for name, name_ in names.items() if name in operation.names},
         query={name: name_ for name, name_ in names.items() if name in members},
@@ -277,15 +279,15 @@ class ActForm:
 
 async def act_page(visit: PageRequest) -> Response:
     """The page of an operation that changes something: a form by GET, the act by POST."""
-    operation = visit.desk.operation(visit.path("operation"))
+    operation = visit.operations.operation(visit.path("operation"))
     if operation is None or operation.method == "GET":
         return visit.problem(404)
-    if not visit.desk.may(operation.id):
+    if not visit.operations.may(operation.id):
         return visit.problem(403, operation.scope)
     filled, act = await _read_form(visit, operation), visit.posted_value("act")
     if act == "try" and not filled.reading.errors:
         body = {"rule": filled.reading.value}
-        return _act_page(visit, filled, trial=await visit.desk.run("tryRule", body=body))
+        return _act_page(visit, filled, trial=await visit.operations.run("tryRule", body=body))
     if act == "do" and not filled.reading.errors:
         return await _run_act(visit, filled)
     return _act_page(visit, filled)
@@ -389,7 +391,7 @@ def _act_page(
         else in_lines(reading.value),
         errors=errors,
         trial=trial.value if trial is not None and trial.ok else None,
-        tries=operation.id == "putRule" and visit.desk.may("tryRule"),
+        tries=operation.id == "putRule" and visit.operations.may("tryRule"),
         problem="" if output is None else output.problem,
         conflict=conflict,
         began=_sent_along(filled),
@@ -438,10 +440,10 @@ async def _present(
     visit: PageRequest, operation: Operation, names: Mapping[str, str]
 ) -> OperationAnswer | None:
     """The resource as it is, where the operation changes one."""
-    reader = visit.desk.reader(operation)
+    reader = visit.operations.reader(operation)
     if reader is None or not set(reader.names) <= set(names):
         return None
-    answer = await visit.desk.run(reader.id, {name: names[name] for name in reader.names})
+    answer = await visit.operations.run(reader.id, {name: names[name] for name in reader.names})
     return answer if answer.ok else None
 
 
@@ -518,7 +520,9 @@ async def _run(
     if operation.keeps_answers and visit.posted_value("idempotency_key"):
         headers["idempotency-key"] = visit.posted_value("idempotency_key")
     empty = operation.body is None or (operation.optional_body and not value)
-    return await visit.desk.run(operation.id, names, body=None if empty else value, headers=headers)
+    return await visit.operations.run(
+        operation.id, names, body=None if empty else value, headers=headers
+    )
 
 
 async def _outcome(

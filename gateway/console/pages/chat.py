@@ -37,7 +37,7 @@ async def conversation_page(visit: PageRequest) -> Response:
     id_ = visit.path("conversation")
     if visit.request.method == "POST":
         body = {"content": visit.posted_value("message"), "wait": False, "stream": True}
-        answer = await visit.desk.run(SEND, {"conversation": id_}, body=body)
+        answer = await visit.operations.run(SEND, {"conversation": id_}, body=body)
         if not answer.ok:
             return await _page(visit, id_, problem=answer.problem, status=answer.status)
         return visit.to("chat", id_)
@@ -47,7 +47,7 @@ async def conversation_page(visit: PageRequest) -> Response:
 async def events(visit: PageRequest) -> Response:
     """The events of a run: words as they come, and what makes the messages worth reading again."""
     id_ = visit.path("run")
-    answer = await visit.desk.run(RUN, {"run": id_})
+    answer = await visit.operations.run(RUN, {"run": id_})
     if not answer.ok:
         return visit.problem_page(answer)
     events = _stream_events(visit, id_, last_event_number(visit.request))
@@ -55,7 +55,7 @@ async def events(visit: PageRequest) -> Response:
 
 
 async def _stream_events(visit: PageRequest, run: str, after: int) -> AsyncIterator[bytes]:
-    async for event in visit.desk.follow(WING, run, after):
+    async for event in visit.operations.follow(WING, run, after):
         kind, data = "change", {"type": event.type}
         if event.type == CHUNK:
             kind, data = "words", {"text": event.data.get("text", "")}
@@ -68,16 +68,16 @@ async def _begin_conversation(visit: PageRequest) -> Response:
     message = visit.posted_value("message")
     title = " ".join(message.split())[:TITLE]
     strategy = visit.posted_value("strategy")
-    made = await visit.desk.run(
+    made = await visit.operations.run(
         "agent_create_conversation", body={"title": title, "strategy": strategy}
     )
     if not made.ok:
         return await _page(visit, problem=made.problem, status=made.status)
     id_ = made.value["id"]
     body = {"content": message, "wait": False, "stream": True}
-    answer = await visit.desk.run(SEND, {"conversation": id_}, body=body)
+    answer = await visit.operations.run(SEND, {"conversation": id_}, body=body)
     if not answer.ok:
-        await visit.desk.run("agent_delete_conversation", {"conversation": id_})
+        await visit.operations.run("agent_delete_conversation", {"conversation": id_})
         return await _page(visit, problem=answer.problem, status=answer.status)
     return visit.to("chat", id_)
 
@@ -88,7 +88,9 @@ async def _page(
     conversation, run = None, None
     if id_:
         query = {"before": visit.query.get("before", "")}
-        answer = await visit.desk.run("agent_get_conversation", {"conversation": id_}, query=query)
+        answer = await visit.operations.run(
+            "agent_get_conversation", {"conversation": id_}, query=query
+        )
         if not answer.ok:
             return visit.problem_page(answer)
         conversation = answer.value
@@ -98,10 +100,10 @@ async def _page(
     values = {"id": id_, "conversation": conversation, "run": run, "reached": _forwarded_tool}
     if visit.query.get("part") == "messages":
         return visit.page("chat_messages.html", **values)
-    search_answer = await visit.desk.run(
+    search_answer = await visit.operations.run(
         "agent_list_conversations", query={"before": visit.query.get("older", "")}
     )
-    health = await visit.desk.run("agent_health")
+    health = await visit.operations.run("agent_health")
     return visit.page(
         "chat.html",
         status,
@@ -117,13 +119,13 @@ async def _run(visit: PageRequest, conversation: Any) -> dict[str, Any] | None:
     """The run that has not ended, with the calls that wait for the decision of a person; else the
     newest one, if it did not succeed."""
     id_ = conversation.get("run") or conversation.get("last_run", "")
-    answer = await visit.desk.run(RUN, {"run": id_}) if id_ else None
+    answer = await visit.operations.run(RUN, {"run": id_}) if id_ else None
     if answer is None or not answer.ok:
         return None
     run = answer.value
     waiting = []
-    for name in run.get("approvals", ()) if visit.desk.may("getApproval") else ():
-        approval = await visit.desk.run("getApproval", {"approval": name})
+    for name in run.get("approvals", ()) if visit.operations.may("getApproval") else ():
+        approval = await visit.operations.run("getApproval", {"approval": name})
         if approval.ok and approval.value["state"] == "waiting":
             waiting.append(approval.value)
     return {**run, "is_open": run["state"] in OPEN, "asked": waiting}

@@ -25,7 +25,7 @@ async def connect(visit: PageRequest) -> Response:
         with_key=with_key,
         values=values,
         clients=[_view(row, values, with_key) for row in read_clients().values()],
-        may_make_keys=visit.desk.may("createKey"),
+        may_make_keys=visit.operations.may("createKey"),
     )
 
 

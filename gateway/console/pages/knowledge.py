@@ -13,7 +13,7 @@ async def ask_page(visit: PageRequest) -> Response:
     """Passages for a question, each with its place; the names in them."""
     question = visit.query.get("q", "").strip()
     collection = visit.query.get("collection", "")
-    listed = await visit.desk.run("knowledge_collections")
+    listed = await visit.operations.run("knowledge_collections")
     if not listed.ok:
         return visit.problem_page(listed)
     answer = None
@@ -24,8 +24,8 @@ async def ask_page(visit: PageRequest) -> Response:
             "explain": True,
             "names": NAMES,
         }
-        answer = await visit.desk.run("knowledge_query", body=body)
-    names = await visit.desk.run("knowledge_names", query={"limit": NAMES})
+        answer = await visit.operations.run("knowledge_query", body=body)
+    names = await visit.operations.run("knowledge_names", query={"limit": NAMES})
     if visit.query.get("format") == "json" and answer is not None and answer.ok:
         return as_json(answer.value)
     return visit.page(
@@ -43,7 +43,7 @@ async def ask_page(visit: PageRequest) -> Response:
 async def name_page(visit: PageRequest) -> Response:
     """Page of a name: its mentions, and a graph of co-occurring names."""
     name = visit.path("name")
-    answer = await visit.desk.run("knowledge_entity", body={"name": name, "limit": NAMES})
+    answer = await visit.operations.run("knowledge_entity", body={"name": name, "limit": NAMES})
     if not answer.ok:
         return visit.problem_page(answer)
     near = answer.value["near"][:NAMES]

@@ -17,15 +17,15 @@ REFUSED = ("toolgate_refusals", "toolgate_breaker", "toolgate_audit", "toolgate_
 async def overview(visit: PageRequest) -> Response:
     """The front page; its figures are asked for again every few seconds. Those of calls are of all
     tenants, and for operators."""
-    status = await visit.desk.run("getStatus")
+    status = await visit.operations.run("getStatus")
     if not status.ok:
         return visit.problem_page(status)
-    figures, sees_calls = visit.parts.figures, visit.desk.is_operator
+    figures, sees_calls = visit.parts.figures, visit.operations.is_operator
     if visit.query.get("format") == "json":
         if not sees_calls:
             return visit.problem(403, _operator_role(visit))
         return as_json(figures.points())
-    sources = await visit.desk.items("listSources", limit=500)
+    sources = await visit.operations.items("listSources", limit=500)
     values = {
         "status": status.value,
         "sees_calls": sees_calls,
@@ -33,7 +33,7 @@ async def overview(visit: PageRequest) -> Response:
         "workers": figures.workers,
         "errors": figures.errors() if sees_calls else {},
         "points": figures.points()[-12:],
-        "waiting": len(await visit.desk.items("listApprovals", limit=500)),
+        "waiting": len(await visit.operations.items("listApprovals", limit=500)),
         "sources": sources,
         "broken": _broken_sources(visit, sources),
         "sample_s": visit.parts.settings().console.sample_s,
@@ -44,10 +44,10 @@ async def overview(visit: PageRequest) -> Response:
 
 async def health(visit: PageRequest) -> Response:
     """States of the parts, and the settings in effect for those who may see them."""
-    status = await visit.desk.run("getStatus")
+    status = await visit.operations.run("getStatus")
     if not status.ok:
         return visit.problem_page(status)
-    examine = visit.parts.examine if visit.desk.is_operator else None
+    examine = visit.parts.examine if visit.operations.is_operator else None
     posted = visit.request.method == "POST" and examine is not None
     findings = await examine() if posted and examine is not None else None
     return visit.page(
@@ -56,14 +56,14 @@ async def health(visit: PageRequest) -> Response:
         may_examine=examine is not None,
         findings=findings and sorted(findings, key=lambda one: WORST.get(one["status"], 3)),
         failed=findings is not None and not findings,
-        states=_flat(visit.parts.states()) if visit.desk.is_operator else {},
-        settings=mask_secrets(visit.parts.settings()) if visit.desk.is_operator else None,
+        states=_flat(visit.parts.states()) if visit.operations.is_operator else {},
+        settings=mask_secrets(visit.parts.settings()) if visit.operations.is_operator else None,
     )
 
 
 async def limits(visit: PageRequest) -> Response:
-    status = await visit.desk.run("getStatus")
-    if not status.ok or not visit.desk.is_operator:
+    status = await visit.operations.run("getStatus")
+    if not status.ok or not visit.operations.is_operator:
         return visit.problem(403, _operator_role(visit))
     settings = visit.parts.settings()
     return visit.page(
@@ -98,7 +98,7 @@ def _broken_sources(visit: PageRequest, sources: Sequence[Mapping[str, Any]]) ->
     """Sources that do not answer: all for operators, the visitor's own for others."""
     broken = visit.parts.states().get("breakers", {})
     own = {source["name"] for source in sources}
-    return [name for name in broken if visit.desk.is_operator or name in own]
+    return [name for name in broken if visit.operations.is_operator or name in own]
 
 
 def _flat(states: Mapping[str, Any]) -> dict[str, str]:

@@ -18,24 +18,24 @@ EXAMPLE = 'tools.search("which orders are open?")'
 
 async def programs_page(visit: PageRequest) -> Response:
     """A program of the visitor, and its end, or the calls that wait for a decision."""
-    if not visit.desk.may("code_run"):
+    if not visit.operations.may("code_run"):
         return visit.problem(404)
     run = visit.posted_value("run")
     code = visit.posted_value("code").replace("\r\n", "\n")
     languages = visit.parts.settings().code.languages
     language = visit.posted_value("language") or languages[0]
-    writes = visit.posted_value("writes") == "yes" and visit.desk.may("code_run_writing")
+    writes = visit.posted_value("writes") == "yes" and visit.operations.may("code_run_writing")
     end: dict[str, Any] | None = None
     if run or code.strip():
         given = {"run": run} if run else {"code": code, "language": language}
-        end = _end_of(await visit.desk.call(CODE_TOOLS[writes], given))
+        end = _end_of(await visit.operations.call(CODE_TOOLS[writes], given))
     return visit.page(
         "programs.html",
         code=code or (EXAMPLE if visit.request.method == "GET" else ""),
         written_in=languages,
         language=language,
         writes=writes,
-        may_write=visit.desk.may("code_run_writing"),
+        may_write=visit.operations.may("code_run_writing"),
         end=end,
     )
 

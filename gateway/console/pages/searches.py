@@ -32,7 +32,7 @@ async def evaluations(visit: PageRequest) -> Response:
         if answer.ok:  # without jobs
             return _result(visit, {"state": "succeeded", "result": answer.value})
         problem, status = " ".join([answer.problem, *answer.errors.values()]), answer.status
-    jobs = await visit.desk.items("listJobs", operation=EVALUATE, limit=20)
+    jobs = await visit.operations.items("listJobs", operation=EVALUATE, limit=20)
     return visit.page(
         "search.html",
         status,
@@ -40,8 +40,8 @@ async def evaluations(visit: PageRequest) -> Response:
         text=text,
         problem=problem,
         jobs=jobs,
-        may=visit.desk.may(EVALUATE),
-        logs=visit.parts.settings().search.usage_log and visit.desk.is_operator,
+        may=visit.operations.may(EVALUATE),
+        logs=visit.parts.settings().search.usage_log and visit.operations.is_operator,
     )
 
 
@@ -55,7 +55,7 @@ async def comparison_page(visit: PageRequest) -> Response:
         side_values["source"] = visit.query.get(f"source_{side}", "")
         if query:
             body = {"query": query, "limit": FOUND, "words": side_values["mode"] == "lexical"}
-            answer = await visit.desk.run(
+            answer = await visit.operations.run(
                 "searchTools",
                 body=body | ({"source": side_values["source"]} if side_values["source"] else {}),
             )
@@ -77,13 +77,15 @@ async def comparison_page(visit: PageRequest) -> Response:
         sides=sides,
         others={"a": ranks["b"], "b": ranks["a"]},
         modes=MODES,
-        sources=[source["name"] for source in await visit.desk.items("listSources", limit=500)],
+        sources=[
+            source["name"] for source in await visit.operations.items("listSources", limit=500)
+        ],
     )
 
 
 async def evaluation(visit: PageRequest) -> Response:
     """An evaluation: its progress, then its plots."""
-    answer = await visit.desk.run("getJob", {"job": visit.path("job")})
+    answer = await visit.operations.run("getJob", {"job": visit.path("job")})
     if not answer.ok:
         return visit.problem_page(answer)
     if answer.value["operation"] != EVALUATE:
@@ -94,7 +96,7 @@ async def evaluation(visit: PageRequest) -> Response:
 
 
 async def embeddings(visit: PageRequest) -> Response:
-    answer = await visit.desk.run("getEmbeddings")
+    answer = await visit.operations.run("getEmbeddings")
     if not answer.ok:
         return visit.problem_page(answer)
     ids = ("refreshEmbeddings", "retryEmbeddings", "backfillEmbeddings")
@@ -104,7 +106,7 @@ async def embeddings(visit: PageRequest) -> Response:
 
 async def _evaluate_requests(visit: PageRequest, text: str) -> OperationAnswer:
     if visit.posted_value("act") == "usage":
-        return await visit.desk.run(EVALUATE, body={"from_usage": True})
+        return await visit.operations.run(EVALUATE, body={"from_usage": True})
     requests = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -113,7 +115,7 @@ async def _evaluate_requests(visit: PageRequest, text: str) -> OperationAnswer:
                 message = "Line {number} is not: a request => a tool, another tool."
                 return OperationAnswer(422, {"detail": visit.texts(message, number=number)})
             requests.append(request)
-    return await visit.desk.run(EVALUATE, body={"requests": requests})
+    return await visit.operations.run(EVALUATE, body={"requests": requests})
 
 
 def _request(line: str) -> Mapping[str, Any] | None:

@@ -19,13 +19,13 @@ TEMPLATE = "---\nname: {name}\ndescription: \n---\n\n# {name}\n"
 
 async def skill_page(visit: PageRequest) -> Response:
     name = visit.path("skill")
-    answer = await visit.desk.run("getSkill", {"skill": name})
+    answer = await visit.operations.run("getSkill", {"skill": name})
     if not answer.ok:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     skills = _skills(visit)
-    versions = await visit.desk.run("listSkillVersions", {"skill": name})
+    versions = await visit.operations.run("listSkillVersions", {"skill": name})
     return visit.page(
         "skill.html",
         skill=answer.value,
@@ -40,10 +40,10 @@ async def skill_page(visit: PageRequest) -> Response:
 
 async def edit_page(visit: PageRequest) -> Response:
     """The editor of a skill: a preview and what saving would do, by POST; then the save."""
-    if not visit.desk.may("importSkills"):
+    if not visit.operations.may("importSkills"):
         return visit.problem(403, "admin:registry:write")
     name = "" if visit.path("skill") == "new" else visit.path("skill")
-    exported = await visit.desk.run("exportSkill", {"skill": name}) if name else None
+    exported = await visit.operations.run("exportSkill", {"skill": name}) if name else None
     if exported is not None and not exported.ok:
         return visit.problem_page(exported)
     new: dict[str, Any] = {"document": TEMPLATE.format(name="new-skill"), "files": []}
@@ -54,7 +54,7 @@ async def edit_page(visit: PageRequest) -> Response:
     )
     saved: OperationAnswer | None = None
     problem, conflict = "", ""
-    present = await visit.desk.run("getSkill", {"skill": name}) if name else None
+    present = await visit.operations.run("getSkill", {"skill": name}) if name else None
     digest = present.value["digest"] if present is not None and present.ok else ""
     if act in {"preview", "save"}:
         if digest != visit.posted_value("digest"):
@@ -63,7 +63,7 @@ async def edit_page(visit: PageRequest) -> Response:
         else:
             upload = {"document": text, "files": kept["files"]}
             body = {"skills": [upload], "dry_run": act == "preview"}
-            saved = await visit.desk.run("importSkills", body=body)
+            saved = await visit.operations.run("importSkills", body=body)
             problem = saved.problem
             if act == "save" and saved.ok:
                 return visit.to("skills", saved.value["skills"][0]["name"])
@@ -83,7 +83,7 @@ async def edit_page(visit: PageRequest) -> Response:
 async def agent(visit: PageRequest) -> Response:
     """An agent, and what it sees before it has loaded anything."""
     name = visit.path("agent")
-    answer = await visit.desk.run("getAgent", {"agent": name})
+    answer = await visit.operations.run("getAgent", {"agent": name})
     if not answer.ok:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json":
@@ -121,7 +121,7 @@ async def agent(visit: PageRequest) -> Response:
 
 
 def _skills(visit: PageRequest) -> SkillSnapshot:
-    return visit.parts.catalogs.of(visit.desk.tenant).skills
+    return visit.parts.catalogs.of(visit.operations.tenant).skills
 
 
 def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:

@@ -24,19 +24,21 @@ SCHEMA = msgspec.json.schema(Import)
 
 
 async def list_page(visit: PageRequest) -> Response:
-    answer = await visit.desk.run("listSources", query={"after": visit.query.get("after", "")})
+    answer = await visit.operations.run(
+        "listSources", query={"after": visit.query.get("after", "")}
+    )
     if not answer.ok:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
-    status = await visit.desk.run("getStatus")
+    status = await visit.operations.run("getStatus")
     return visit.page(
         "sources.html",
         rows=answer.value["items"],
         next=answer.value.get("next", ""),
         states=status.value["sources"] if status.ok else {},
         broken=visit.parts.states().get("breakers", {}),
-        may=visit.desk.may("importSource"),
+        may=visit.operations.may("importSource"),
     )
 
 
@@ -45,14 +47,14 @@ async def source_page(visit: PageRequest) -> Response:
     name = visit.path("source")
     compared = None
     if visit.request.method == "POST":
-        compared = await visit.desk.run("compareSource", {"source": name})
-    answer = await visit.desk.run("getSource", {"source": name})
+        compared = await visit.operations.run("compareSource", {"source": name})
+    answer = await visit.operations.run("getSource", {"source": name})
     if not answer.ok:
         return visit.problem_page(answer)
-    versions = await visit.desk.run("listVersions", {"source": name})
+    versions = await visit.operations.run("listVersions", {"source": name})
     secrets_of = [
         secret
-        for secret in await visit.desk.items("listSecrets", limit=500)
+        for secret in await visit.operations.items("listSecrets", limit=500)
         if secret["source"] == name
     ]
     return visit.page(
@@ -61,7 +63,7 @@ async def source_page(visit: PageRequest) -> Response:
         versions=versions.value["items"] if versions.ok else (),
         secrets=secrets_of,
         wanted=_wanted_credentials(visit, name, {secret["scheme"] for secret in secrets_of}),
-        tools=await visit.desk.items("listTools", source=name, limit=10),
+        tools=await visit.operations.items("listTools", source=name, limit=10),
         acts=buttons(visit, ACTS, {"source": name}),
         imported=visit.query.get("imported", ""),
         difference=compared.value if compared is not None and compared.ok else None,
@@ -85,10 +87,10 @@ def _wanted_credentials(
     """The credentials that security schemes of a source's tools ask for, the most wanted first.
     Only operators are told which of them the settings have. Schemes are compared by name."""
     settings = visit.parts.settings().sources.get(source)
-    own = settings.credentials if settings is not None and visit.desk.is_operator else {}
+    own = settings.credentials if settings is not None and visit.operations.is_operator else {}
     kinds: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for tool in visit.parts.catalogs.of(visit.desk.tenant).tools:
+    for tool in visit.parts.catalogs.of(visit.operations.tenant).tools:
         if tool.source == source:
             wanted = {
                 credential.scheme: credential.kind
@@ -110,7 +112,7 @@ def _wanted_credentials(
 
 async def import_page(visit: PageRequest) -> Response:
     """Import a source: what it is, what an import makes of it, and the import."""
-    if not visit.desk.may("importSource"):
+    if not visit.operations.may("importSource"):
         return visit.problem(403, "admin:registry:write")
     posted = visit.request.method == "POST"
     form = Form(SCHEMA, chosen_in(visit.form))
@@ -129,7 +131,7 @@ async def import_page(visit: PageRequest) -> Response:
         id_ = "previewImport" if act == "preview" else "importSource"
         key = visit.posted_value("idempotency_key") if act == "import" else ""
         headers = {"idempotency-key": key} if key else {}
-        answer = await visit.desk.run(id_, body=value, headers=headers)
+        answer = await visit.operations.run(id_, body=value, headers=headers)
         if answer.ok and act == "import":
             return visit.to("sources", value["name"], imported="yes")
         problem, errors = answer.problem, dict(answer.errors)

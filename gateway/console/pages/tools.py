@@ -43,10 +43,12 @@ async def list_page(visit: PageRequest) -> Response:
     given = {name: visit.query.get(name, "") for name in FILTERS}
     if query:
         body = {name: given[name] for name in ("source", "tier", "protocol") if given[name]}
-        answer = await visit.desk.run("searchTools", body={"query": query, "limit": FOUND, **body})
+        answer = await visit.operations.run(
+            "searchTools", body={"query": query, "limit": FOUND, **body}
+        )
     else:
         after = visit.query.get("after", "")
-        answer = await visit.desk.run("listTools", query={**given, "after": after})
+        answer = await visit.operations.run("listTools", query={**given, "after": after})
     if not answer.ok:
         return visit.problem_page(answer)
     values = {
@@ -56,7 +58,9 @@ async def list_page(visit: PageRequest) -> Response:
         "note": answer.value.get("note") if query else None,
         "next": answer.value.get("next", ""),
         "best": max((hit["score"] for hit in answer.value["hits"]), default=1) if query else 1,
-        "sources": [source["name"] for source in await visit.desk.items("listSources", limit=500)],
+        "sources": [
+            source["name"] for source in await visit.operations.items("listSources", limit=500)
+        ],
         "states": STATES,
         "protocols": PROTOCOLS,
         "tiers": visit.parts.settings().policy.tiers,
@@ -70,10 +74,10 @@ async def list_page(visit: PageRequest) -> Response:
 
 async def tool_page(visit: PageRequest) -> Response:
     """One tool: what it is, as clients see it, and what may be done with it."""
-    answer = await visit.desk.run("getTool", {"tool": visit.path("tool")})
+    answer = await visit.operations.run("getTool", {"tool": visit.path("tool")})
     if not answer.ok:
         return visit.problem_page(answer)
-    definitions = await visit.desk.run("showDefinitions", {"tool": visit.path("tool")})
+    definitions = await visit.operations.run("showDefinitions", {"tool": visit.path("tool")})
     return visit.page(
         "tool.html",
         tool=answer.value,
@@ -86,7 +90,7 @@ async def tool_page(visit: PageRequest) -> Response:
 async def try_page(visit: PageRequest) -> Response:
     """Try a tool: a form of its arguments, or JSON; then the exact requests and the answers."""
     name = visit.path("tool")
-    answer = await visit.desk.run("getTool", {"tool": name})
+    answer = await visit.operations.run("getTool", {"tool": name})
     if not answer.ok:
         return visit.problem_page(answer)
     tool = answer.value
@@ -103,7 +107,7 @@ async def try_page(visit: PageRequest) -> Response:
         if act == "call" and _asks(tool) and visit.posted_value("confirmed") != name:
             errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
         else:
-            trial = await visit.desk.try_tool(name, value, sends=act == "call")
+            trial = await visit.operations.try_tool(name, value, sends=act == "call")
     is_drawn = form.is_drawn and not as_text
     return visit.page(
         "tool_try.html",

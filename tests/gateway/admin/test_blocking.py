@@ -113,7 +113,9 @@ async def test_long_definitions_of_a_tenant_leave_room_for_another(
         await store.save(tenant, SourceDraft(name, "openapi", f"{name}.json"), [draft])
         await parts.catalogs.reload(store, tenant)
     code = parts.settings.code
-    operations = tool_operations.ToolOperations(parts.ground, (), parts.catalogs, dict, code=code)
+    operations = tool_operations.ToolOperations(
+        parts.dependencies, (), parts.catalogs, dict, code=code
+    )
 
     async def ask(tenant: str, caller: str, name: str) -> None:
         principal = Principal(caller, tenant)
