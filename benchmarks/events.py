@@ -28,7 +28,7 @@ from gateway.wings.events.execution import Pause
 from gateway.wings.events.journal import AcceptedInvocation, Delivery, Draft, End, Journal
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine
-from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import WORK, WakeupChannel
 from gateway.wings.events.wing import WING
 from registry.database.group_commit import GroupCommit
@@ -289,7 +289,7 @@ async def _emptied(database: Database) -> None:
 def _dispatch(database: Database, execution: _Clocked, settings: EventsSettings) -> Dispatch:
     return Dispatch(
         Journal(database.pool),
-        Upkeep(database.pool),
+        JournalSweeper(database.pool),
         execution,  # type: ignore[arg-type]
         settings,
         worker="bench",

@@ -11,8 +11,6 @@ from registry.embedding.embedder_factory import ServingEmbedder, make_embedder
 from registry.embedding.search_kinds import TOOLS
 from registry.search import Search, SearchQuery, SearchResult
 
-OpenedPool = Callable[[], Pool | None]
-
 
 async def find_tools(
     settings: Settings, pool: Callable[[], Pool | None], query: SearchQuery

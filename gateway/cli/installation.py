@@ -17,7 +17,7 @@ from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
 from gateway.cli.common.patterns import idle_in_registry
-from gateway.cli.doctor.environment import missing_imports, wings_of_installation, world
+from gateway.cli.doctor.environment import missing_imports, missing_resources, wings_of_installation
 from gateway.cli.serve.command import check_exposure
 from gateway.wings.table import mistakes
 
@@ -137,7 +137,7 @@ def schema() -> None:
 
 
 def _warn_of_environment(settings: Settings) -> None:
-    checks = [*run(collect(world(settings))), *run(wings_of_installation(settings))]
+    checks = [*run(collect(missing_resources(settings))), *run(wings_of_installation(settings))]
     check = [check for check in checks if check.status != "ok"]
     for finding in [*check, *(run(missing_imports(settings)) if settings.sources else ())]:
         warn(f"warning: {finding.detail}")

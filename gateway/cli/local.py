@@ -16,8 +16,8 @@ from msgspec.structs import fields
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
 from gateway.admin.parts import RegistryParts
-from gateway.cli.common.acts import VIA, actor
 from gateway.cli.common.arguments import json_or_text
+from gateway.cli.common.audited_commands import VIA, actor
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import import_later, load

@@ -110,23 +110,23 @@ class ManualToolOperations:
         dependencies: OperationDependencies,
         tools: ToolOperations,
         secrets: SecretOperations,
-        makings: ManualToolSettings,
+        settings: ManualToolSettings,
     ) -> None:
         self._dependencies = dependencies
         self._tools = tools
         self._secrets = secrets
-        self._makings = makings
+        self._settings = settings
         # a schema of a megabyte takes many seconds
         self._making = FairLimiter(1, reserve=True)
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "ManualToolOperations":
         networks = parts.settings.imports.private_networks
-        makings = ManualToolSettings(
+        settings = ManualToolSettings(
             parts.sources, parts.functions, parts.scripts, networks, parts.at_machine
         )
         tools, secrets = ToolOperations.of(parts), SecretOperations.of(parts)
-        return cls(parts.dependencies, tools, secrets, makings)
+        return cls(parts.dependencies, tools, secrets, settings)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -184,7 +184,7 @@ class ManualToolOperations:
         self._tools.check_tier(request.tier, place)
         if tool_kind(request) in RUNS_HERE:
             self._check_operator(operation_input, "What runs in the gateway")
-        is_off = not self._makings.scripts().enabled and not self._makings.at_machine
+        is_off = not self._settings.scripts().enabled and not self._settings.at_machine
         if request.code is not None and is_off:
             raise conflict("Scripts are switched off (scripts.enabled).")
 
@@ -193,7 +193,7 @@ class ManualToolOperations:
     ) -> NewTool:
         async with self._making.turn(operation_input.tenant, operation_input.principal.id):
             new = await to_thread.run_sync(make_tool, request, known)
-        if new.address is None or self._makings.at_machine:
+        if new.address is None or self._settings.at_machine:
             return new
         return replace(
             new, address=await self._restrict_address(operation_input, new.address, known)
@@ -215,7 +215,7 @@ class ManualToolOperations:
         await self._manual(request).remove(request.names["tool"], version_of(request))
 
     async def _known_sources(self, request: OperationInput) -> KnownSources:
-        store, functions = ToolStore(self._dependencies.pool), self._makings.functions()
+        store, functions = ToolStore(self._dependencies.pool), self._settings.functions()
         return KnownSources(
             {source.name: source for source in await store.sources(request.tenant)},
             tuple(await store.tools(request.tenant)),
@@ -223,7 +223,7 @@ class ManualToolOperations:
                 name: KnownFunction(function.schema, function.description, function.takes)
                 for name, function in functions.items()
             },
-            self._makings.scripts().source_bytes,
+            self._settings.scripts().source_bytes,
         )
 
     async def _restrict_address(
@@ -239,7 +239,7 @@ class ManualToolOperations:
         elif not new and known.sources[address.name].base_url_trusted:
             self._check_trusted(request, address.name)
         own = address.base_url is None and self._dependencies.is_operator(request)
-        return replace(address, guarded=not own and not self._makings.private_networks)
+        return replace(address, guarded=not own and not self._settings.private_networks)
 
     async def _check_schema_of(self, request: OperationInput, name: str) -> None:
         """Requires the operator role to edit the input schema of an operator's tool."""
@@ -253,11 +253,11 @@ class ManualToolOperations:
             self._check_trusted(request, tool.source)
 
     def _is_of_settings(self, request: OperationInput, source: str) -> bool:
-        return self._dependencies.is_own(request) and source in self._makings.sources()
+        return self._dependencies.is_own(request) and source in self._settings.sources()
 
     def _check_trusted(self, request: OperationInput, source: str) -> None:
         """With private networks allowed, sources imported by admins are trusted, too."""
-        if not self._makings.private_networks:
+        if not self._settings.private_networks:
             self._check_operator(request, f"A tool of {source}, which an operator imported,")
 
     def _check_operator(self, request: OperationInput, what: str) -> None:

@@ -21,7 +21,7 @@ from config.settings import LoggingSettings, Settings
 from config.yaml_document import SettingsError
 from gateway.app.components import components_of
 from gateway.audit.command_trail import CommandTrail, open_trail
-from gateway.cli.common.acts import Act
+from gateway.cli.common.audited_commands import AuditedCommand
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err
@@ -86,7 +86,7 @@ class Registry:
 
 @asynccontextmanager
 async def open_registry(
-    settings: Settings, act: Act | None = None, *, migrate: bool = True
+    settings: Settings, act: AuditedCommand | None = None, *, migrate: bool = True
 ) -> AsyncIterator[Registry]:
     """`act`: the change to record in the audit log."""
     _note_instances(settings)

@@ -23,7 +23,7 @@ from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
 from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
 from gateway.cli.common.text import harmless
-from gateway.cli.doctor.environment import database, import_checks, wings, world
+from gateway.cli.doctor.environment import database, import_checks, missing_resources, wings
 from gateway.cli.doctor.local_checks import (
     credentials,
     files,
@@ -139,7 +139,7 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield from serving(settings)
     yield from run(collect(identity(settings)))
     yield from python_services(settings.sources)
-    yield from run(collect(world(settings)))
+    yield from run(collect(missing_resources(settings)))
     yield from functions(settings.functions)
     yield from hooks(settings)
     yield from run(scripts(settings.scripts))

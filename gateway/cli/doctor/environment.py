@@ -34,7 +34,7 @@ from schemas.urls import without_queries
 DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")
 
 
-async def world(settings: Settings) -> AsyncIterator[Check]:
+async def missing_resources(settings: Settings) -> AsyncIterator[Check]:
     """Settings that refer to missing resources, except the contents of the database."""
     for name, source in settings.sources.items():
         for check in missing_files(name, source):

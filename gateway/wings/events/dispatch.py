@@ -16,7 +16,7 @@ from config.events import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed_end
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.operator_hook import Hooks
-from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import CANCEL, ENDED, FAILED, WORK
 from registry.database.group_commit import GroupCommit
 from registry.database.postgres import AWAY, RESYNC, Notice, is_uuid
@@ -52,7 +52,7 @@ class Dispatch:
     def __init__(
         self,
         journal: Journal,
-        upkeep: Upkeep,
+        sweeper: JournalSweeper,
         execution: Execution,
         settings: EventsSettings,
         *,
@@ -64,7 +64,7 @@ class Dispatch:
         """`worker` is the name of this process in the journal; `say` wakes others; `ended` is
         called with invocations, of (tenant, id), that have."""
         self._journal = journal
-        self._upkeep = upkeep
+        self._sweeper = sweeper
         self._execution = execution
         self.settings = settings
         self._worker = worker
@@ -309,7 +309,7 @@ class Dispatch:
         retained, trim_at = -math.inf, -math.inf
         while True:
             try:
-                swept = await self._upkeep.sweep()
+                swept = await self._sweeper.sweep()
                 if swept:
                     for tenant, kinds in swept.items():
                         self.swept.update({(tenant, kind): n for kind, n in _facts(kinds).items()})
@@ -318,11 +318,11 @@ class Dispatch:
                     self._looked = -math.inf
                     self._wake.set()
                     self._say(ENDED)
-                while await self._upkeep.move_ended(MOVE_S):
+                while await self._sweeper.move_ended(MOVE_S):
                     pass
                 if anyio.current_time() - retained >= RETAIN_S:
-                    await self._upkeep.retain(self.settings.retention_s)
-                    while await self._upkeep.prune(self.settings.retention_s):
+                    await self._sweeper.retain(self.settings.retention_s)
+                    while await self._sweeper.prune(self.settings.retention_s):
                         pass
                     retained = anyio.current_time()
                 if (began := anyio.current_time()) >= trim_at:
@@ -337,7 +337,7 @@ class Dispatch:
 
     async def _trim(self) -> None:
         """Delete the oldest of what has ended where it has more bytes than it may."""
-        usage = await self._upkeep.ended_usage()
+        usage = await self._sweeper.ended_usage()
         if usage is None:
             return
         most_of_principal = self.settings.principal_ended_bytes
@@ -352,7 +352,7 @@ class Dispatch:
         full = {tenant for (tenant, _), bytes_ in usage.items() if bytes_ > most_of_principal}
         full |= {tenant for tenant, bytes_ in tenants.items() if bytes_ > most_of_tenant}
         for tenant in sorted(full):
-            removed = await self._upkeep.trim(tenant, most_of_principal, most_of_tenant)
+            removed = await self._sweeper.trim(tenant, most_of_principal, most_of_tenant)
             if removed:
                 extra = {"tenant": tenant, "count": removed}
                 log.warning("ended_invocations_removed", extra=extra)

@@ -1,4 +1,4 @@
-"""Upkeep of the journal: leases and deadlines that are over, what has ended, and what is old.
+"""Sweeps of the journal: leases and deadlines that are over, what has ended, and what is old.
 
 All of it is plain statements, tenant by tenant, so that any process may do it at any time.
 """
@@ -174,7 +174,7 @@ SELECT count(*) FROM removed
 EXCESS = 100_000  # invocations of a tenant that are removed at a time
 
 
-class Upkeep:
+class JournalSweeper:
     """All methods raise psycopg.OperationalError and PoolTimeout."""
 
     def __init__(self, pool: Pool) -> None:

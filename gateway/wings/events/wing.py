@@ -31,7 +31,7 @@ from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.schedule_checks import check_schedules, unknown_skills
-from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import Wing, WingContributions, WingParts
@@ -111,7 +111,7 @@ class _Wired:
         self._execution = Execution(parts, settings)
         self.dispatch = Dispatch(
             self.journal,
-            Upkeep(parts.pool),
+            JournalSweeper(parts.pool),
             self._execution,
             settings,
             worker=worker,

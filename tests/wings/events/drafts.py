@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery, Draft, End, Journal
-from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.sweeper import JournalSweeper
 from tests.fixtures_database import HOST
 
 OTHER = "00000000-0000-0000-0000-000000000002"
@@ -50,5 +50,5 @@ def handle(delivery: Delivery) -> tuple[str, str, int]:
     return delivery.host_id, delivery.invocation_id, delivery.fence
 
 
-def upkeep(journal: Journal) -> Upkeep:
-    return Upkeep(journal._pool)
+def upkeep(journal: Journal) -> JournalSweeper:
+    return JournalSweeper(journal._pool)

@@ -18,7 +18,7 @@ from config.events import EventSkill, EventWebhook
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
-from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.sweeper import JournalSweeper
 from registry.access.approvals import Approval, Approvals
 from registry.access.keys import ApiKeys
 from schemas.errors import ToolgateError
@@ -564,21 +564,21 @@ async def test_a_measuring_that_fails_is_not_repeated_with_each_sweep(
     """Where the history is so long that measuring it runs into a timeout, it was measured again
     and again, without a pause (mending 6)."""
     calls: Counter[str] = Counter()
-    sweep = Upkeep.sweep
+    sweep = JournalSweeper.sweep
 
-    async def count_sweep(self: Upkeep) -> Any:
+    async def count_sweep(self: JournalSweeper) -> Any:
         calls["sweep"] += 1
         return await sweep(self)
 
-    async def time_out(_self: Upkeep) -> None:
+    async def time_out(_self: JournalSweeper) -> None:
         calls["measure"] += 1
         raise psycopg.errors.QueryCanceled
 
     async def has_swept_often() -> bool:
         return calls["sweep"] > 5
 
-    monkeypatch.setattr(Upkeep, "sweep", count_sweep)
-    monkeypatch.setattr(Upkeep, "ended_usage", time_out)
+    monkeypatch.setattr(JournalSweeper, "sweep", count_sweep)
+    monkeypatch.setattr(JournalSweeper, "ended_usage", time_out)
     async with running(event_settings):
         await until(has_swept_often)
     assert calls["measure"] == 1

@@ -22,7 +22,7 @@ from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine
-from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import WORK, WakeupChannel
 from registry.database.postgres import RESYNC, Database, borrow
 from tests.fixtures_database import HOST
@@ -90,7 +90,7 @@ async def main(url: str, step: str, count: int, engine: str) -> None:
         journal = Dying(database, death)
         dispatch = Dispatch(
             journal,
-            Upkeep(database.pool),
+            JournalSweeper(database.pool),
             Effects(database, death),
             settings,
             worker=str(os.getpid()),

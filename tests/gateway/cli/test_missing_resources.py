@@ -1,4 +1,4 @@
-"""`toolgate doctor` and `toolgate config check` hold the settings against the world."""
+"""`toolgate doctor` and `toolgate config check` compare the settings with what exists."""
 
 import json
 from collections.abc import Iterator

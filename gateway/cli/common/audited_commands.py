@@ -11,7 +11,7 @@ VIA = "cli"
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class AuditedCommand:
     """A change made by a command: `operation` has the name of the admin API's."""
 
     operation: str

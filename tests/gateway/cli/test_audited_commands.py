@@ -10,7 +10,7 @@ from psycopg import sql
 
 from config.settings import Settings
 from gateway.audit.verification import verify
-from gateway.cli.common.acts import Act, actor
+from gateway.cli.common.audited_commands import AuditedCommand, actor
 from gateway.cli.common.database import open_registry
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate
@@ -103,11 +103,11 @@ async def test_a_record_that_was_not_stored_stays_in_the_chain(settings: Setting
                     statement.format(sql.Identifier(name), sql.Identifier(new))
                 )
 
-        await registry.trail.add(Act("createKey", "a").entry(settings, "ok"))
+        await registry.trail.add(AuditedCommand("createKey", "a").entry(settings, "ok"))
         await rename("audit_t", "absent_t")
         try:
             with pytest.raises(psycopg.Error):
-                await registry.trail.add(Act("createKey", "b").entry(settings, "ok"))
+                await registry.trail.add(AuditedCommand("createKey", "b").entry(settings, "ok"))
         finally:
             await rename("absent_t", "audit_t")
     async with open_registry(settings) as registry:
