@@ -184,6 +184,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_separate_workers(settings, where),
         *source_conflicts(settings, where),
         *_keyless_secrets(settings, where),
+        *_unencrypted_registries(settings, where),
         *_unknown_profile(settings, where),
         *_illegible_arguments(settings, where),
         *exposure_conflicts(settings, where),
@@ -458,6 +459,14 @@ def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:
         return []
     path = ("secrets", "old_keys")
     return [Problem(where(path), dotted_path(path), "expected secrets.key beside it")]
+
+
+def _unencrypted_registries(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, entry in settings.registries.items():
+        if is_unencrypted(entry.url):
+            path = ("registries", name, "url")
+            text = "expected an https:// URL, but for a server on loopback"
+            yield Problem(where(path), dotted_path(path), text)
 
 
 def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:

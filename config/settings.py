@@ -34,6 +34,7 @@ from config.librarian import LibrarianSettings
 from config.login import LoginSettings
 from config.memory import MemorySettings
 from config.models import ModelsSettings
+from config.registries import PackageSettings, RegistrySettings
 from config.sources import SourceSettings
 from config.subregistry import SubregistrySettings
 from config.value_types import (
@@ -513,3 +514,5 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     sources: Mapping[SourceName, SourceSettings]
     toolsets: Mapping[ToolsetName, Toolset]
     hooks: Mapping[SourceName, HookSettings]
+    registries: Mapping[SourceName, RegistrySettings]
+    packages: PackageSettings

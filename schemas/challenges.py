@@ -21,6 +21,8 @@ class Challenge(Struct, frozen=True):
     resource_metadata: str = ""
     acr_values: str = ""
     max_age: str = ""
+    realm: str = ""  # of registries of images: where tokens are
+    service: str = ""
 
 
 def read_challenge(headers: Iterable[str]) -> Challenge | None:
@@ -42,4 +44,6 @@ def read_challenge(headers: Iterable[str]) -> Challenge | None:
         resource_metadata=parameters.get("resource_metadata", ""),
         acr_values=parameters.get("acr_values", ""),
         max_age=parameters.get("max_age", ""),
+        realm=parameters.get("realm", ""),
+        service=parameters.get("service", ""),
     )

@@ -109,6 +109,15 @@ class Remote(_Json, frozen=True, kw_only=True):
     variables: Mapping[str, Input] = field(default_factory=dict)
 
 
+class PostInstallStep(_Json, frozen=True, kw_only=True):
+    """A step that a person takes after an installation: a text, which nothing runs."""
+
+    description: str
+    command: str = ""
+    documentation: str = ""
+    optional: bool = False
+
+
 class Package(_Json, frozen=True, kw_only=True):
     """A program that speaks MCP."""
 
@@ -122,6 +131,7 @@ class Package(_Json, frozen=True, kw_only=True):
     runtime_arguments: tuple[Argument, ...] = ()
     package_arguments: tuple[Argument, ...] = ()
     environment_variables: tuple[KeyValueInput, ...] = ()
+    post_install_instructions: tuple[PostInstallStep, ...] = ()  # of the draft after 2025-12-11
 
     def __post_init__(self) -> None:
         _check_version(self.version)

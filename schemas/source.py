@@ -76,6 +76,11 @@ class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return False
 
     @property
+    def is_reviewed(self) -> bool:
+        """Whether its address, of which a stranger is the author, was accepted by its reader."""
+        return False
+
+    @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Further hosts, some with a port, at which calls may go where the description says."""
         return ()
@@ -89,6 +94,20 @@ class HybridOptions(ImportOptions, frozen=True, omit_defaults=True):
     batch: int = 1  # most calls in one JSON-RPC batch; 1: each goes alone
 
 
+class PublishedServer(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where a source came from: one version in a registry of MCP servers, and what pins it."""
+
+    registry: str  # its name in the settings
+    name: str
+    version: str
+    sha256: str  # of server.json, with its members sorted
+    choice: str  # "remote", or the kind of its package
+    pinned: bool = True
+    digest: str = ""  # of the package, in the form of its kind
+    inputs: tuple[tuple[str, str], ...] = ()  # that were given, without secrets
+    allow: tuple[str, ...] = ()
+
+
 class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How another MCP server is reached and shown; stored in `api_t.options`."""
 
@@ -97,6 +116,12 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     prefix: Prefix = "conditional"  # when names are prefixed with the source's name
     own_sessions: bool = False  # each client session gets its own session at the server
     pin: bool = False  # changed definitions are held back until accepted
+    env: tuple[tuple[str, str], ...] = ()  # of the command, beside that of the settings
+    published: PublishedServer | None = None  # None: an operator named location or command
+
+    @property
+    def is_reviewed(self) -> bool:
+        return self.published is not None
 
 
 class A2aOptions(ImportOptions, frozen=True, omit_defaults=True):

@@ -108,6 +108,15 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="A source is a service whose operations are tools.",
         ),
         ResourceView(
+            "catalog", "Catalog", "searchCatalog",
+            (("name", "Name", "code"), ("version", "Version", "badge"),
+             ("registry", "Registry", "text"), ("description", "Description", "text"),
+             ("status", "Status", "badge")),
+            shows="getCatalogEntry", key="name", parameter="server",
+            empty="MCP servers that others publish in registries, to be added by their names.",
+            icon="source",
+        ),
+        ResourceView(
             "approvals", "Approvals", "listApprovals",
             (("id", "Id", "code"), ("expires", "Waits until", "time"),
              ("principal", "Caller", "text"), ("tool", "Tool", "code"),

@@ -6,6 +6,7 @@ Read by the admin API, and by commands that call operations in their own process
 from gateway.admin.parts import RegistryParts
 from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
+from gateway.admin.resources.catalog import CatalogOperations
 from gateway.admin.resources.connections import ConnectionOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.evaluations import EvaluationOperations
@@ -25,7 +26,7 @@ RESOURCES = (
     *(SourceOperations, SecretOperations, ToolOperations, ManualToolOperations, SearchOperations),
     *(EmbeddingOperations, SkillOperations, AgentOperations, KeyOperations, PolicyOperations),
     *(AuditOperations, EvaluationOperations, LoginOperations, LoginUserOperations),
-    ConnectionOperations,
+    *(ConnectionOperations, CatalogOperations),
 )
 WITH_JOBS = (SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations)
 """Resources with operations that run as jobs."""

@@ -515,6 +515,36 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
         },
     ),
+    "registry": CommandGroup(
+        help="""Find MCP servers in registries, and update those that were added.
+
+        The settings name the registries (registries: {official: {url:
+        https://registry.modelcontextprotocol.io}}); nothing is asked before a command. To add a
+        server: toolgate import mcp --from NAME --name SOURCE.
+        """,
+        resources=(RESOURCES + "catalog:CatalogOperations",),
+        view="catalog",
+        rows={
+            "search": CommandRow(
+                operation="searchCatalog", arguments=("search",), metavars={"search": "TEXT"},
+                limit=50, hint="Details of one: toolgate registry show NAME",
+                first="No name contains this text.",
+                examples=("toolgate registry search weather",),
+            ),
+            "show": CommandRow(
+                operation="getCatalogEntry", metavars={"server": "NAME"},
+                help="NAME is compared exactly. Its texts are its publisher's.",
+            ),
+            "outdated": CommandRow(
+                operation="listOutdated", first="All are what their registries have.",
+                columns=(("source", "Source", "code"), ("name", "Name", "text"),
+                         ("version", "Version", "badge"), ("latest", "Latest", "badge"),
+                         ("status", "Status", "badge"), ("altered", "Altered", "badge")),
+                hint="To update one: toolgate registry update SOURCE",
+            ),
+            "update": ("gateway.cli.sources.update:update", "Update a server of a registry."),
+        },
+    ),
     "embed": CommandGroup(
         help="""Show and repair the embeddings of tools and skills.
 

@@ -46,6 +46,10 @@ COMMANDS = {
         "Approve or deny calls that wait for approval.",
     ),
     "hooks": ("gateway.cli.hooks:hooks", "List and try the hooks around calls."),
+    "registry": (
+        "gateway.cli.operations:registry",
+        "Find MCP servers in registries, update added ones.",
+    ),
     "secrets": ("gateway.cli.operations:secrets", "Store encrypted credentials of sources."),
     "token": ("gateway.cli.access.token:token", "Create, inspect and revoke tokens."),
     "keys": ("gateway.cli.operations:keys", "Create, list and revoke API keys."),

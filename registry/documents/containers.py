@@ -113,6 +113,14 @@ class Archive:
         visible = (n for n in self._members if not any(_is_hidden(p) for p in n.split("/")))
         return sorted(visible)
 
+    @property
+    def members(self) -> list[str]:
+        """All files, those too that `names` leaves out as no parts of a description."""
+        return sorted(self._members)
+
+    def is_executable(self, name: str) -> bool:
+        return bool(self._members[name].external_attr >> 16 & stat.S_IXUSR)
+
     def read(self, name: str, limit: int) -> bytes:
         _check_inside(name, "archive")
         member = self._members.get(name)

@@ -57,6 +57,16 @@ class FetchSettings:
     limit_bytes: str
     timeout_s: str
     headers: tuple[tuple[str, str], ...] = ()
+    same_origin: bool = False  # redirects to another origin are refused
+
+
+class StatusRefused(ImportRejected):
+    """An answer with another status than 200. `challenge`: its WWW-Authenticate."""
+
+    def __init__(self, text: str, status: int, challenge: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.challenge = challenge
 
 
 OF_DESCRIPTIONS = FetchSettings("imports.document_limit_bytes", "imports.fetch_timeout_s")
@@ -220,6 +230,9 @@ async def _follow(
                     fresh_s=freshness(response.headers),
                 )
             target = _redirect_target(url, response.headers["Location"])
+        if settings.same_origin and target.origin() != url.origin():
+            place = _public_url(target)
+            raise ImportRejected(f"{_public_url(url)} redirects to another origin: {place}.")
         if not trusted:
             _check_literal(target, f"{_public_url(url)} redirects to {_public_url(target)}")
         url = target
@@ -310,9 +323,9 @@ async def _read_response(
 ) -> bytes:
     if response.status != 200:
         hint = " (it needs credentials)" if response.status in (401, 403) else ""
-        raise ImportRejected(
-            f"{_public_url(url)} answered {response.status} {response.reason}{hint}."
-        )
+        text = f"{_public_url(url)} answered {response.status} {response.reason}{hint}."
+        challenge = response.headers.get("WWW-Authenticate", "")
+        raise StatusRefused(text, response.status, challenge)
     data = await read_at_most(response, limit_bytes)
     if data is None:
         raise _too_large(_public_url(url), limit_bytes, settings)

@@ -43,6 +43,7 @@ ANY_TEXT = {
     ("search", "rerank_model"),
     ("database", "data_dir"),
     ("audit", "spool_dir"),
+    ("packages", "folder"),
     *(("server", "tls", key) for key in ("cert", "key")),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),
 }

@@ -78,7 +78,7 @@ def test_every_key_has_a_description_and_its_default() -> None:
     defaults = yaml.load(DEFAULTS.read_bytes(), Loader=Loader)
     for name, section in published["properties"].items():
         assert section["description"]
-        if name in ("sources", "toolsets", "functions", "hooks"):
+        if name in ("sources", "toolsets", "functions", "hooks", "registries"):
             continue
         keys = published["$defs"][section["$ref"].rpartition("/")[2]]["properties"]
         assert keys.keys() == effective[name].keys()

@@ -130,6 +130,14 @@ class SecretOperations:
         """Whether a source has any secrets."""
         return any(secret.source == source for secret in await self._secrets(tenant).all())
 
+    async def store(self, tenant: str, source: str, values: Mapping[str, str]) -> None:
+        """Store headers or variables of a source that is imported with them. Raises
+        ProblemDetails."""
+        if values and tenant != self.host_id:
+            raise conflict("Secrets are stored for sources of the gateway's own tenant only.")
+        for scheme, value in values.items():
+            await self._secrets(tenant).put(source, scheme, SchemeSettings(value=value))
+
     async def entries(self, tenant: str, source: str) -> Mapping[str, SchemeSettings]:
         """The decrypted secrets of a source by scheme; empty without any."""
         entries, _ = await self._secrets(tenant).read()

@@ -6,12 +6,13 @@ their credentials go where their address leads; so a source keeps its address wh
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, get_args
 
 import msgspec
+from anyio import CancelScope
 from msgspec import Meta, Struct
 
 from config.settings import Imports, Toolset
@@ -61,7 +62,7 @@ from registry.sources.tool_store import ToolStore
 from registry.sources.versions import Difference, History, Versions
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ItemKind, ServerFacts
-from schemas.source import STDIO, Origin, Outcome, OutcomeStatus, Source, Version
+from schemas.source import STDIO, Options, Origin, Outcome, OutcomeStatus, Source, Version
 from schemas.tool import ToolDraft
 from schemas.urls import without_queries
 
@@ -365,6 +366,50 @@ class SourceOperations:
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
         return self._restrict_spec(spec), document
 
+    async def save_published(
+        self,
+        request: OperationInput,
+        spec: ImportSpec,
+        secrets: Mapping[str, str],
+        after_secrets: Callable[[], Awaitable[None]],
+    ) -> ImportResult:
+        """Import a server of a registry, with secrets of its own; `after_secrets` makes them count
+        here. It replaces the source that it is an update of. Raises ProblemDetails."""
+        known = await self._store.source(request.tenant, spec.name)
+        if not self._at_machine:
+            self._check_ours(request, spec.name)
+        if known is not None and not is_same_server(known.options, spec.options):
+            raise conflict(f"There is a source {spec.name} already, of something else.")
+        has_secrets = await self._secrets.has_secrets(request.tenant, spec.name)
+        if known is None and has_secrets and not self._at_machine:
+            raise conflict(f"There are secrets for {spec.name}, which it would get.")
+        try:
+            await self._secrets.store(request.tenant, spec.name, secrets)
+            await after_secrets()
+            with self._turn(request.tenant):
+                report = await self._sources(request).import_(
+                    self._restrict_spec(spec), request.job.progress, force=True
+                )
+        except BaseException:
+            if known is None and not has_secrets:
+                with CancelScope(shield=True):
+                    await self._secrets.forget(request.tenant, spec.name)
+            raise
+        return await self._result(request, report)
+
+    async def difference(self, request: OperationInput, spec: ImportSpec) -> Difference:
+        """The changes that an import of `spec` would make. Raises ProblemDetails."""
+        lister = self._lister if self._is_own(request) else None
+        history = History(
+            self._store,
+            Versions(self._dependencies.pool),
+            request.tenant,
+            self._limits,
+            lister=lister,
+        )
+        with self._turn(request.tenant):
+            return await history.difference(spec)
+
     async def upload(self, request: OperationInput) -> ImportResult:
         name = request.names["source"]
         self._check_ours(request, name)
@@ -399,19 +444,10 @@ class SourceOperations:
         wanted = self._wanted().get(name)
         is_configured = wanted is not None and self._is_own(request)
         spec = configured_import(name, wanted) if is_configured and wanted else None
-        lister = self._lister if self._is_own(request) else None
-        history = History(
-            self._store,
-            Versions(self._dependencies.pool),
-            request.tenant,
-            self._limits,
-            lister=lister,
-        )
         spec = spec or spec_of(await self._find_source(request))
         if request.body is not None and request.body.location is not None:
             spec = self._elsewhere(spec, request.body.location)
-        with self._turn(request.tenant):
-            return await history.difference(spec)
+        return await self.difference(request, spec)
 
     def _elsewhere(self, spec: ImportSpec, location: str) -> ImportSpec:
         """The spec with another location. Raises ProblemDetails."""
@@ -579,6 +615,12 @@ class SourceOperations:
                 f"{tools} would be in the toolset {name}, which the settings do not have: add "
                 f"toolsets: {{{name}: {{}}}}"
             )
+
+
+def is_same_server(known: Options, wanted: Options) -> bool:
+    """Whether both are versions of one server, of one registry."""
+    pair = [getattr(options, "published", None) for options in (known, wanted)]
+    return None not in pair and len({(each.registry, each.name) for each in pair if each}) == 1
 
 
 def _number(request: OperationInput) -> int | None:

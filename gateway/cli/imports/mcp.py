@@ -8,8 +8,10 @@ import click
 
 from config.settings import Settings
 from config.value_types import McpUrl
-from gateway.cli.common.database import settings_option
+from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.options import yes_option
+from gateway.cli.imports.published import PublishedImport, Values, add_published
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,
@@ -42,6 +44,32 @@ class WithCommand(ReportingCommand):
     "--stdio", "line", metavar="COMMAND", help="Command of a server on standard input and output."
 )
 @click.option(
+    "--from", "server", metavar="NAME[@VERSION]", help="Server of a registry (see registries)."
+)
+@click.option("--registry", default="", metavar="NAME", help="Registry of --from.")
+@click.option(
+    "--as",
+    "way",
+    type=click.Choice(["remote", "oci", "mcpb", "pypi", "npm"]),
+    help="How a server of --from is reached [default: remote, else packages.kinds].",
+)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Input of --from; repeatable. - reads it from standard input.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="SUBJECT",
+    help="Allow what --from refuses else, as its message says; repeatable.",
+)
+@click.option(
+    "--unpinned", is_flag=True, help="Run npx or uvx, which fetch what is newest at each start."
+)
+@click.option(
     "--prefix",
     type=click.Choice(["conditional", "always", "never"]),
     default="conditional",
@@ -62,6 +90,7 @@ class WithCommand(ReportingCommand):
     "--pin", is_flag=True, help="Hold back new and changed tools until they are accepted."
 )
 @import_options
+@yes_option
 @settings_option
 def mcp(
     settings: Settings,
@@ -73,6 +102,13 @@ def mcp(
     own_sessions: bool,
     pin: bool,
     choice: ImportChoice,
+    server: str | None,
+    registry: str,
+    way: str | None,
+    pairs: tuple[str, ...],
+    allow: tuple[str, ...],
+    unpinned: bool,
+    yes: bool,
 ) -> None:
     """Import the tools, prompts and resources of another MCP server: at a URL, with any protocol
     revision, or of a command on its standard input and output.
@@ -87,6 +123,9 @@ def mcp(
     Credentials belong in the settings: in sources.NAME.headers, in sources.NAME.env for a command,
     or where a server takes its key in the query, in sources.NAME.mcp.
 
+    --from adds a server by its name in a registry, after its plan was shown and confirmed; its
+    inputs are asked, its packages installed and pinned, and its tools pinned as by --pin.
+
     A PATTERN is a glob for tool names, here or at the server. Both options are repeatable.
 
     \b
@@ -96,8 +135,18 @@ def mcp(
       toolgate import mcp http://localhost:8000/mcp --name crm \\
           --prefix always --pin
       toolgate import mcp --stdio "npx -y some-server /srv" --name files
+      toolgate import mcp --from io.github.ada/weather --name weather
       toolgate import mcp --name files --dry-run -- npx -y some-server /srv
     """
+    if server is not None:
+        if url or line or choice.connect is not None:
+            fail("--from: expected neither a URL, nor a command, nor --connect beside it", USAGE)
+        wish = PublishedImport(
+            server=server, source=name, registry=registry, choice=way, values=Values.of(pairs),
+            allow=allow, unpinned=unpinned, yes=yes,
+        )  # fmt: skip
+        run(add_published(settings, wish, choice))
+        return
     command = _command(line, click.get_current_context().meta.get(COMMAND))
     if command and choice.connect is not None:
         fail("--connect is for servers at a URL: people log in over HTTP", USAGE)

@@ -166,7 +166,9 @@ async def _import(settings: Settings, command: ImportCommand, choice: ImportChoi
             has_database=not choice.dry_run,
         )
         async with opened as client:
-            return _whole((await client.call(operation, {"body": body, "report": True})).value)
+            return whole_report(
+                (await client.call(operation, {"body": body, "report": True})).value
+            )
 
 
 def refresh_and_report(connect: Connect, name: str, telling: ReportOptions) -> None:
@@ -181,12 +183,12 @@ async def _refresh(connect: Connect, name: str) -> Json:
 
             async def refresh() -> Json:
                 answer = await client.call("refreshSource", {**given, "report": True})
-                return _whole(answer.value)
+                return whole_report(answer.value)
 
             return await hinting(client, given, refresh)
 
 
-def _whole(result: dict[str, Any]) -> Json:
+def whole_report(result: dict[str, Any]) -> Json:
     """An import's answer, with the members of its report."""
     return {**result, **result["report"]}
 

@@ -136,6 +136,7 @@ class SourcePool:
         self.address = adjusted.base_url or _address(source)  # None while unknown
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
+        self._is_reviewed = source.options.is_reviewed
         unnamed = {} if source.facts.schemes else as_headers(stored)
         self.headers = {**unnamed, **adjusted.headers}
         # settings take precedence over the database
@@ -226,7 +227,7 @@ class SourcePool:
         any configured one that authenticates. Raises UpstreamFailed."""
         if not self.headers:
             return asked
-        if not self.trusted:
+        if not (self.trusted or self._is_reviewed):
             raise UpstreamFailed(self.untrusted_text("configured headers"))
         headers = self.headers
         if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
@@ -355,6 +356,11 @@ class Connections:
         """The headers of a source without security schemes, which may not be imported yet."""
         stored, adjusted = self._stored.get(name, NO_ENTRIES), self._sources.get(name, _NOTHING)
         return {**as_headers(stored), **adjusted.headers}
+
+    def environment_of(self, source: Source) -> Mapping[str, str]:
+        """The stored credentials of a command: variables by their names."""
+        stored = self._stored.get(source.place, NO_ENTRIES)
+        return {name: entry.value for name, entry in stored.items() if entry.value}
 
     def tls_of(self, name: str) -> ssl.SSLContext | bool:
         return self._tls.get(name, USUAL).calls

@@ -1,6 +1,6 @@
 """Transport of each MCP server, HTTP or a command: probes it and opens links."""
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from config.settings import UpstreamSettings as Limits
@@ -128,7 +128,13 @@ class StdioTransport:
     pool = None
 
     def __init__(
-        self, source: Source, settings: SourceSettings, limits: Limits, client: Mapping[str, Any]
+        self,
+        source: Source,
+        environment: Callable[[], Mapping[str, str]],
+        *,
+        settings: SourceSettings,
+        limits: Limits,
+        client: Mapping[str, Any],
     ) -> None:
         self._source = source
         self._limits = limits
@@ -136,15 +142,19 @@ class StdioTransport:
         self._links: set[DuplexLink] = set()
         self._opening = 0
         self._backoff = RestartBackoff(source.name, limits.stdio_restart_max_s)
-        self._command = ProcessCommand(
-            source.name,
-            options_of(source).command,
-            env=settings.env,
-            memory_bytes=limits.stdio_memory_bytes,
-            line_limit_bytes=limits.response_limit_bytes,
-        )
+        self._environment = environment
         timeout_s = settings.timeout_s or limits.timeout_s
         self.timeout = Timeout(timeout_s, max(timeout_s, limits.mcp_call_max_s))
+
+    @property
+    def _command(self) -> ProcessCommand:
+        return ProcessCommand(
+            self._source.name,
+            options_of(self._source).command,
+            env=self._environment(),
+            memory_bytes=self._limits.stdio_memory_bytes,
+            line_limit_bytes=self._limits.response_limit_bytes,
+        )
 
     async def probe(self) -> SupportedEras:
         """Probe each era in a process of its own: one probed in one era may not answer in the
@@ -260,7 +270,14 @@ class Transports:
                 f"{source.name} is a command, and commands are off (upstream.stdio)"
             )
         settings = self._sources.get(source.place, SourceSettings())
-        return StdioTransport(source, settings, self._limits, self._client)
+
+        def environment() -> Mapping[str, str]:
+            stored = self._connections.environment_of(source)
+            return {**dict(options_of(source).env), **stored, **settings.env}
+
+        return StdioTransport(
+            source, environment, settings=settings, limits=self._limits, client=self._client
+        )
 
 
 class DisabledTransport:

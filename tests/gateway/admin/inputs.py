@@ -69,6 +69,14 @@ CASES: Mapping[str, Case] = {
             ("uploadDocument", {"source": "NAME", "document": DOCUMENT.replace("List pets", "L")}),
         ],
     ),
+    # servers of registries: tests/gateway/cli/test_registry.py has one
+    "searchCatalog": Case(None, MISSING),
+    "planServer": Case(None, {"name": "none"}),
+    "getCatalogEntry": Case(None, {"server": "a/b"}),
+    "addServer": Case(None, {"name": "a/b", "source": "NAME", "sha256": "none"}),
+    "listOutdated": Case({}, MISSING),
+    "planUpdate": Case(None, NO_SOURCE),
+    "updateServer": Case(None, {"source": "none", "sha256": "0" * 64}),
     # secrets
     "listSecrets": Case({}, MISSING),
     "putSecret": Case(

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import click
@@ -216,7 +217,7 @@ class House:
         body, headers, query = dict(arguments), self.who(way), []
         path = operation.path
         for name in operation.names:
-            path = path.replace(f"{{{name}}}", str(body.pop(name)))
+            path = path.replace(f"{{{name}}}", quote(str(body.pop(name)), safe=""))
         for field in operation.query.__struct_fields__:
             if field in body:
                 given = body.pop(field)
@@ -554,7 +555,8 @@ async def check_audit(house: House, of_registry: set[str]) -> None:
 
         await until(complete)
         found = await records(way)
-        for id_ in expected - {"acceptTool", "restartGateway"}:  # without a valid input here
+        with_input = {id_ for id_ in expected if CASES[id_].valid is not None}
+        for id_ in with_input - {"restartGateway"}:
             invalid = CASES[id_].invalid
             can_fail = invalid is not None and offers(
                 way, house.operations[id_], invalid, of_registry

@@ -1,0 +1,1 @@
+"""Registries of MCP servers: their entries, and the sources and programs that these become."""

@@ -1,0 +1,131 @@
+"""Inputs of a server.json as values: fixed, given or default ones, and templates filled with them.
+
+Pure. Values are checked before they are used: choices, formats, and control characters, with which
+a value could end a header or a line.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from schemas.errors import ImportRejected
+from schemas.server_json import Input, InputWithVariables
+
+VALUE_LIMIT = 8192  # characters
+_TEMPLATE = re.compile(r"\{([^{}]+)\}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+class Question(Struct, frozen=True, omit_defaults=True):
+    """An input that a person may or has to give. `where`: what it becomes a part of."""
+
+    name: str
+    where: str
+    description: str = ""
+    required: bool = False
+    secret: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    format: str = "string"
+    placeholder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    text: str
+    is_secret: bool = False
+
+
+@dataclass(slots=True)
+class Inputs:
+    """The inputs of one plan, by name. `given`: values of a person; `questions` and `missing` are
+    complete once all inputs were read."""
+
+    given: Mapping[str, str]
+    questions: dict[str, Question] = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def read(self, name: str, described: InputWithVariables, where: str) -> Value | None:
+        """The value of an input; None where it is left out. A missing one stands as `{name}`."""
+        if described.value is None:
+            return self._ask(name, described, where, required=described.is_required)
+        text = described.value
+        values = {
+            variable: self._ask(variable, each, where, required=described.is_required)
+            for variable, each in self._variables(text, described.variables)
+        }
+        if any(value is None for value in values.values()):
+            return None
+        secret = described.is_secret or any(value and value.is_secret for value in values.values())
+        texts = {variable: value.text for variable, value in values.items() if value}
+        return Value(_check(name, fill(text, texts)), secret)
+
+    def variables(
+        self, template: str, described: Mapping[str, Input], where: str
+    ) -> Mapping[str, Value]:
+        """The values of all variables in a template of a URL: each is needed."""
+        return {
+            name: self._ask(name, each, where, required=True) or Value("")
+            for name, each in self._variables(template, described)
+        }
+
+    def check_used(self) -> None:
+        """Raises ImportRejected for values that were given for nothing."""
+        if unused := sorted(self.given.keys() - self.used):
+            known = ", ".join(self.questions) or "none"
+            raise ImportRejected(f"It has no input {unused[0]}; its inputs: {known}.")
+
+    def _variables(
+        self, template: str, described: Mapping[str, Input]
+    ) -> Iterator[tuple[str, Input]]:
+        for name in dict.fromkeys(_TEMPLATE.findall(template)):
+            if name in described:  # others stay as they are written
+                yield name, described[name]
+
+    def _ask(self, name: str, described: Input, where: str, *, required: bool) -> Value | None:
+        if described.value is not None:
+            return Value(_check(name, described.value), described.is_secret)
+        required = required or described.is_required
+        self.used.add(name)
+        self.questions[name] = Question(
+            name, where, described.description,
+            required=required, secret=described.is_secret,
+            default=None if described.is_secret else described.default,
+            choices=described.choices, format=described.format, placeholder=described.placeholder,
+        )  # fmt: skip
+        text = self.given.get(name, described.default)
+        if text is not None:
+            return Value(_check_value(name, text, described), described.is_secret)
+        if not required:
+            return None
+        self.missing[name] = None
+        return Value(f"{{{name}}}", described.is_secret)
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The template, filled once: braces in values stay."""
+    return _TEMPLATE.sub(lambda match: values.get(match[1], match[0]), template)
+
+
+def _check_value(name: str, text: str, described: Input) -> str:
+    if described.choices and text not in described.choices:
+        expected = ", ".join(described.choices)
+        raise ImportRejected(f"{name}: expected one of {expected}.")
+    if described.format == "number" and not _NUMBER.fullmatch(text):
+        raise ImportRejected(f"{name}: expected a number.")
+    if described.format == "boolean" and text not in ("true", "false"):
+        raise ImportRejected(f"{name}: expected true or false.")
+    return _check(name, text)
+
+
+def _check(name: str, text: str) -> str:
+    """Raises ImportRejected, without the value, which may be a secret."""
+    if _CONTROL.search(text):
+        raise ImportRejected(f"{name}: expected a text without control characters.")
+    if len(text) > VALUE_LIMIT:
+        raise ImportRejected(f"{name}: expected at most {VALUE_LIMIT} characters.")
+    return text
