@@ -10,7 +10,7 @@ from config.yaml_document import Problem, Where, dotted_path
 from schemas.urls import is_below
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command", "a2a")
-A2A_KEYS = ("allowed_hosts", "signed")
+A2A_KEYS = ("allowed_hosts", "signed", "per_skill")
 MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
 OPENAPI_KEYS = (
     *("entry", "overlay", "only_marked", "media_types"),

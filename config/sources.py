@@ -170,6 +170,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pin: bool = False
     allowed_hosts: tuple[HostAndPort, ...] = ()
     signed: File | None = None  # an absolute path once loaded
+    per_skill: bool = False
     example: bool = False
 
     @property

@@ -375,6 +375,7 @@ class A2aBinding(Binding, frozen=True, tag="a2a", omit_defaults=True):
     card: str  # SHA-256 of the card without its signatures
     tenant: str = ""  # sent exactly as the interface has it
     streams: bool = False
+    skill: str = ""  # that messages begin with the name of
 
     @property
     def operation_name(self) -> str:

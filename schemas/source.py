@@ -125,11 +125,12 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
 
 
 class A2aOptions(ImportOptions, frozen=True, omit_defaults=True):
-    """How an agent's card is read; stored in `api_t.options`. Its tool is pinned always."""
+    """How an agent's card is read; stored in `api_t.options`. Its tools are pinned always."""
 
     allowed_hosts: tuple[str, ...] = ()
     signed: str | None = None  # path of a JWK set, of which a key must have signed the card
     keys: str | None = None  # such a set itself, as JSON
+    per_skill: bool = False  # a tool for each skill, besides that of the agent
 
     @property
     def pin(self) -> bool:

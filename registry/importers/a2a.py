@@ -1,22 +1,25 @@
-"""An agent's card (Agent2Agent) as one tool. Skills of a card cannot be called: they are prose, and
+"""An agent's card (Agent2Agent) as a tool. Skills of a card cannot be called: they are prose, and
 become text of the tool's description. So do their tags: rules and toolsets select by tags of tools,
 which a stranger must not choose. Pure."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec.json import encode
 
 from registry.importers.drafts import ImportedDescription, plain_description, truncate
+from registry.names.tool_names import legal, qualify
 from schemas.a2a.errors import A2AFault
 from schemas.a2a.model import AgentCard, AgentInterface
 from schemas.a2a.versions import Version, decode_card, read_version
 from schemas.binding import A2aBinding
 from schemas.errors import ImportRejected, ParseError
 from schemas.jsonrpc import decode_json
-from schemas.source import Outcome
+from schemas.source import A2aOptions, Outcome
 from schemas.tool import Annotations, ToolDraft
 
 KEY = "agent"  # of the one tool in its source
@@ -51,22 +54,23 @@ _INPUT: dict[str, Any] = {
 
 
 def read_card(
-    document: bytes, location: str, name: str, allowed_hosts: Sequence[str]
+    document: bytes, location: str, name: str, options: A2aOptions
 ) -> ImportedDescription:
-    """The tool `name` of a card that was named as `location`. Raises ImportRejected."""
+    """The tool `name` of a card that was named as `location`, and those of its skills where they
+    are wanted. Raises ImportRejected."""
     value = parse_card(document, location)
     card = _decode(value, location)
     _check_extensions(card, location)
     interface = _choose(card, location)
-    _check_home(interface.url, location, allowed_hosts)
+    _check_home(interface.url, location, options.allowed_hosts)
     tool = _draft(card, interface, value, name)
-    outcome = Outcome(KEY, _line(card.name), name, "imported")
+    tools = (tool, *_skill_drafts(card, tool)) if options.per_skill else (tool,)
     return ImportedDescription(
         _line(card.name),
         _line(card.version),
         (interface.url,),
-        (tool,),
-        (outcome,),
+        tools,
+        tuple(Outcome(each.key, str(each.title), each.name, "imported") for each in tools),
         notes=tuple(_notes(card, interface)),
     )
 
@@ -170,6 +174,22 @@ def _draft(
         title=_line(card.name),
         annotations=Annotations(open_world_hint=True),
     )
+
+
+def _skill_drafts(card: AgentCard, tool: ToolDraft) -> Iterator[ToolDraft]:
+    """Aliases of the tool, each for a skill: the agent hears of it by the first sentence of
+    messages."""
+    for skill in {each.id: each for each in card.skills[:SKILLS]}.values():
+        skill_name = _line(skill.name)
+        first = f"Sends a message to the agent {_line(card.name)}, for its skill {skill_name}."
+        yield replace(
+            tool,
+            key=f"skill:{skill.id}",
+            name=qualify(tool.name, legal(skill.id) or legal(skill.name) or "skill"),
+            description=truncate(f"{first} {plain_description(skill.description)}"),
+            binding=msgspec.structs.replace(tool.binding, skill=skill_name),
+            title=skill_name,
+        )
 
 
 def _description(card: AgentCard) -> str:

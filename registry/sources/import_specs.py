@@ -86,7 +86,7 @@ def _mcp(settings: SourceSettings) -> Options:
 
 
 def _a2a(settings: SourceSettings) -> Options:
-    return A2aOptions(settings.allowed_hosts, settings.signed)
+    return A2aOptions(settings.allowed_hosts, settings.signed, per_skill=settings.per_skill)
 
 
 def _server(settings: SourceSettings) -> str | None:

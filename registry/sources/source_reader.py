@@ -234,7 +234,7 @@ def _read_mcp(
 
 def _read_a2a(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> ImportedDescription:
     options = cast("A2aOptions", spec.options)  # the importer's own kind
-    imported = read_card(data, location, spec.name, options.allowed_hosts)
+    imported = read_card(data, location, spec.name, options)
     return replace(imported, notes=(*imported.notes, check_signature(data, location, options)))
 
 

@@ -131,10 +131,11 @@ class A2aImport(_Import, frozen=True, tag="a2a", kw_only=True):
     url: Url
     allowed_hosts: Annotated[tuple[HostAndPort, ...], Meta(max_length=10)] = ()
     keys: KeySet | None = None
+    per_skill: bool = False
 
     @property
     def options(self) -> Options:
-        return A2aOptions(self.allowed_hosts, keys=self.keys)
+        return A2aOptions(self.allowed_hosts, keys=self.keys, per_skill=self.per_skill)
 
 
 class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):

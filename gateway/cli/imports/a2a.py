@@ -35,6 +35,7 @@ from schemas.urls import is_below
     type=SettingType("host", HostAndPort),
     help="Further host that the agent may be called at, with a port if needed; repeatable.",
 )
+@click.option("--per-skill", is_flag=True, help="Add a tool for each skill of the agent.")
 @import_options
 @settings_option
 def a2a(
@@ -43,6 +44,7 @@ def a2a(
     name: str,
     signed: str | None,
     allowed_hosts: tuple[str, ...],
+    per_skill: bool,
     choice: ImportChoice,
 ) -> None:
     """Import the agent at URL, or whose card URL is, as one tool of the name NAME.
@@ -60,6 +62,6 @@ def a2a(
     if is_below(url, settings.server.public_url):
         fail(f"expected an agent elsewhere, found one of this gateway: {url}", USAGE)
     keys = absolute(signed, Path.cwd()) if signed else None
-    options = A2aOptions(allowed_hosts, keys)
+    options = A2aOptions(allowed_hosts, keys, per_skill=per_skill)
     command = ImportCommand(name=name, location=url, kind="a2a", options=options)
     import_and_report(settings, command, choice)

@@ -162,16 +162,24 @@ class A2aUpstream:
                 if talk.context_id not in ("", handle.context):
                     raise InvalidParams("context: expected that of the task, or none")
                 _resume(talk, handle)
-        parts = await self._parts(arguments, context)
+        binding = cast("A2aBinding", tool.binding)
+        opening = f"Use your skill {binding.skill}." if binding.skill and not talk.task_id else ""
+        parts = await self._parts(arguments, context, opening)
         if parts:
             return talk.message(parts, _message_id(tool, context))
         if not talk.task_id:
             raise InvalidParams("message: expected a text, or data, files or a task")
         return None
 
-    async def _parts(self, arguments: dict[str, Any], context: Context) -> tuple[Part, ...]:
+    async def _parts(
+        self, arguments: dict[str, Any], context: Context, opening: str
+    ) -> tuple[Part, ...]:
+        """`opening`: the first sentence of a message."""
         parts = []
-        if text := arguments.get("message"):
+        message = arguments.get("message", "")
+        if not (message or arguments.get("files") or "data" in arguments):
+            return ()
+        if text := f"{opening} {message}".rstrip() if opening else message:
             parts.append(Part(text=text))
         if "data" in arguments:
             parts.append(Part(data=arguments["data"]))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from registry.importers.a2a import read_card
 from schemas.binding import A2aBinding
 from schemas.errors import ImportRejected
+from schemas.source import A2aOptions
 from tests.servers.agent import ScriptedAgent
 
 HOME = "https://agents.example.com/travel"
@@ -27,7 +28,9 @@ def interface(path: str = "/a", transport: str = "JSONRPC", version: str = "1.0"
 
 
 def binding_of(document: Any, allowed_hosts: tuple[str, ...] = ()) -> A2aBinding:
-    [draft] = read_card(json.dumps(document).encode(), HOME, "trips", allowed_hosts).drafts
+    [draft] = read_card(
+        json.dumps(document).encode(), HOME, "trips", A2aOptions(allowed_hosts)
+    ).drafts
     assert isinstance(draft.binding, A2aBinding)
     return draft.binding
 
@@ -108,7 +111,7 @@ def test_the_hash_of_a_card_is_independent_of_order_and_signatures() -> None:
 
 
 def test_tags_of_a_card_are_no_tags_of_the_tool() -> None:
-    [draft] = read_card(json.dumps(card(interface())).encode(), HOME, "trips", ()).drafts
+    [draft] = read_card(json.dumps(card(interface())).encode(), HOME, "trips", A2aOptions()).drafts
     assert draft.tags == ()
     assert "travel" in draft.description
 
@@ -116,7 +119,7 @@ def test_tags_of_a_card_are_no_tags_of_the_tool() -> None:
 @pytest.mark.parametrize("document", [b"", b"[]", b"null", b"<html>", b"{}", b"[" * 5000, b"\xff"])
 def test_documents_without_a_card_are_refused(document: bytes) -> None:
     with pytest.raises(ImportRejected, match="expected the card of an agent"):
-        read_card(document, HOME, "trips", ())
+        read_card(document, HOME, "trips", A2aOptions())
 
 
 values = st.recursive(
@@ -129,7 +132,7 @@ values = st.recursive(
 def test_any_member_may_be_anything(member: str, value: Any) -> None:
     document = json.dumps({**card(interface()), member: value}).encode()
     try:
-        imported = read_card(document, HOME, "trips", ())
+        imported = read_card(document, HOME, "trips", A2aOptions())
     except ImportRejected:
         return
     assert imported.drafts[0].name == "trips"

@@ -28,6 +28,7 @@ from tests.wings.events.rig import EXTENSION, with_events
 pytestmark = pytest.mark.anyio
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+SKILLS = [("trains", "Night trains"), ("a b", "First"), ("a/b", "Second")]
 INTERFACES = ["rpc", "rest", "old"]
 Open = Callable[..., AbstractAsyncContextManager[tuple[Client, ScriptedAgent]]]
 
@@ -78,6 +79,27 @@ async def test_an_agent_is_one_tool_whose_description_tells_its_skills(open_gate
         assert tool["name"] == "trips"
         assert "Trips: Plans trips" in tool["description"]
         assert set(tool["inputSchema"]["properties"]) >= {"message", "data", "context", "task"}
+
+
+async def test_a_skill_is_a_tool_whose_messages_begin_with_its_name(open_gateway: Open) -> None:
+    skills = [{"id": i, "name": n, "description": "Plans", "tags": []} for i, n in SKILLS]
+    async with open_gateway(ScriptedAgent(card_changes={"skills": skills}), per_skill=True) as (
+        client,
+        agent,
+    ):
+        names = await list_names(client)
+        assert len(names) == 4  # names that are equal in ASCII are told apart
+        assert names >= {"trips", "trips_trains"}
+        arguments = {"message": "to Rome", "data": {"day": 1}}
+        _, answer = await client.modern(
+            "tools/call", {"name": "trips_trains", "arguments": arguments}
+        )
+        task = facts_of(answer["result"])
+        assert task["state"] == "completed"
+        text, data = agent.heard[0]["params"]["message"]["parts"]
+        assert (text["text"], data["data"]) == ("Use your skill Night trains. to Rome", {"day": 1})
+        _, answer = await client.modern("tools/call", {"name": "trips_trains", "arguments": {}})
+        assert "message: expected a text" in text_of(answer["result"])
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
@@ -445,9 +467,10 @@ async def test_a_task_of_mcp_ends_as_the_task_of_the_agent(
         # the call outlasts the deadline of the source: it runs as a task
         settings = with_agent(database_settings, agent, timeout_s=0.2)
         async with running(with_events(settings, task_wait_s=0.01)) as client:
-            begun = await ask_with_tasks(client, "tools/call", **call_of("work"))
-            row = begun
+            row = begun = await ask_with_tasks(client, "tools/call", **call_of("slow"))
             with anyio.fail_after(DEADLINE_S):
+                await agent.polled.wait()
+                agent.polls_left = dict.fromkeys(agent.tasks, 0)
                 while row["status"] == "working":
                     row = await ask_with_tasks(client, "tasks/get", taskId=begun["taskId"])
             assert (row["status"], text_of(row["result"])) == ("completed", "one two")
