@@ -13,6 +13,7 @@ from config.value_types import (
     Count,
     OptionalUrl,
     Seconds,
+    Share,
     WebhookSecret,
 )
 
@@ -43,6 +44,8 @@ class HookSettings(Struct, frozen=True, forbid_unknown_fields=True):
     failure: Literal["refuse", "pass"] = "refuse"
     changes: bool = False  # whether it may do more than refuse
     concurrency: Count = 20
+    tenant_share: Share = 0.75  # of `concurrency`, that one tenant may have
+    caller_share: Share = 0.5
     result_bytes: Bytes = 262_144  # a longer result is told by size and hash
     cache_s: Seconds = 60.0  # of an answer about an identity
     queue: Count = 1000  # records that wait for a hook at `audit`

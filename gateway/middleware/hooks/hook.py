@@ -3,8 +3,8 @@
 A hook is a function of Python, or an HTTP endpoint, that gets an event (`v: 1`) and answers with an
 object: `{"refuse": "reason"}`, or what it changes, or nothing. An answer that it may not give, an
 error, a timeout and an open circuit are failures, which refuse unless `failure: pass`. Of the
-requests at a time, a tenant has three quarters and a caller half; one that gets no turn in time is
-refused, whatever `failure` says, and no sign of a fault.
+requests at a time, a tenant and a caller have shares; one that gets no turn in time is refused,
+whatever `failure` says, and no sign of a fault.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ from schemas.cel_expressions import Expression, compile_expression
 from schemas.errors import ToolgateError
 from schemas.globs import ToolGlobs
 from schemas.jsonrpc import encode
+from schemas.memo import Memo
 from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.hooks")
@@ -43,7 +44,7 @@ log = logging.getLogger("toolgate.hooks")
 GROUP = "toolgate.hooks"  # of entry points
 VERSION_CHARACTERS = 40
 ANSWER_BYTES = 4 << 20  # of endpoints
-OF_TENANT, OF_CALLER = 0.75, 0.5  # most of the requests at a time
+CALLERS = 1000  # with a circuit of their own
 ANSWERS: Mapping[HookPoint, frozenset[str]] = {  # members that change something, by point
     "identity": frozenset({"roles", "attributes"}),
     "list": frozenset({"hide"}),
@@ -53,6 +54,9 @@ ANSWERS: Mapping[HookPoint, frozenset[str]] = {  # members that change something
     "audit": frozenset(),
 }
 Event = Mapping[str, Any]
+Caller = tuple[str, str]
+"""Tenant and principal."""
+NO_CALLER: Caller = ("", "")
 
 
 class HookResult(
@@ -173,6 +177,41 @@ class Hook:
     ) -> None:
         """`steps`: most that `when` may take. Raises ToolgateError."""
         self.name = name
+class HookCircuits:
+    """A circuit for each caller, and one for all callers, which counts a caller's failures once
+    until those of another follow: a caller who makes a hook fail opens its own circuit alone."""
+
+    def __init__(self, breaker: BreakerSettings) -> None:
+        self._breaker = breaker
+        self._of_all = Circuit(breaker, _no_jitter)
+        self._own: Memo[Caller, Circuit] = Memo(CALLERS)
+        self._failed: Caller | None = None  # the last one whose call failed
+
+    def admit(self, caller: Caller, now: float) -> tuple[int, int] | None:
+        """The rounds of an admitted call; None when it is rejected."""
+        of_all = self._of_all.admit(now)
+        if of_all is None:
+            return None
+        own = self._circuit(caller).admit(now)
+        if own is None:
+            self._of_all.record(of_all, None, now)
+            return None
+        return of_all, own
+
+    def record(
+        self, caller: Caller, began: tuple[int, int], failed: bool | None, now: float
+    ) -> None:
+        of_all, own = began
+        self._circuit(caller).record(own, failed, now)
+        repeats = failed and caller == self._failed and self._of_all.state == "closed"
+        self._of_all.record(of_all, None if repeats else failed, now)
+        if failed:
+            self._failed = caller
+
+    def _circuit(self, caller: Caller) -> Circuit:
+        return self._own.get(caller) or self._own.put(caller, Circuit(self._breaker, _no_jitter))
+
+
         self.settings = settings
         self.outcomes: Counter[str] = Counter()
         self.tools = ToolGlobs(settings.tools)
@@ -188,11 +227,13 @@ class Hook:
             )
         most = settings.concurrency
         self._turns = FairLimiter(
-            most, of_tenant=math.ceil(most * OF_TENANT), of_owner=math.ceil(most * OF_CALLER)
+            most,
+            of_tenant=max(1, math.ceil(most * settings.tenant_share)),
+            of_owner=max(1, math.ceil(most * settings.caller_share)),
         )
         self._asked = 0  # at present
         self._is_replaced = False
-        self._circuit = Circuit(breaker, _no_jitter) if breaker.enabled else None
+        self._circuits = HookCircuits(breaker) if breaker.enabled else None
 
     def concerns(self, tool: Tool) -> bool:
         names = (tool.name, *tool.aliases)
@@ -227,8 +268,10 @@ class Hook:
             await self.code.close()
 
     async def _ask(self, event: Event) -> HookAnswer:
-        circuit, now = self._circuit, time.monotonic()
-        began = 0 if circuit is None else circuit.admit(now)
+        circuits, caller = self._circuits, NO_CALLER
+        if self.settings.at != "audit":  # one task delivers all records
+            caller = (str(event["tenant"]), str(event["principal"]))
+        began = (0, 0) if circuits is None else circuits.admit(caller, time.monotonic())
         if began is None:
             raise HookFailed("it failed too often, and is not asked for a while")
         failed: bool | None = None
@@ -245,8 +288,8 @@ class Hook:
             raise
         finally:
             self._asked -= 1
-            if circuit is not None:
-                circuit.record(began, failed, time.monotonic())
+            if circuits is not None:
+                circuits.record(caller, began, failed, time.monotonic())
             if self._is_replaced:
                 await self.retire()
         return answer

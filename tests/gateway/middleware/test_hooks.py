@@ -180,6 +180,32 @@ async def test_a_hook_that_keeps_failing_is_not_asked(settings: Settings) -> Non
 @pytest.mark.parametrize("failure", ["refuse", "pass"])
 async def test_slow_calls_of_one_caller_delay_no_second_caller(
     settings: Settings, failure: Any
+async def test_one_caller_opens_the_circuit_of_a_hook_for_itself_alone(settings: Settings) -> None:
+    breaker = replace(settings.breaker, calls=3, failures=0.5)
+    checked = Hook("failing", hook("crash"), breaker, 100)
+    for _ in range(20):
+        assert await outcome_of(checked, "ann") == "HookFailed"
+    assert len(EVENTS) == 3
+    for name in ("bob", "cat"):  # now it is no longer the caller
+        assert await outcome_of(checked, name) == "HookFailed"
+    assert await outcome_of(checked, "dan") == "HookFailed"
+    assert [event["principal"] for event in EVENTS] == ["ann", "ann", "ann", "bob", "cat"]
+    await checked.retire()
+
+
+async def test_shares_of_a_hook_are_settings(settings: Settings) -> None:
+    GATE.clear()
+    slow = hook("wait_for_gate", concurrency=2, timeout_s=0.1, caller_share=1.0, tenant_share=1.0)
+    checked = Hook("slow", slow, settings.breaker, 100)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(outcome_of(checked, "ann")) for _ in range(3)]
+        assert [task.result() for task in asked].count("HookBusy") == 1
+    finally:
+        GATE.set()
+        await checked.retire()
+
+
 ) -> None:
     """Not even the threads that nobody waits for any more are all theirs."""
     GATE.clear()
