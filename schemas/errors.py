@@ -194,6 +194,7 @@ class ConnectionRequired(Fault):
 
     code = 1427
     status = 403
+    retry_state = ""  # sealed, of what was decided about the call before
 
     def __init__(
         self,

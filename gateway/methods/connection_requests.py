@@ -15,7 +15,7 @@ from gateway.context import Context
 from gateway.methods.prompts import params_of
 from gateway.methods.results_by_revision import call_result
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client
-from gateway.protocol.connection_state import MOST, STATE
+from gateway.protocol.connection_state import MOST, make_state
 from gateway.protocol.revision_adapter import Members
 from gateway.protocol.upstream_errors import URL_ELICITATION_REQUIRED
 from schemas.errors import ConnectionRequired, RelayedFault
@@ -55,7 +55,7 @@ async def ask_to_connect(
             return {
                 "resultType": Raw(b'"input_required"'),
                 "inputRequests": Raw(encode({INPUT: {"method": ELICIT, "params": params}})),
-                "requestState": Raw(encode(f"{STATE}{times + 1}")),
+                "requestState": Raw(encode(make_state(times + 1, fault.retry_state))),
             }
     if not revision.mcp:
         raise fault

@@ -194,7 +194,8 @@ class ToolMethods:
                 relayed = relay_context(context, request)
                 result = await self._relay(catalog, plan, arguments, relayed)
             else:
-                if plan.reads_request:
+                is_retry = isinstance(request.params, dict) and "requestState" in request.params
+                if plan.reads_request or is_retry:
                     if tool.binding == CALLS:
                         return await self._forward(tool, arguments, context, request)
                     context = self._with_request(plan, context, request)

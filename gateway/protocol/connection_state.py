@@ -3,17 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-STATE = "toolgate/connect:"  # begins it; the rest counts the requests
+STATE = "toolgate/connect:"  # begins it; then the number of requests, and perhaps a sealed state
 MOST = 3  # requests of one call
 OWN_MEMBERS = ("requestState", "inputResponses")
 
 
-def times_asked(params: Mapping[str, Any]) -> int:
-    """How often the client was asked already for the call that it retries."""
+def make_state(times: int, sealed: str) -> str:
+    """`sealed`: the state of the call that is retried, "" without one."""
+    return f"{STATE}{times}:{sealed}" if sealed else f"{STATE}{times}"
+
+
+def split_state(params: Mapping[str, Any]) -> tuple[str, str]:
+    """The state without the sealed one, and that; both are "" for states of others."""
     state = params.get("requestState")
     if not isinstance(state, str) or not state.startswith(STATE):
-        return 0
-    count = state.removeprefix(STATE)
+        return "", ""
+    count, _, sealed = state.removeprefix(STATE).partition(":")
+    return STATE + count, sealed
+
+
+def times_asked(params: Mapping[str, Any]) -> int:
+    """How often the client was asked already for the call that it retries."""
+    count = split_state(params)[0].removeprefix(STATE)
     return min(int(count), MOST) if count.isascii() and count.isdecimal() and len(count) < 3 else 0
 
 

@@ -34,9 +34,10 @@ from gateway.middleware.hooks.hook import (
 )
 from gateway.policy.engine import NO_RUN, facts_of, values_of_run
 from gateway.protocol.revision_adapter import tool_result
+from gateway.protocol.connection_state import split_state
 from gateway.protocol.sealed_state import Sealer
 from schemas.cel_expressions import ExpressionFailed
-from schemas.errors import RelayedFault
+from schemas.errors import ConnectionRequired, RelayedFault
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import decode_json, encode
 from schemas.memo import Memo
@@ -91,10 +92,17 @@ class BeforeHooks:
                 if isinstance(asked, ToolResult):
                     return asked
                 call = asked
-            result = await execute(call)
-            if _asks_client(result):
-                return await self._seal(call, result, bound)
-            return result
+            try:
+                result = await execute(call)
+            except ConnectionRequired as fault:  # its client sends it again, once there is one
+                fault.retry_state = await self._seal(call, None, bound)
+                raise
+            if not _asks_client(result):
+                return result
+            own = result.members.get("requestState")
+            state = None if own is None else msgspec.json.decode(own, type=str)
+            sealed = Raw(encode(STATE + await self._seal(call, state, bound)))
+            return RelayedResult({**result.members, "requestState": sealed})
 
         return ask_before
 
@@ -133,21 +141,21 @@ class BeforeHooks:
     async def _passed_before(self, call: ToolCall, bound: bytes) -> _Passed | None:
         """The state that an earlier round has sealed. Raises InvalidParams for a state that no
         hooks have sealed for this call."""
-        state = call.context.params.get("requestState")
-        if not isinstance(state, str) or not state.startswith(STATE):
-            return None
-        sealer = await self._sealer()
-        return sealer.unseal(PURPOSE, state.removeprefix(STATE), _Passed, bound)
+        head, sealed = split_state(call.context.params)
+        if not sealed:
+            state = call.context.params.get("requestState")
+            if not isinstance(state, str) or not state.startswith(STATE):
+                return None
+            sealed = state.removeprefix(STATE)
+        passed = (await self._sealer()).unseal(PURPOSE, sealed, _Passed, bound)
+        return replace(passed, state=head) if head else passed
 
-    async def _seal(self, call: ToolCall, result: RelayedResult, bound: bytes) -> RelayedResult:
-        """The questions of a server, with a state that brings back what hooks have decided."""
-        own = result.members.get("requestState")
-        state = None if own is None else msgspec.json.decode(own, type=str)
+    async def _seal(self, call: ToolCall, state: str | None, bound: bytes) -> str:
+        """The decisions of hooks, with the state of a server that asks its client."""
         headers = {} if call.hooked is None else dict(call.hooked.headers)
         record = "" if call.context.note is None else call.context.note.hooks
         passed = _Passed(encode(call.arguments), headers, state, record)
-        sealed = (await self._sealer()).seal(PURPOSE, passed, bound, self._rounds_s)
-        return RelayedResult({**result.members, "requestState": Raw(encode(STATE + sealed))})
+        return (await self._sealer()).seal(PURPOSE, passed, bound, self._rounds_s)
 
     def _bound_to(self, call: ToolCall) -> bytes:
         digest = hashlib.sha256(encode(call.arguments)).hexdigest()

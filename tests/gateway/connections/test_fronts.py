@@ -11,6 +11,7 @@ from config.settings import DatabaseSettings
 from tests.fixtures_gateway import DEADLINE_S
 from tests.gateway.connections.services import Office, connect, link_of, office, token_of
 from tests.gateway.login.company import browsing
+from tests.servers.hooks import EVENTS, MODULE
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +70,33 @@ async def test_a_stateless_client_opens_the_address_and_its_retry_goes_on(
                 await connect(browser, link, "ann-key-123456")
         assert results[0]["result"]["structuredContent"] == {"owner": "ann"}, results
         assert len(made.notes.seen) == 1
+
+
+async def test_a_call_that_waits_for_an_account_asks_its_hooks_once(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    env = {
+        "TOOLGATE_HOOKS__WATCH__AT": "before",
+        "TOOLGATE_HOOKS__WATCH__USE": f"{MODULE}:remember",
+    }
+    EVENTS.clear()
+    async with office(database_settings, tmp_path, env=env) as made, browsing() as browser:
+        token = await token_of(made, browser)
+        asked = (await call_stateless(made, token, URL))["result"]
+        [(name, request)] = asked["inputRequests"].items()
+        await connect(browser, request["params"]["url"], "ann-key-123456")
+        answers = {
+            "inputResponses": {name: {"action": "accept"}},
+            "requestState": asked["requestState"],
+        }
+        answer = await call_stateless(made, token, URL, **answers)
+        assert answer["result"]["structuredContent"] == {"owner": "ann"}
+        assert len(EVENTS) == 1
+        forged = {**answers, "requestState": "toolgate/connect:1:forged"}
+        refused = await call_stateless(made, token, URL, **forged)
+        assert "structuredContent" not in refused.get("result", {}), refused
+        await call_stateless(made, token, URL)  # a new call
+        assert len(EVENTS) == 2
 
 
 async def test_a_client_whose_person_declines_gets_the_link_as_text(
