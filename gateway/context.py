@@ -416,6 +416,7 @@ class Context(Struct):
     upload: Upload | None = None
     hold: Hold | None = None
     absent: bool = False  # made later, perhaps without its person
+    attempt: int = 1  # of a call that is made again where it failed
     hooked: ServiceHeaders | None = None
     agent_hops: int = 0  # agents that have handed the request on (A2A)
     borrows: bool | None = None  # with a shared account, as rules have read; None: they have not

@@ -44,7 +44,12 @@ def read_caller(stored: str | bytes) -> StoredCaller:
 
 
 def later_context(
-    caller: StoredCaller, principal: Principal, *, request_id: str, headers: CallHeaders
+    caller: StoredCaller,
+    principal: Principal,
+    *,
+    request_id: str,
+    headers: CallHeaders,
+    attempt: int = 1,
 ) -> Context:
     """The context of a call that is made for the caller later; `principal` has what its credential
     still permits."""
@@ -57,6 +62,7 @@ def later_context(
         toolset=caller.toolset,
         run=caller.run,
         absent=True,
+        attempt=attempt,
         agent_hops=caller.agent_hops,
     )
 

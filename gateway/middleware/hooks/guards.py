@@ -279,6 +279,7 @@ def describe(hook: Hook, call: ToolCall) -> dict[str, Any]:
             "name": tool.name,
             "source": tool.source,
             "tier": tool.tier,
+        "attempt": context.attempt,
             "hints": tool.annotations,
         },
         "arguments": arguments,

@@ -74,7 +74,11 @@ class Execution:
             traceparent=delivery.traceparent,
         )
         context = later_context(
-            caller, principal, request_id=delivery.invocation_id, headers=headers
+            caller,
+            principal,
+            request_id=delivery.invocation_id,
+            headers=headers,
+            attempt=delivery.attempt,
         )
         tool = self._tool(delivery, caller)
         name = delivery.skill_name if tool is None else tool.name

@@ -77,6 +77,7 @@ async def test_every_front_asks_a_hook_once_for_each_call(
     assert len({event["id"] for event in EVENTS}) == 7
 
 
+    assert {event["attempt"] for event in EVENTS} == {1}
 async def test_a_hook_gets_facts_and_no_token(settings: Settings) -> None:
     async with running(with_hooks(settings, watch=hook("remember"))) as client:
         token = {"Authorization": "Bearer very-secret"}
