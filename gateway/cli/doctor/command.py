@@ -42,6 +42,7 @@ from gateway.cli.doctor.registry import (
     costs,
     embeddings,
     held_back,
+    hook_runs,
     jobs,
     python_services,
     schedules,
@@ -171,6 +172,7 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in idle_patterns(settings, registry)]
             checks += [check async for check in embeddings(settings, registry)]
             checks += [check async for check in held_back(registry)]
+            checks += [check async for check in hook_runs(settings, registry)]
             if has_jobs(settings):
                 checks.append(await jobs(registry.database, settings.jobs))
                 pool = registry.database.pool

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from config.hooks import OF_CALLS
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from config.sources import SourceSettings
 from gateway import hybrid
@@ -19,7 +20,7 @@ from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
 from gateway.operations.jobs import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
-from registry.database.postgres import Database, Pool
+from registry.database.postgres import Database, Pool, borrow
 from registry.display.tool_shaper import ToolShaper
 from registry.documents.ssrf_protection import has_private_host
 from registry.embedding.embedder import Embedder, EmbeddingFailed
@@ -39,6 +40,7 @@ from schemas.tool import Tool
 
 NAME = "embeddings"
 COSTS_SHOWN = 3  # tools that are named
+RECORDS = 10_000  # of the audit log, that runs of hooks are counted in
 LARGE_LIST = 100_000  # tokens; half of the largest context windows in 2026
 
 
@@ -207,6 +209,31 @@ async def held_back(registry: Registry) -> AsyncIterator[Check]:
         more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
         hint = "see `toolgate tools accept --help`"
         yield Check("pins", "warning", f"{names}{more} held back until accepted; {hint}")
+
+
+async def hook_runs(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
+    """The last run of each hook around calls, and its failures, by the newest audit records."""
+    names = [name for name, hook in settings.hooks.items() if hook.at in OF_CALLS]
+    if not names:
+        return
+    async with borrow(registry.database.pool) as connection:
+        rows = await connection.execute(
+            "SELECT run->>'name', count(*), count(run->>'failed'), max(recorded_ts),"
+            " (array_agg(run->>'failed' ORDER BY recorded_ts DESC))[1]"
+            " FROM (SELECT recorded_ts, hooks FROM audit_t WHERE host_id = %s"
+            "  ORDER BY recorded_ts DESC LIMIT %s) AS newest,"
+            " jsonb_array_elements(nullif(hooks, '')::jsonb) AS run GROUP BY 1",
+            [registry.host_id, RECORDS],
+        )
+        runs = {name: counts async for name, *counts in rows}
+    for name in names:
+        if name not in runs:
+            yield Check("hook", "ok", f"{name}: no run in the newest {RECORDS} audit records")
+            continue
+        count, failed, last, reason = runs[name]
+        outcome = f"failed: {reason}" if reason else "succeeded"
+        text = f"{name}: last ran {last:%Y-%m-%d %H:%M:%S%z}, {outcome}; {failed} of {count} failed"
+        yield Check("hook", "warning" if reason else "ok", text)
 
 
 async def jobs(database: Database, settings: JobsSettings) -> Check:

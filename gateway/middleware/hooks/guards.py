@@ -26,6 +26,7 @@ from gateway.interfaces import Execute, HookEffects, ToolCall
 from gateway.middleware.guardrails import refused_result
 from gateway.middleware.hooks.hook import (
     VERSION_CHARACTERS,
+    FailedAnswer,
     Hook,
     HookAnswer,
     HookBusy,
@@ -33,8 +34,8 @@ from gateway.middleware.hooks.hook import (
     HookResult,
 )
 from gateway.policy.engine import NO_RUN, facts_of, values_of_run
-from gateway.protocol.revision_adapter import tool_result
 from gateway.protocol.connection_state import split_state
+from gateway.protocol.revision_adapter import tool_result
 from gateway.protocol.sealed_state import Sealer
 from schemas.cel_expressions import ExpressionFailed
 from schemas.errors import ConnectionRequired, RelayedFault
@@ -47,6 +48,7 @@ from schemas.tool import FIELDS, RelayedResult, Tool, ToolResult
 STATE = "toolgate/hooks:"  # begins a requestState that hooks have wrapped
 PURPOSE = "hooks of a call"
 TOOLS = 10_000  # whose checkers are kept
+FAILURE_CHARACTERS = 200  # of the reason in a record
 PATHS_SHOWN, PATH_CHARACTERS = 50, 200  # changed arguments in a record, and of each
 SHOWN = ("content", "structuredContent", "isError", "_meta")  # members of a result
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
@@ -232,15 +234,17 @@ async def ask_for(
 ) -> HookAnswer | ToolResult:
     """The answer of a hook, which is noted for the audit log, or the result that refuses the
     call."""
-    began, answer = time.perf_counter(), None
+    began, answer, failure = time.perf_counter(), None, "cancelled"
     try:
         answer = await ask()
-    except HookBusy:
-        return _refuse(call, hook, "it is busy with other calls; try again")
-    except HookFailed:
+        failure = answer.failure if isinstance(answer, FailedAnswer) else ""
+    except HookFailed as error:
+        failure = str(error)
+        if isinstance(error, HookBusy):
+            return _refuse(call, hook, "it is busy with other calls; try again")
         return _refuse(call, hook, "it failed, and calls do not pass without it")
     finally:
-        _note(call, hook, answer, time.perf_counter() - began)
+        _note(call, hook, answer, failure=failure, seconds=time.perf_counter() - began)
     return answer if answer.refuse is None else _refuse(call, hook, answer.refuse)
 
 
@@ -275,11 +279,11 @@ def describe(hook: Hook, call: ToolCall) -> dict[str, Any]:
         **describe_principal(hook, principal),
         "front": context.revision.name,
         "requestId": context.request_id,
+        "attempt": context.attempt,
         "tool": {
             "name": tool.name,
             "source": tool.source,
             "tier": tool.tier,
-        "attempt": context.attempt,
             "hints": tool.annotations,
         },
         "arguments": arguments,
@@ -329,15 +333,17 @@ def _refuse(call: ToolCall, hook: Hook, reason: str) -> ToolResult:
     return refused_result(call, f"hooks.{hook.name}", text)
 
 
-def _note(call: ToolCall, hook: Hook, answer: HookAnswer | None, seconds: float) -> None:
+def _note(
+    call: ToolCall, hook: Hook, answer: HookAnswer | None, *, failure: str, seconds: float
+) -> None:
     note = call.context.note
     if note is None:
         return
     version = hook.code.version
     facts: dict[str, Any] = {"name": hook.name, "us": int(seconds * 1e6)}
-    if answer is None:
-        facts["failed"] = True
-    else:
+    if failure:
+        facts["failed"] = failure[:FAILURE_CHARACTERS]
+    if answer is not None:
         version = answer.version[:VERSION_CHARACTERS] or version
         changed = sorted(answer.changes - {"arguments"})
         if not isinstance(answer.arguments, UnsetType):

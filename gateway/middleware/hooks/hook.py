@@ -89,8 +89,14 @@ class HookAnswer(Struct, frozen=True, forbid_unknown_fields=True):
         return frozenset(
             name
             for name in self.__struct_fields__
-            if name not in ("refuse", "version") and getattr(self, name) is not UNSET
+            if name not in ("refuse", "version", "failure") and getattr(self, name) is not UNSET
         )
+
+
+class FailedAnswer(HookAnswer, frozen=True, kw_only=True):
+    """The answer in place of one that failed, where failures pass."""
+
+    failure: str
 
 
 PASS = HookAnswer()
@@ -171,12 +177,6 @@ class HttpHook:
             await http.close()
 
 
-class Hook:
-    def __init__(
-        self, name: str, settings: HookSettings, breaker: BreakerSettings, steps: int
-    ) -> None:
-        """`steps`: most that `when` may take. Raises ToolgateError."""
-        self.name = name
 class HookCircuits:
     """A circuit for each caller, and one for all callers, which counts a caller's failures once
     until those of another follow: a caller who makes a hook fail opens its own circuit alone."""
@@ -212,6 +212,12 @@ class HookCircuits:
         return self._own.get(caller) or self._own.put(caller, Circuit(self._breaker, _no_jitter))
 
 
+class Hook:
+    def __init__(
+        self, name: str, settings: HookSettings, breaker: BreakerSettings, steps: int
+    ) -> None:
+        """`steps`: most that `when` may take. Raises ToolgateError."""
+        self.name = name
         self.settings = settings
         self.outcomes: Counter[str] = Counter()
         self.tools = ToolGlobs(settings.tools)
@@ -255,7 +261,7 @@ class HookCircuits:
             self.outcomes["passed" if passes else "failed"] += 1
             log.warning("hook_failed", extra={"hook": self.name, "reason": str(error)})
             if passes:
-                return PASS
+                return FailedAnswer(failure=str(error))
             raise
         outcome = "refused" if answer.refuse is not None else "ok"
         self.outcomes["changed" if answer.changes else outcome] += 1

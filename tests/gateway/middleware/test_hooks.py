@@ -5,6 +5,7 @@ import contextlib
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from config.hooks import HookSettings
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.audit.queries import AuditQuery, search
+from gateway.cli.doctor.registry import hook_runs
 from gateway.middleware.hooks.hook import Hook, HookFailed
 from schemas.errors import ToolgateError
 from tests.fixtures_gateway import Client, Recorder, running
@@ -75,9 +77,9 @@ async def test_every_front_asks_a_hook_once_for_each_call(
         await client.modern("tools/call", {"name": "search_tools", "arguments": {"query": "pet"}})
     assert len(EVENTS) == len(service.requests) == 7
     assert len({event["id"] for event in EVENTS}) == 7
-
-
     assert {event["attempt"] for event in EVENTS} == {1}
+
+
 async def test_a_hook_gets_facts_and_no_token(settings: Settings) -> None:
     async with running(with_hooks(settings, watch=hook("remember"))) as client:
         token = {"Authorization": "Bearer very-secret"}
@@ -178,9 +180,6 @@ async def test_a_hook_that_keeps_failing_is_not_asked(settings: Settings) -> Non
     assert len(EVENTS) == 3
 
 
-@pytest.mark.parametrize("failure", ["refuse", "pass"])
-async def test_slow_calls_of_one_caller_delay_no_second_caller(
-    settings: Settings, failure: Any
 async def test_one_caller_opens_the_circuit_of_a_hook_for_itself_alone(settings: Settings) -> None:
     breaker = replace(settings.breaker, calls=3, failures=0.5)
     checked = Hook("failing", hook("crash"), breaker, 100)
@@ -207,6 +206,9 @@ async def test_shares_of_a_hook_are_settings(settings: Settings) -> None:
         await checked.retire()
 
 
+@pytest.mark.parametrize("failure", ["refuse", "pass"])
+async def test_slow_calls_of_one_caller_delay_no_second_caller(
+    settings: Settings, failure: Any
 ) -> None:
     """Not even the threads that nobody waits for any more are all theirs."""
     GATE.clear()
@@ -312,6 +314,30 @@ async def test_a_record_names_hooks_versions_and_changed_paths(
         ("watch", "7.1", None),
     ]
     assert all(entry["us"] > 0 for entry in ran)
+
+
+async def test_the_doctor_reports_the_last_run_of_each_hook(
+    settings: Settings, tmp_path: Path
+) -> None:
+    audit = replace(settings.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    hooks = {
+        "good": hook("remember"),
+        "bad": hook("crash", "after", failure="pass"),
+        "idle": hook("remember", tools=("delete*",)),
+    }
+    recording = with_hooks(replace(settings, audit=audit), **hooks)
+    async with running(recording) as client:
+        for _ in range(2):
+            await create(client)
+        await client.gateway.access.settle()
+        database = SimpleNamespace(pool=client.gateway.feed.pool)
+        registry: Any = SimpleNamespace(database=database, host_id=settings.tenant.host_id)
+        good, bad, idle = [check async for check in hook_runs(recording, registry)]
+    assert good.status == idle.status == "ok"
+    assert good.detail.endswith("succeeded; 0 of 2 failed")
+    assert bad.status == "warning"
+    assert bad.detail.endswith("failed: RuntimeError in it, or in its answer; 2 of 2 failed")
+    assert "no run" in idle.detail
 
 
 async def test_a_record_cuts_long_names_of_changed_arguments(
