@@ -166,18 +166,43 @@ async def test_answers_of_servers_keep_large_numbers(settings: Settings, tmp_pat
         assert end["result"] == "ToolError", end
 
 
-async def test_a_paused_program_goes_on_in_its_language(settings: Settings, tmp_path: Path) -> None:
+PAUSING = """
+const order = [];
+const note = (name) => () => order.push(name);
+setTimeout(note("timer"), 10);
+const reads = [0, 1, 2].map((id) => tools.get_item({id}).then(note(id)));
+const first = Promise.race([tools.get_item({id: 3}), tools.get_item({id: 4})]);
+const texts = [Math.random(), Date.now(), (await first).id];
+console.log("writing");
+await tools.change_item({id: 5, count: 7});
+const sending = texts.map((text) => tools.send_mail({text: `${text}`}));
+const mails = await tools.all(sending, {errors: true});
+await Promise.all(reads);
+const {count} = await tools.get_item({id: 5});
+[order.filter((name) => name !== "timer").length, texts, count, mails.map((mail) => mail.name)]
+"""
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_paused_program_goes_on_in_its_language(
+    settings: Settings, tmp_path: Path, approve: bool
+) -> None:
+    """With the same promises, chance and time: else it would not ask the same."""
     rules = {"mail": Rule(effect="approve", tools=("send_mail",))}
     policy = replace(settings.policy, rules=rules)
-    code = (
-        "const {count} = await tools.get_item({id: 1});\nawait tools.send_mail({text: `${count}`})"
-    )
     async with code_shop(settings, tmp_path, policy=policy) as shop:
-        end = await shop.run(code, "run_code_writing", **JS)
-        assert end["state"] == "paused", end
-        await decide(shop, end)
-        end = await go_on(shop, end)
-        assert (end["state"], shop.shop.mails) == ("completed", ["10"]), end
+        paused = await shop.run(PAUSING, "run_code_writing", **JS)
+        texts = [call["arguments"]["text"] for call in paused["pending"]]
+        assert (paused["state"], len(texts)) == ("paused", 3), paused
+        reads, shop.shop.stock[5] = shop.shop.reads, 9  # it does not change it again
+        await decide(shop, paused, approve=approve)
+        end = await go_on(shop, paused)
+        names = [None] * 3 if approve else ["Denied"] * 3
+        assert (end["state"], end["output"]) == ("completed", "writing\n"), end
+        assert [end["result"][0], *end["result"][2:]] == [3, 9, names]
+        assert [f"{text}" for text in end["result"][1]] == texts
+        assert sorted(shop.shop.mails) == (sorted(texts) if approve else [])
+        assert shop.shop.reads == reads + 1
 
 
 async def test_programs_of_javascript_get_stubs_of_typescript(shop: CodeShop) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
+from gateway.sandbox.program import javascript_engine
 from registry.access.approvals import Approvals
 from registry.database.postgres import Pool
 from tests.gateway.cli.processes import Served, serving
@@ -29,29 +30,50 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 WRITING = "run_code_writing"
 
 
-def draw_program(random: Random, texts: list[str]) -> str:
+SENDING = {
+    "python": """\
+ends = {}
+async def send(text):
+    try:
+        await tools.send_mail(text=text)
+        ends[text] = 'sent'
+    except ToolError as error:
+        ends[text] = type(error).__name__
+""",
+    "javascript": """\
+const ends = {};
+async function send(text) {
+  try {
+    await tools.send_mail({text});
+    ends[text] = 'sent';
+  } catch (error) {
+    ends[text] = error.name;
+  }
+}
+""",
+}
+
+
+def draw_program(random: Random, texts: list[str]) -> dict[str, str]:
     """A program that sends each text once, between reads and idempotent changes, and tells what
     came of each."""
-    lines = [
-        "ends = {}",
-        "async def send(text):",
-        "    try:",
-        "        await tools.send_mail(text=text)",
-        "        ends[text] = 'sent'",
-        "    except ToolError as error:",
-        "        ends[text] = type(error).__name__",
-    ]
+    language = random.choice([*SENDING] if javascript_engine() else ["python"])
+    is_python, lines = language == "python", [SENDING[language]]
     left = list(texts)
     while left:
         batch, left = left[: (count := random.randint(1, 3))], left[count:]
         calls = [f"send({text!r})" for text in batch]
         calls += [f"tools.get_item(id={random.randint(0, 9)})"] * random.randint(0, 2)
         calls += [f"tools.change_item(id={random.randint(0, 9)}, count=7)"] * random.randint(0, 1)
+        if not is_python:
+            calls = [call.replace("=", ": ").replace("(id", "({id") for call in calls]
+            calls = [call.replace(")", "})") if "{" in call else call for call in calls]
         if random.random() < 0.5:
-            lines.append(f"await asyncio.gather({', '.join(calls)})")
+            begin, close = ("asyncio.gather(", ")") if is_python else ("Promise.all([", "])")
+            lines.append(f"await {begin}{', '.join(calls)}{close}")
         else:
             lines += [f"await {call}" for call in calls]
-    return "\n".join([*lines, "ends"])
+    return {"code": "\n".join([*lines, "ends"]), "language": language}
 
 
 def kill_jails() -> None:
@@ -111,7 +133,8 @@ async def test_a_program_whose_process_is_killed_goes_on(
     texts = [f"m{number}" for number in range(random.randint(2, 6))]
     async with code_shop(settings, tmp_path) as shop:
         kill_at(shop.shop, random.randrange(2 * len(texts)), kill_jails)
-        end = await shop.run(draw_program(random, texts), WRITING)
+        program = draw_program(random, texts)
+        end = await shop.run(**program, tool=WRITING)
         assert end["state"] == "completed", end
         check_ends(shop.shop, texts, end["result"], set())
 
@@ -133,9 +156,9 @@ def write_settings(shop: CodeShop, folder: Path, *, asks: bool) -> Path:
     return path
 
 
-async def begin(shop: CodeShop, gateway: Served, code: str) -> Any:
+async def begin(shop: CodeShop, gateway: Served, program: dict[str, str]) -> Any:
     """The end of a run, or its pause; None: its gateway was killed."""
-    params = {"name": WRITING, "arguments": {"code": code}}
+    params = {"name": WRITING, "arguments": program}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     try:
         async with shop.client.http.post(f"{gateway.url}/rpc", json=body) as response:
