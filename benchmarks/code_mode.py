@@ -73,6 +73,8 @@ class Transcript(Struct):
     turns: list[Turn]
     calls: int = 0  # of tools that do the work
     seconds: float = 0.0  # without the model's
+    cpu_s: float = 0.0  # of the gateway, and of the processes of programs that have ended
+    moved_bytes: int = 0  # of requests to the gateway, and of its answers
 
     def once(self, count: Count = tokens) -> float:
         return sum(self._sizes(count))
@@ -98,8 +100,16 @@ class Result(Struct, frozen=True):
 class Endpoint:
     """The gateway in search mode, by MCP."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, services: str) -> None:
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        services: str,
+        cpu_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._http, self._url, self._services = http, url, services
+        self.cpu_s = cpu_s
+        self.moved_bytes = 0
         self.definitions: dict[bool, str] = {}  # with the tools of code mode, and without
 
     async def prepare(self) -> None:
@@ -118,8 +128,12 @@ class Endpoint:
         body = {"jsonrpc": "2.0", "id": next(_ids), "method": method,
                 "params": {**params, "_meta": meta}}  # fmt: skip
         url = f"{self._url}/mcp?mode=search&code={code}"
-        async with self._http.post(url, json=body, headers=headers) as response:
-            answer = await response.json(content_type=None)
+        data = msgspec.json.encode(body)
+        headers["Content-Type"] = "application/json"
+        async with self._http.post(url, data=data, headers=headers) as response:
+            read = await response.read()
+        self.moved_bytes += len(data) + len(read)
+        answer = msgspec.json.decode(read)
         if "result" not in answer:
             raise Unavailable(f"{params.get('name', method)} answered {str(answer)[:300]}")
         result: dict[str, Any] = answer["result"]
@@ -270,9 +284,11 @@ async def _scripted(
     await endpoint.reset()
     before = await endpoint.facts()
     agent = ScriptedAgent(endpoint, shape.task, code=code, parallel=parallel)
-    begun = time.perf_counter()
+    begun, cpu_s, moved = time.perf_counter(), endpoint.cpu_s(), endpoint.moved_bytes
     answer = await script(agent)
     agent.transcript.seconds = time.perf_counter() - begun
+    agent.transcript.cpu_s = endpoint.cpu_s() - cpu_s
+    agent.transcript.moved_bytes = endpoint.moved_bytes - moved
     agent.answer(answer)
     if not shape.check(before, await endpoint.facts(), answer):
         raise Uneven(f"the answer {str(answer)[:200]} is wrong")
@@ -291,7 +307,9 @@ def measure_code(rig: Rig, quick: bool) -> list[Row]:
         with installation(rig, "code", sources, SETTINGS) as one, serving(rig, one) as child:
             await_tools(one, sum(map(len, ENDPOINTS.values())))
             await_vectors(one)
-            return asyncio.run(_measured(rig, child.url, services.url, quick))
+            return asyncio.run(
+                _measured(rig, child.url, services.url, quick, lambda: child.cpu_with_children_s)
+            )
 
 
 def write_descriptions(folder: Path, services: str) -> dict[str, Path]:
@@ -301,9 +319,11 @@ def write_descriptions(folder: Path, services: str) -> dict[str, Path]:
     return paths
 
 
-async def _measured(rig: Rig, url: str, services: str, quick: bool) -> list[Row]:
+async def _measured(
+    rig: Rig, url: str, services: str, quick: bool, cpu_s: Callable[[], float]
+) -> list[Row]:
     async with aiohttp.ClientSession() as http:
-        endpoint = Endpoint(http, url, services)
+        endpoint = Endpoint(http, url, services, cpu_s)
         await endpoint.prepare()
         rows: list[Row] = []
         pairs: list[Pair] = []
@@ -337,12 +357,19 @@ def _shape_row(rounds: Sequence[Pair]) -> Row:
         for seconds in ([pair.direct.seconds for pair in rounds],
                         [pair.code.seconds for pair in rounds])
     ]  # fmt: skip
+    # the clock of the system is coarse: the mean
+    cpu_ms = [
+        statistics.mean(transcript.cpu_s for transcript in transcripts) * 1000
+        for transcripts in ([pair.direct for pair in rounds], [pair.code for pair in rounds])
+    ]
     facts = [
         *costs,
         f"one call a turn: {', '.join(serial)}",
         f"turns {len(pair.direct.turns)} ({len(pair.serial.turns)}) / {len(pair.code.turns)}",
         f"calls {pair.direct.calls} / {pair.code.calls}",
         f"time {seconds[0] * 1000:,.0f} / {seconds[1] * 1000:,.0f} ms",
+        f"CPU {cpu_ms[0]:,.0f} / {cpu_ms[1]:,.0f} ms",
+        f"moved {pair.direct.moved_bytes / 1000:,.0f} / {pair.code.moved_bytes / 1000:,.0f} kB",
     ]
     scenario = f"code mode, {pair.shape}: tokens of direct calls / of a program"
     return Row(scenario, pair.ratio(Transcript.cached), "x", note="; ".join(facts))

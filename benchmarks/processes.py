@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -69,11 +70,21 @@ class Child:
     @property
     def cpu_s(self) -> float:
         """CPU seconds used so far."""
+        times = self._cpu_times
+        return float(times.user + times.system)
+
+    @property
+    def cpu_with_children_s(self) -> float:
+        """The same, with those of its children that have ended."""
+        times = self._cpu_times
+        return self.cpu_s + float(times.children_user + times.children_system)
+
+    @property
+    def _cpu_times(self) -> Any:
         try:
-            times = psutil.Process(self.process.pid).cpu_times()
+            return psutil.Process(self.process.pid).cpu_times()
         except psutil.NoSuchProcess as gone:
             raise Unavailable(f"{self.name} is gone: {self.tail}") from gone
-        return float(times.user + times.system)
 
     @property
     def rss_mb(self) -> float:
