@@ -68,10 +68,11 @@ class Output(io.TextIOBase):
 
 
 def take_pipes() -> tuple[int, int]:
-    """The descriptors of the host's pipes, which standard input and output no longer are."""
-    source, target = os.dup(0), os.dup(1)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(2, 1)
+    """The descriptors of the host's pipes, which standard input and output no longer are: a program
+    that floods these, or its errors, costs the host nothing."""
+    source, target, nothing = os.dup(0), os.dup(1), os.open("/dev/null", os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
     return source, target
 
 

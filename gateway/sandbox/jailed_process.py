@@ -143,7 +143,7 @@ class JailedProcess:
             return _frames.decode(await self._output.readexactly(size))
         except asyncio.IncompleteReadError as error:
             raise SessionEnded("crashed", "the process of the session has ended") from error
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SessionEnded("protocol", "the session sent something that is no frame") from error
 
 

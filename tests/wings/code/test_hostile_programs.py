@@ -22,6 +22,7 @@ def send(data):
 """
 FORGED = {
     "no json": SEND + "send(b'x')\nhost.read()",
+    "no text": SEND + "send(bytes([123, 34, 255, 34, 58, 49, 125]))\nhost.read()",
     "no object": SEND + "send(b'[1]')\nhost.read()",
     "no number": SEND + "host.write({'ask': 'x', 'do': 'call'})\nhost.read()",
     "unknown end": SEND + "host.write({'end': 'paused', 'output': ''})\nhost.read()",
@@ -93,6 +94,14 @@ async def test_a_denied_tool_is_named_by_nothing(settings: Settings, tmp_path: P
             assert "Did you mean send_mail" not in text, code
             assert "may change something" not in text, code
         assert not shop.shop.mails
+
+
+async def test_a_program_writes_to_no_pipe_but_its_own(settings: Settings, tmp_path: Path) -> None:
+    """The gateway would have to read what it is flooded with."""
+    code = "import os\n[os.fstat(n).st_rdev == os.stat('/dev/null').st_rdev for n in (0, 1, 2)]"
+    async with code_shop(settings, tmp_path) as shop:
+        end = await shop.run(f"import os\nos.write(2, b'x'), os.write(1, b'x')\n{code}")
+        assert end["result"] == [True, True, True], end
 
 
 # With five calls in flight: a number of one of them again, an end, an answer, no frame at all.
