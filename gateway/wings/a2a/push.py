@@ -181,7 +181,11 @@ class Webhooks:
                     raise
                 except Exception:  # an unreadable row must not end the sender
                     log.exception("a2a_push_failed", extra={"task": due.task_id})
-                    await self._settle(due, due.sent, "Internal error", _pause_s(due))
+                    if due.age_s < self._settings.push_s:
+                        await self._settle(due, due.sent, "Internal error", _pause_s(due))
+                    elif (row := await self._tasks.find(due.host_id, due.task_id)) is not None:
+                        log.warning("a2a_push_given_up", extra={"task": due.task_id})
+                        await self._settle(due, row.number, "Internal error", 0.0)
 
     async def _send_in_order(self, due: DueWebhook) -> None:
         sent = due.sent

@@ -205,6 +205,21 @@ async def test_an_unreadable_webhook_fails_alone(
                 "SELECT count(*) FROM a2a_push_t WHERE error <> '' AND attempt > 0"
             )
             assert await rows.fetchone() == (3,)
+            await connection.execute(
+                "UPDATE a2a_push_t SET since_ts = now() - interval '2 days', due_ts = now(),"
+                " lease_ts = NULL WHERE error <> ''"
+            )
+        with anyio.fail_after(30):
+            while await count_given_up(rig) < 3:  # noqa: ASYNC110 - no event
+                await anyio.sleep(0.02)
+
+
+async def count_given_up(rig: Rig) -> int:
+    async with borrow(rig.pool) as connection:
+        rows = await connection.execute(
+            "SELECT count(*) FROM a2a_push_t WHERE error = 'Internal error' AND due_ts IS NULL"
+        )
+        return int(((await rows.fetchone()) or (0,))[0])
 
 
 async def test_webhooks_of_one_person_leave_places_to_other_people(
