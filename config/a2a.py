@@ -52,6 +52,7 @@ class A2ASettings(Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: Seconds
     renew_s: Seconds
     keep_alive_s: Seconds
+    show_calls: bool
     repeat_s: Amount
     push: bool
     push_private: bool

@@ -66,6 +66,7 @@ from gateway.wings.interface import (
     CallerSettings,
     CheckCall,
     Credential,
+    FollowRun,
     Notify,
     ResourceContents,
     Screen,
@@ -496,6 +497,7 @@ class ServedWing(WingLife):
             log=dependencies.log,
             operate=dependencies.operate,
             sign=dependencies.sign,
+            follow=partial(follow_of, dependencies.offers),
         )
 
     @property
@@ -652,6 +654,11 @@ async def _find_no_session(_principal: Principal, _toolset: str | None, *_messag
 def library_of(offers: Mapping[str, WingContributions]) -> Library | None:
     """The documents that an open wing keeps; None: no such wing is open."""
     return next((wing.library for wing in offers.values() if wing.library is not None), None)
+
+
+def follow_of(offers: Mapping[str, WingContributions]) -> FollowRun | None:
+    """The events of runs of the open wing that has the agent; None: it is not open."""
+    return next((wing.follow for wing in offers.values() if wing.follow is not None), None)
 
 
 class WingCalls:

@@ -105,6 +105,21 @@ LOCAL = "local"  # the subject of all callers while auth.mode is "none"
 ANONYMOUS = "anonymous"  # the id of their principal
 
 
+class WingEvent(Protocol):
+    """An event of a run. Numbers grow; a reader that was cut off goes on behind one."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+FollowRun = Callable[[Context, str, int], AsyncIterator[WingEvent]]
+"""The events of a run for its owner, behind a number, up to its end. Raises ProblemDetails."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WingParts:
     """The parts of a gateway that a wing uses, while it is open."""
@@ -131,6 +146,7 @@ class WingParts:
     keys: Keys = field(default_factory=Keys)  # that encrypt secrets (`secrets.key`)
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
     library: Callable[[], Library | None] = lambda: None  # of the open wing that keeps documents
+    follow: Callable[[], FollowRun | None] = lambda: None  # of the open wing that has the agent
     operate: Operate = no_trace  # the span of what is no message
     sign: SignDetached | None = None  # None: there is no login here
     screen: Screen = lambda _principal, _tool, value: value
@@ -186,17 +202,6 @@ class WingPrompt:
     """Gives the message for arguments. Raises Fault."""
 
 
-class WingEvent(Protocol):
-    """An event of a run. Numbers grow; a reader that was cut off goes on behind one."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WingContributions:
     """Contributions of an open wing to its gateway."""
@@ -216,8 +221,7 @@ class WingContributions:
     call_ended: CallEnded | None = None  # where the wing observes calls
     complete_results: CompleteResults | None = None  # where the wing learns of results
     library: Library | None = None  # where the wing keeps documents
-    follow: Callable[[Context, str, int], AsyncIterator[WingEvent]] | None = None
-    """The events of a run for its owner, behind a number, up to its end. Raises ProblemDetails."""
+    follow: FollowRun | None = None  # where the wing has runs of the agent
 
 
 @dataclass(frozen=True, slots=True)

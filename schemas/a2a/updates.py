@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from schemas.a2a.model import Artifact, StreamResponse, Task, TaskArtifactUpdate
+from schemas.a2a.model import Artifact, Part, StreamResponse, Task, TaskArtifactUpdate
 
 
 def apply_update(task: Task, event: StreamResponse) -> Task:
@@ -30,5 +30,18 @@ def _add_artifact(
     place = ids.index(added.artifact_id)
     if update.append:
         former = artifacts[place]
-        added = replace(former, parts=(*former.parts, *added.parts))
+        added = replace(former, parts=_join_texts(former.parts, added.parts))
     return (*artifacts[:place], added, *artifacts[place + 1 :])
+
+
+def _join_texts(parts: tuple[Part, ...], more: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Parts and those of the next chunk; a text that goes on stays one part."""
+    last, first = parts[-1:], more[:1]
+    texts = [part.text for part in (*last, *first)]
+    if (
+        len(texts) == 2
+        and all(isinstance(text, str) for text in texts)
+        and [Part(text=text) for text in texts] == [*last, *first]
+    ):
+        return (*parts[:-1], Part(text="".join(map(str, texts))), *more[1:])
+    return (*parts, *more)

@@ -3,6 +3,7 @@ wing. Everything is done as the caller of the task."""
 
 import base64
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from gateway.context import Context
 from gateway.policy.approvals import awaited_approval
 from gateway.wings.a2a.questions import ClientAsker
 from gateway.wings.a2a.runner import Execute, TaskWork
+from gateway.wings.interface import WingEvent
 from gateway.wings.tool_calls import structured_body, text_of
 from registry.access.approvals import Approvals
 from schemas.a2a.model import Artifact, Message, Part, TaskState
@@ -34,7 +36,12 @@ from schemas.errors import (
 from schemas.tool import EmbeddedResource, ResourceLink, TextContent, Tool, ToolResult
 
 OWN = "a2a"  # the source of the wing's tools
-LONGEST_POLL = 10  # times `a2a.poll_s`, between looks at a run
+REASONING = "agent:reasoning"  # the scope to see calls of a run
+ENDS = {  # by the state of a run
+    "completed": TaskState.COMPLETED,
+    "exhausted": TaskState.COMPLETED,
+    "cancelled": TaskState.CANCELED,
+}
 WAITS = "A person has to decide on a call of the agent; it goes on by itself then."
 AT_WORK = (TaskState.WORKING, TaskState.INPUT_REQUIRED)  # a question is one of an open call
 EXPECTED = 'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
@@ -236,34 +243,84 @@ async def _begin_run(name: str, agent: A2AAgent, work: TaskWork, context: Contex
     await _call(work, context, "agent_create_conversation", named)
     once = _with_key(context, work.row.id)
     message = {"conversation": conversation, "content": message_text(work.request), "wait": False}
+    message["stream"] = True
     view = await _call(work, once, "agent_send", message)
     return view.run
 
 
 async def _follow_run(work: TaskWork, context: Context, run: str) -> None:
-    """Tell the states of a run until it has ended, or a person has to decide. Raises Fault."""
-    pause, looked = work.settings.poll_s, ""
-    while True:
-        view = await _call(work, context, "agent_get_run", {"run": run})
-        pause = work.settings.poll_s if view.state != looked else pause * 1.5
-        if view.state in ("completed", "exhausted"):
-            if view.answer:
-                part = Part(text=view.answer)
-                await work.artifact(Artifact(artifact_id=run, name="answer", parts=(part,)))
-            await work.status(TaskState.COMPLETED, view.stopped)
-            return
-        if view.state in ("failed", "cancelled"):
-            state = TaskState.FAILED if view.state == "failed" else TaskState.CANCELED
-            await work.status(state, view.stopped)
-            return
-        awaited = await _open_approval(work, view.approvals)
-        if awaited is not None:
-            await work.status(TaskState.AUTH_REQUIRED, WAITS, work="waiting", approval=awaited)
-            return
-        if view.state != looked and work.task.status.state not in AT_WORK:
-            await work.status(TaskState.WORKING)
-        looked = view.state
-        await anyio.sleep(min(pause, LONGEST_POLL * work.settings.poll_s))
+    """Tell what a run does until it has ended, or a person has to decide. Raises Fault."""
+    follow = work.parts.follow()
+    if follow is None:
+        raise Unavailable("The agent is not open")
+    answer = AnswerStream(work, run)
+    async for event in follow(context, run, 0):
+        if event.type in ("Completed", "Error"):
+            break
+        if event.type == "Waiting":
+            view = await _call(work, context, "agent_get_run", {"run": run})
+            if (awaited := await _open_approval(work, view.approvals)) is not None:
+                await work.status(TaskState.AUTH_REQUIRED, WAITS, work="waiting", approval=awaited)
+                return
+        elif event.data.get("status") == "waiting_for_connection":
+            await work.status(TaskState.AUTH_REQUIRED, str(event.data.get("message", "")))
+        else:
+            if work.task.status.state not in AT_WORK:
+                await work.status(TaskState.WORKING)
+            await answer.take(event)
+    view = await _call(work, context, "agent_get_run", {"run": run})
+    if view.state in ("completed", "exhausted"):
+        await answer.end(view.answer)
+    await work.status(ENDS.get(view.state, TaskState.FAILED), view.stopped)
+
+
+class AnswerStream:
+    """The answer of a run as an artifact that grows, and its calls for those who may see them."""
+
+    def __init__(self, work: TaskWork, run: str) -> None:
+        self._work = work
+        self._run = run
+        self._stored = ""
+        self._waiting: list[str] = []  # texts that are not stored yet
+        self._time = time.monotonic()  # of the last chunk
+        scopes = work.context.identity.scopes
+        self._shows_calls = work.settings.show_calls and REASONING in scopes
+        messages = (part.data for message in work.task.history for part in message.parts)
+        self._shown = {json.dumps(data) for data in messages if data is not UNSET}
+
+    async def take(self, event: WingEvent) -> None:
+        """Raises LeaseLost."""
+        if event.type == "ResponseChunk":
+            self._waiting.append(str(event.data["text"]))
+            if time.monotonic() - self._time >= self._work.settings.poll_s:
+                await self._store(keep=1)  # one remains for the last chunk
+        elif event.type in ("IterationComplete", "StatusUpdate"):
+            if event.data.get("should_continue") or event.data.get("status") == "restarted":
+                self._stored, self._waiting = "", []  # it was no answer, and is replaced
+        elif event.type in ("ToolCallStart", "ToolCallResult") and self._shows_calls:
+            await self._show_call({"event": event.type, **event.data})
+
+    async def end(self, answer: str) -> None:
+        """Store what is left of the whole answer. Raises LeaseLost."""
+        if answer != self._stored + "".join(self._waiting) or not self._waiting:
+            self._stored, self._waiting = "", [answer] if answer else []
+        await self._store(last=True)
+
+    async def _store(self, *, keep: int = 0, last: bool = False) -> None:
+        count = len(self._waiting) - keep
+        text, self._waiting = "".join(self._waiting[:count]), self._waiting[count:]
+        if text:
+            chunk = Artifact(artifact_id=self._run, name="answer", parts=(Part(text=text),))
+            await self._work.artifact(chunk, append=bool(self._stored), last=last)
+            self._stored, self._time = self._stored + text, time.monotonic()
+
+    async def _show_call(self, call: Mapping[str, Any]) -> None:
+        shown = json.dumps(call)
+        if shown not in self._shown:
+            self._shown.add(shown)
+            await self._work.status(
+                TaskState.WORKING, f"{call['event']}: {call['tool']}", Part(data=dict(call))
+            )
 
 
 async def _open_approval(work: TaskWork, ids: tuple[str, ...]) -> str | None:

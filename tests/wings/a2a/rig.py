@@ -3,7 +3,7 @@ one asks a scripted model. Ann and Bob have keys."""
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,9 +185,9 @@ async def open_rig(
             service.release.set()
 
 
-async def make_key(rig: Rig, name: str) -> str:
+async def make_key(rig: Rig, name: str, scopes: Sequence[str] = SCOPES) -> str:
     """The text of a key, once the gateway knows it."""
-    _, text = await ApiKeys(rig.pool, HOST).create(name, None, SCOPES, [])
+    _, text = await ApiKeys(rig.pool, HOST).create(name, None, scopes, [])
     headers = {"Authorization": f"Bearer {text}"}
     with anyio.fail_after(30):
         while True:

@@ -14,7 +14,7 @@ from registry.database.postgres import borrow
 from tests.fixtures_servers import serving
 from tests.servers.everything import everything
 from tests.servers.mcp_wire import Scripted, Turn, discovery_result
-from tests.servers.provider import chat_whole
+from tests.servers.provider import chat
 from tests.wings.a2a.rig import Rig, call_message, open_rig, second_gateway, state_of, text_message
 
 pytestmark = pytest.mark.anyio
@@ -182,7 +182,7 @@ async def test_streams_of_0_3_end_with_the_question(rig: Rig) -> None:
 
 
 async def test_a_question_within_a_run_of_the_agent(rig: Rig) -> None:
-    rig.provider.answers[:] = [chat_whole("", [("1", "paint", "{}")]), chat_whole("It is red.")]
+    rig.provider.answers[:] = [chat("", [("1", "paint", "{}")]), chat("It is red.")]
     task = await rig.task(text_message("Paint it."), agent="clever")
     assert state_of(task) == "INPUT_REQUIRED"
     done = await rig.task(answer(task, {"text": "red"}), agent="clever")

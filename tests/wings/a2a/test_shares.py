@@ -12,7 +12,7 @@ from config.settings import DatabaseSettings
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
-from tests.servers.provider import chat_whole
+from tests.servers.provider import chat
 from tests.wings.a2a.rig import Rig, call_message, make_key, open_rig, state_of, text_message
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ async def test_a_run_that_waits_for_a_person_holds_no_place(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     async with open_small_rig(database_settings, tmp_path) as rig:
-        rig.provider.answers[:] = [chat_whole("", [DELETE]), chat_whole("It is gone.")]
+        rig.provider.answers[:] = [chat("", [DELETE]), chat("It is gone.")]
         task = await rig.task(text_message("Delete 7."), agent="clever")
         assert (state_of(task), await works_of(rig)) == ("AUTH_REQUIRED", ["waiting"])
         with anyio.fail_after(30):
@@ -96,7 +96,7 @@ async def test_cancelling_a_task_that_waits_for_a_person_cancels_its_run(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     async with open_small_rig(database_settings, tmp_path) as rig:
-        rig.provider.answers[:] = [chat_whole("", [DELETE])]
+        rig.provider.answers[:] = [chat("", [DELETE])]
         task = await rig.task(text_message("Delete 7."), agent="clever")
         answer = await rig.rpc("CancelTask", {"id": task["id"]}, agent="clever")
         assert state_of(answer["result"]) == "CANCELED"

@@ -2,18 +2,29 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import anyio
 import pytest
 
+from config.settings import DatabaseSettings
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN
-from tests.servers.provider import chat_whole
-from tests.wings.a2a.rig import Rig, call_message, second_gateway, state_of, text_message
+from tests.servers.provider import chat
+from tests.wings.a2a.rig import (
+    SCOPES,
+    Rig,
+    call_message,
+    make_key,
+    open_rig,
+    second_gateway,
+    state_of,
+    text_message,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -305,7 +316,7 @@ async def test_a_task_that_waits_for_an_approval_goes_on_by_itself(
 
 
 async def test_a_run_of_the_agent_is_a_task(rig: Rig) -> None:
-    rig.provider.answers[:] = [chat_whole("Tom is fine."), chat_whole("As I said.")]
+    rig.provider.answers[:] = [chat("Tom is fine."), chat("As I said.")]
     task = await rig.task(text_message("How is Tom?"), agent="clever")
     assert (state_of(task), task["artifacts"][0]["parts"]) == (
         "COMPLETED", [{"text": "Tom is fine."}],
@@ -314,6 +325,41 @@ async def test_a_run_of_the_agent_is_a_task(rig: Rig) -> None:
     await rig.task(more, agent="clever")
     said = [message["content"] for message in rig.provider.requests[-1].body["messages"]]
     assert "How is Tom?" in said
+
+
+async def test_an_answer_of_the_agent_is_streamed_in_chunks(rig: Rig) -> None:
+    """AS table: chunks with append and lastChunk; what preceded a call is no part of them."""
+    words = " ".join(f"word{number}" for number in range(200))
+    rig.provider.requests.clear()
+    rig.provider.answers[:] = [chat("Let me see.", [("1", "getPet", '{"id": 7}')]), chat(words)]
+    params = {"message": text_message("Tell me all.")}
+    events = [event async for event in rig.stream("SendStreamingMessage", params, agent="clever")]
+    updates = [event["artifactUpdate"] for event in events if "artifactUpdate" in event]
+    assert updates[-1]["lastChunk"]
+    assert not any(update.get("lastChunk") for update in updates[:-1])
+    answer = ""
+    for update in updates:
+        [part] = update["artifact"]["parts"]
+        answer = answer + part["text"] if update.get("append") else part["text"]
+    assert answer == words
+    task = await rig.get(events[0]["task"]["id"], agent="clever")
+    assert task["artifacts"][0]["parts"] == [{"text": words}]
+
+
+async def test_calls_of_the_agent_are_shown_to_callers_who_may_see_them(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    scopes = (*SCOPES, "agent:reasoning")
+    async with open_rig(database_settings, tmp_path, show_calls=True) as rig:
+        rig.keys = {**rig.keys, "eve": await make_key(rig, "eve", scopes)}
+        for by, count in {"ann": 0, "eve": 2}.items():
+            calls = [("1", "getPet", '{"id": 7}')]
+            rig.provider.requests.clear()
+            rig.provider.answers[:] = [chat("", calls), chat("Tom.")]
+            task = await rig.task(text_message("Who is 7?"), by=by, agent="clever")
+            texts = [part.get("text") for message in task["history"] for part in message["parts"]]
+            shown = ["ToolCallStart: getPet", "ToolCallResult: getPet"]
+            assert [text for text in texts if text in shown] == shown[:count]
 
 
 async def test_requests_name_the_tenant_of_the_interface(rig: Rig) -> None:
