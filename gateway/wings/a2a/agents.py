@@ -220,12 +220,17 @@ def run_agent(name: str, agent: A2AAgent) -> Execute:
 async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
     """A run of the agent wing: the context is its conversation, its answer the artifact."""
     context = _call_context(agent, work)
-    run = work.row.run
+    run, skill = work.row.run, _named_skill(name, agent, work.request)
+    if skill is None:
+        known = ", ".join(agent.skills) or "there are none"
+        text = f'metadata: "skill" names no skill of this agent; expected one of its card ({known})'
+        await work.status(TaskState.REJECTED, text)
+        return
     if work.was_working:
         await work.status(TaskState.WORKING)  # or a question of before would seem open
     try:
         if not run:
-            run = await _begin_run(name, agent, work, context)
+            run = await _begin_run(name, agent, work, context, skill=skill)
             await work.keep_run(run)
         await _follow_run(work, context, run)
     except anyio.get_cancelled_exc_class():
@@ -235,17 +240,31 @@ async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
         raise
 
 
-async def _begin_run(name: str, agent: A2AAgent, work: TaskWork, context: Context) -> str:
+async def _begin_run(
+    name: str, agent: A2AAgent, work: TaskWork, context: Context, *, skill: str
+) -> str:
     """The id of the run. Sent again by another process it is the same one. Raises Fault."""
     owner = work.context.principal.key
     conversation = str(uuid5(NAMESPACE_URL, json.dumps([name, *owner, work.task.context_id])))
     named = {"id": conversation, "strategy": agent.strategy, "title": name}
     await _call(work, context, "agent_create_conversation", named)
-    once = _with_key(context, work.row.id)
-    message = {"conversation": conversation, "content": message_text(work.request), "wait": False}
-    message["stream"] = True
-    view = await _call(work, once, "agent_send", message)
+    content = message_text(work.request)
+    if skill:
+        used = await work.parts.call(context, "use_skill", {"name": skill})
+        instructions = msgspec.json.decode(structured_body(used)).get("instructions", "")
+        content = f"Instructions of the skill {skill}:\n\n{instructions}\n\n{content}"
+    message = {"conversation": conversation, "content": content, "wait": False, "stream": True}
+    view = await _call(work, _with_key(context, work.row.id), "agent_send", message)
     return view.run
+
+
+def _named_skill(name: str, agent: A2AAgent, message: Message) -> str | None:
+    """The skill that a message asks for, or the first of the agent; "": it has none; None: the
+    message names another one."""
+    asked = (message.metadata or {}).get("skill", name)
+    if asked == name:  # the agent itself is a skill of its card
+        return agent.skills[0] if agent.skills else ""
+    return asked if asked in agent.skills else None
 
 
 async def _follow_run(work: TaskWork, context: Context, run: str) -> None:

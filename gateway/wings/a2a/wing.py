@@ -16,8 +16,10 @@ from gateway.wings.a2a.http_api import A2AApi
 from gateway.wings.a2a.operations import AgentOperations
 from gateway.wings.a2a.push import Webhooks
 from gateway.wings.a2a.runner import TaskRunner
-from gateway.wings.interface import Wing, WingContributions, WingParts
+from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
 from registry.database.migrate import Component
+from registry.database.postgres import Pool
+from registry.skills.rows import load_skills
 
 TABLES = Component("a2a", importlib.resources.files("gateway.wings.a2a").joinpath("sql"))
 DEFAULT = f"/{CARD}"
@@ -47,6 +49,22 @@ async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
 def find_mistakes(settings: A2ASettings) -> Iterator[str]:
     if settings.default and settings.default not in settings.agents:
         yield f"a2a.default: {settings.default} is none of a2a.agents"
+
+
+async def check_skills(
+    settings: A2ASettings, host_id: str, pool: Pool | None
+) -> AsyncIterator[Finding]:
+    """Skills of the settings that are not stored."""
+    unknown = False
+    known = None if pool is None else await load_skills(pool, host_id)
+    for name, agent in settings.agents.items() if known is not None else ():
+        for skill in agent.skills:
+            if known is not None and known.get(skill) is None:
+                unknown = True
+                text = f"a2a.agents.{name}.skills: there is no skill {skill}"
+                yield Finding("failed", f"{text}; expected one of `toolgate skills list`")
+    if not unknown:
+        yield Finding("ok", "can be opened")
 
 
 PAGES = (
@@ -89,5 +107,6 @@ WING = Wing(
     body_limits={ROOT: "message_bytes"},
     migrations=TABLES,
     mistakes=find_mistakes,
+    checks=check_skills,
     commands={"card": ("gateway.cli.a2a:print_card", "Print your card of an agent.")},
 )

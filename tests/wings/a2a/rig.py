@@ -32,6 +32,9 @@ SCOPES = ("a2a:read", "a2a:write", "agent:read", "agent:write")
 AGENTS = {
     "desk": A2AAgent(description="Keeps the pets.", kind="tools", examples=("list the pets",)),
     "tck": A2AAgent(description="Does what the TCK says.", kind="scripted"),  # type: ignore[arg-type]
+    "skilled": A2AAgent(
+        description="Knows how.", strategy="scripted", skills=("find-pets", "sell-pets")
+    ),
     "clever": A2AAgent(description="Thinks.", strategy="scripted", tenant="zoo"),
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,10 +11,14 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
+from gateway.wings.a2a.wing import check_skills
+from gateway.wings.interface import Finding
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
+from registry.skills.store import SkillStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN
+from tests.gateway.methods.test_skills_at_fronts import folder
 from tests.servers.provider import chat
 from tests.wings.a2a.rig import (
     SCOPES,
@@ -360,6 +365,33 @@ async def test_calls_of_the_agent_are_shown_to_callers_who_may_see_them(
             texts = [part.get("text") for message in task["history"] for part in message["parts"]]
             shown = ["ToolCallStart: getPet", "ToolCallResult: getPet"]
             assert [text for text in texts if text in shown] == shown[:count]
+
+
+async def test_a_message_preloads_the_skill_that_it_names(rig: Rig) -> None:
+    """AS-2: the first one of the agent where it names none."""
+    assert [finding.status async for finding in find_skills(rig)] == ["failed", "failed"]
+    settings = rig.client.gateway.settings
+    folders = [folder("find-pets", "listPets"), folder("sell-pets", "createPet")]
+    await SkillStore(rig.pool, settings.skills).save(HOST, folders)
+    with anyio.fail_after(30):
+        while len(rig.client.gateway.catalogs.of(HOST).skills) < 2:  # noqa: ASYNC110 - no event
+            await anyio.sleep(0.02)
+    assert [finding.status async for finding in find_skills(rig)] == ["ok"]
+    for named, skill in (({}, "find-pets"), ({"skill": "sell-pets"}, "sell-pets")):
+        rig.provider.answers[:] = [chat("So be it.")]
+        message = text_message("Do it.") | {"metadata": named}
+        assert state_of(await rig.task(message, agent="skilled")) == "COMPLETED"
+        said = rig.provider.requests[-1].body["messages"][-1]["content"]
+        assert f"How to {skill}." in said
+        assert said.endswith("Do it.")
+    unknown = text_message("Do it.") | {"metadata": {"skill": "fly"}}
+    task = await rig.task(unknown, agent="skilled")
+    assert state_of(task) == "REJECTED"
+    assert "find-pets, sell-pets" in task["status"]["message"]["parts"][0]["text"]
+
+
+def find_skills(rig: Rig) -> AsyncIterator[Finding]:
+    return check_skills(rig.client.gateway.settings.a2a, HOST, rig.pool)
 
 
 async def test_requests_name_the_tenant_of_the_interface(rig: Rig) -> None:
