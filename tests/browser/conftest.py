@@ -17,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, Page, async_playwright
 
+from config.a2a import A2AAgent
 from config.access import Rule
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
@@ -149,7 +150,7 @@ def hostile() -> dict[str, Any]:
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 
 
-WINGS = ("agent", "memory", "events", "knowledge", "librarian", "code")
+WINGS = ("agent", "memory", "events", "knowledge", "librarian", "code", "a2a")
 FIRST = (
     "agent_health",
     "memory_list",
@@ -233,7 +234,9 @@ def house_settings(
         **on,
     )
     agent, code = replace(settings.agent, poll_s=0.1), replace(settings.code, writes="allow")
-    return replace(settings, agent=agent, code=code, **changes)
+    desk = A2AAgent(description="Keeps the pets.", kind="tools")
+    a2a = replace(settings.a2a, agents={"desk": desk})
+    return replace(settings, agent=agent, code=code, a2a=a2a, **changes)
 
 
 @pytest.fixture(scope="session")

@@ -168,3 +168,22 @@ async def test_a_program_is_tried_fails_and_waits_for_an_approval(
         await house.does("decide", {"approval": pending["id"]}, approve=True)
         await page.get_by_role("button", name="Look again").click()
         await expect(page.locator("#result-text")).to_contain_text("gone")
+
+
+async def test_agents_their_cards_and_tasks_are_shown(house: House, browser: Browser) -> None:
+    part = {"data": {"tool": "getPet", "arguments": {"id": 7}}}
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [part]}
+    task = await house.does("a2a_send_message", {"agent": "desk"}, message=message)
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("a2a")
+        await page.get_by_role("link", name="desk").click()
+        await expect(page.locator("main")).to_contain_text("Keeps the pets.")
+        await expect(page.locator("main")).to_contain_text("JSONRPC")
+        await visitor.check("a2a/desk")
+        await visitor.open("a2a-tasks")
+        await page.get_by_role("link", name=task["task"]).click()
+        await expect(page.locator("main")).to_contain_text("/pets/7")
+        await expect(page.get_by_role("link", name="Cancel")).to_be_visible()
+        await visitor.check("a2a-tasks/1")
+        await page.screenshot(path=picture("a2a-task"), full_page=True)

@@ -295,7 +295,11 @@ class A2AApi:
         if config is not None:
             self._operations.check_webhook(config)
         view = await self._call(
-            asked, "a2a_send_message", message=encode(Version.V1_0, params.message), wait=False
+            asked,
+            "a2a_send_message",
+            agent=asked.agent,
+            message=encode(Version.V1_0, params.message),
+            wait=False,
         )
         row = await self._find_row(asked, view.task)
         if config is not None:
@@ -343,6 +347,7 @@ class A2AApi:
         body = await self._call_raw(
             asked,
             "a2a_list_tasks",
+            agent=asked.agent,
             context=params.context_id,
             state="" if state == "unspecified" else state,
             since=since.isoformat() if since else "",
@@ -365,7 +370,7 @@ class A2AApi:
     async def _extended_card(self, request: Request, asked: Asked) -> AgentCard:
         if is_open(asked.context.identity):
             raise UnsupportedOperation("There is no extended card: callers are not authenticated")
-        await self._call_raw(asked, "a2a_get_card")
+        await self._call_raw(asked, "a2a_get_card", agent=asked.agent)
         return await self._operations.card(
             asked.agent, asked.context, url=self._url(request), is_open=False
         )
@@ -405,8 +410,7 @@ class A2AApi:
 
     async def _call_raw(self, asked: Asked, operation: str, **arguments: Any) -> Any:
         """The result of an operation. Raises Fault."""
-        named = {"agent": asked.agent, **arguments}
-        result = await self._parts.call(asked.context, operation, named)
+        result = await self._parts.call(asked.context, operation, arguments)
         body = structured_body(result)
         if not result.is_error:
             return msgspec.json.decode(body)

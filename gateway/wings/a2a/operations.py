@@ -50,7 +50,7 @@ from schemas.tool import Tool
 T = TypeVar("T")
 Json = dict[str, Any]
 READ, WRITE = "a2a:read", "a2a:write"
-AGENT, TASK = "/agents/{agent}", "/agents/{agent}/tasks/{task}"
+AGENT, TASK = "/agents/{agent}", "/tasks/{task}"
 TYPES = {"agent": A2AName, "task": HostId, "webhook": Annotated[str, Meta(max_length=256)]}
 TOOLS_SHOWN = 200  # on the card of a caller
 PARTS = 100  # of a message
@@ -203,7 +203,8 @@ class AgentOperations:
         self._webhooks.check(config)
 
     async def find_task(self, context: Context, agent: str, id_: str) -> StoredTask:
-        """A task of the caller. Raises TaskNotFound, also for one of another caller."""
+        """A task of the caller; `agent`: "" for any. Raises TaskNotFound, also for one of
+        another caller."""
         principal = context.principal
         row = await self._runner.tasks.get(principal.tenant, principal.id, agent, id_)
         if row is None or row.reply is not None:
@@ -332,7 +333,7 @@ class AgentOperations:
         await self._webhooks.delete(await self._task_of(asked), asked.names["webhook"])
 
     async def _task_of(self, asked: OperationInput) -> StoredTask:
-        return await self.find_task(_context(asked), asked.names["agent"], asked.names["task"])
+        return await self.find_task(_context(asked), "", asked.names["task"])
 
 
 def _context(asked: OperationInput) -> Context:

@@ -94,6 +94,10 @@ PAGES = (
             ("state", "State", "badge"),
             ("updated", "Updated", "time"),
         ),
+        shows="a2a_get_task",
+        key="task",
+        acts=("a2a_cancel_task",),
+        also=(("Webhooks", "a2a_list_webhooks"),),
         empty="What agents of A2A did for you: each message is a task.",
     ),
 )

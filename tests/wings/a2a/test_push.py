@@ -148,7 +148,7 @@ async def test_webhooks_are_listed_for_people_without_their_credentials(rig: Rig
         "authentication": {"scheme": "Bearer", "credentials": "secret-of-the-client"},
     }
     task = (await send_with(rig, config))["result"]["task"]["id"]
-    url = f"{rig.client.url}/a2a-api/v1/agents/tck/tasks/{task}/webhooks"
+    url = f"{rig.client.url}/a2a-api/v1/tasks/{task}/webhooks"
     async with rig.client.http.get(url, headers=rig.headers("ann")) as response:
         [shown] = (await response.json())["configs"]
     assert (shown["token"], shown["authentication"]["credentials"]) == ("***", "***")
