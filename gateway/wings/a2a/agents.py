@@ -261,10 +261,10 @@ async def _begin_run(
 def _named_skill(name: str, agent: A2AAgent, message: Message) -> str | None:
     """The skill that a message asks for, or the first of the agent; "": it has none; None: the
     message names another one."""
-    asked = (message.metadata or {}).get("skill", name)
-    if asked == name:  # the agent itself is a skill of its card
+    skill = (message.metadata or {}).get("skill", name)
+    if skill == name:  # the agent itself is a skill of its card
         return agent.skills[0] if agent.skills else ""
-    return asked if asked in agent.skills else None
+    return skill if skill in agent.skills else None
 
 
 async def _follow_run(work: TaskWork, context: Context, run: str) -> None:

@@ -351,7 +351,7 @@ async def test_an_answer_of_the_agent_is_streamed_in_chunks(rig: Rig) -> None:
     assert task["artifacts"][0]["parts"] == [{"text": words}]
 
 
-async def test_calls_of_the_agent_are_shown_to_callers_who_may_see_them(
+async def test_calls_of_the_agent_are_shown_by_scope(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     scopes = (*SCOPES, "agent:reasoning")
@@ -367,7 +367,7 @@ async def test_calls_of_the_agent_are_shown_to_callers_who_may_see_them(
             assert [text for text in texts if text in shown] == shown[:count]
 
 
-async def test_a_message_preloads_the_skill_that_it_names(rig: Rig) -> None:
+async def test_a_message_preloads_its_named_skill(rig: Rig) -> None:
     """AS-2: the first one of the agent where it names none."""
     assert [finding.status async for finding in find_skills(rig)] == ["failed", "failed"]
     settings = rig.client.gateway.settings
