@@ -19,6 +19,7 @@ from config.access import ConsoleSettings as Settings
 from gateway.operations.stored_callers import StoredCaller, read_caller
 from registry.database.migrate import Component
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 
 CONSOLE = Component("console", files("gateway.console").joinpath("sql"))
 ID_BYTES = 32
@@ -103,7 +104,7 @@ class SignedIds:
         return hmac.new(self._key, session_id.encode(), hashlib.sha256).hexdigest()[:SIGNATURE]
 
 
-class ConsoleSessions:
+class ConsoleSessions(Tables):
     """Sessions of the tenant of a gateway; their callers may be of others. All methods raise
     psycopg.OperationalError."""
 
@@ -135,12 +136,11 @@ class ConsoleSessions:
     async def sweep(self) -> None:
         """Delete sessions that have ended."""
         now = datetime.now(UTC)
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM console_session_t WHERE host_id = %s"
-                " AND (expires_ts < %s OR used_ts < %s)",
-                [self._host_id, now, now - self._idle],
-            )
+        await self._execute(
+            "DELETE FROM console_session_t WHERE host_id = %s"
+            " AND (expires_ts < %s OR used_ts < %s)",
+            [self._host_id, now, now - self._idle],
+        )
 
     async def find(self, session_id: str) -> StoredCaller | None:
         """The caller of a session; that it was used is written now and then."""
@@ -162,11 +162,10 @@ class ConsoleSessions:
         return read_caller(row[0])
 
     async def end(self, session_id: str) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM console_session_t WHERE host_id = %s AND digest = %s",
-                [*self._place(session_id)],
-            )
+        await self._execute(
+            "DELETE FROM console_session_t WHERE host_id = %s AND digest = %s",
+            [*self._place(session_id)],
+        )
 
     def _place(self, session_id: str) -> tuple[str, bytes]:
         return self._host_id, _digest(session_id)

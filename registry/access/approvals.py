@@ -17,6 +17,7 @@ from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow, is_uuid
 from registry.database.rows import lock
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 State = Literal["waiting", "approved", "denied", "used"]
@@ -131,7 +132,7 @@ class Approval:
     run: str | None = None  # of the program whose calls these are
 
 
-class Approvals:
+class Approvals(Tables):
     """Approvals of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -140,65 +141,56 @@ class Approvals:
 
     async def waiting(self) -> list[Approval]:
         """Waiting approvals, oldest first."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Approval))
-            await cursor.execute(
-                sql.SQL(
-                    "SELECT {columns} FROM approval_t WHERE host_id = %s AND state = 'waiting'"
-                    " AND expire_ts > clock_timestamp() ORDER BY created_ts, approval_id"
-                ).format(columns=_COLUMNS),
-                [self._host_id],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            Approval,
+            sql.SQL(
+                "SELECT {columns} FROM approval_t WHERE host_id = %s AND state = 'waiting'"
+                " AND expire_ts > clock_timestamp() ORDER BY created_ts, approval_id"
+            ).format(columns=_COLUMNS),
+            [self._host_id],
+        )
 
     async def is_waiting(self, approval_id: str) -> bool:
         """Whether an approval waits for its decision, and has not expired."""
         if not is_uuid(approval_id):
             return False
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT FROM approval_t WHERE host_id = %s AND approval_id = %s"
-                " AND state = 'waiting' AND expire_ts > clock_timestamp()",
-                [self._host_id, approval_id],
-            )
-            return await rows.fetchone() is not None
+        row = await self._fetch_first(
+            "SELECT FROM approval_t WHERE host_id = %s AND approval_id = %s"
+            " AND state = 'waiting' AND expire_ts > clock_timestamp()",
+            [self._host_id, approval_id],
+        )
+        return row is not None
 
     async def get(self, approval_id: str) -> Approval | None:
         """An approval, also when decided or expired."""
         if not is_uuid(approval_id):
             return None
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Approval))
-            await cursor.execute(
-                sql.SQL(
-                    "SELECT {columns} FROM approval_t WHERE host_id = %s AND approval_id = %s"
-                ).format(columns=_COLUMNS),
-                [self._host_id, approval_id],
-            )
-            return await cursor.fetchone()
+        return await self._fetch_row(
+            Approval,
+            sql.SQL(
+                "SELECT {columns} FROM approval_t WHERE host_id = %s AND approval_id = %s"
+            ).format(columns=_COLUMNS),
+            [self._host_id, approval_id],
+        )
 
     async def program(self, approval_id: str) -> tuple[bytes, Any]:
         """SHA-256 and view of the program that an approval is about; nothing, where it is about
         none."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT code_digest, program FROM approval_t"
-                " WHERE host_id = %s AND approval_id = %s",
-                [self._host_id, approval_id],
-            )
-            digest, view = await rows.fetchone() or (None, None)
+        row = await self._fetch_first(
+            "SELECT code_digest, program FROM approval_t WHERE host_id = %s AND approval_id = %s",
+            [self._host_id, approval_id],
+        )
+        digest, view = row or (None, None)
         return digest or b"", view
 
     async def calls(self, approval_id: str) -> list[HeldCallView]:
         """The calls of a program that an approval is about, and its grants."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(HeldCallView))
-            await cursor.execute(
-                "SELECT tool, source, arguments, number, most, uses, expire_ts AS expires"
-                " FROM approval_call_t WHERE host_id = %s AND approval_id = %s ORDER BY place",
-                [self._host_id, approval_id],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            HeldCallView,
+            "SELECT tool, source, arguments, number, most, uses, expire_ts AS expires"
+            " FROM approval_call_t WHERE host_id = %s AND approval_id = %s ORDER BY place",
+            [self._host_id, approval_id],
+        )
 
     async def decide(
         self,
@@ -269,74 +261,68 @@ class Approvals:
 
     async def use(self, wanted: ApprovalRequest) -> Use | None:
         """Consume an approval of this call, if there is one. Two calls never share one."""
-        async with borrow(self._pool) as connection:
-            used = await connection.execute(
-                """
-                UPDATE approval_t SET state = 'used'
-                WHERE (host_id, approval_id) = (
-                    SELECT host_id, approval_id FROM approval_t
-                    WHERE (host_id, principal, digest) = (%s, %s, %s) AND makers = %s
-                        AND state = 'approved' AND expire_ts > clock_timestamp()
-                    ORDER BY expire_ts LIMIT 1 FOR UPDATE SKIP LOCKED)
-                RETURNING approval_id::text
-                """,
-                [self._host_id, wanted.principal, wanted.digest, sorted(wanted.makers)],
-            )
-            row = await used.fetchone()
+        row = await self._fetch_first(
+            """
+            UPDATE approval_t SET state = 'used'
+            WHERE (host_id, approval_id) = (
+                SELECT host_id, approval_id FROM approval_t
+                WHERE (host_id, principal, digest) = (%s, %s, %s) AND makers = %s
+                    AND state = 'approved' AND expire_ts > clock_timestamp()
+                ORDER BY expire_ts LIMIT 1 FOR UPDATE SKIP LOCKED)
+            RETURNING approval_id::text
+            """,
+            [self._host_id, wanted.principal, wanted.digest, sorted(wanted.makers)],
+        )
         return None if row is None else Use(str(row[0]))
 
     async def use_in_run(self, wanted: ApprovalRequest, call: RunCall) -> Use | None:
         """Consume an approval of this call of a run, or else a grant. The call with this number may
         do so again: its run repeats it only with the same Idempotency-Key."""
-        async with borrow(self._pool) as connection:
-            used = await connection.execute(
-                """
-                UPDATE approval_call_t SET uses = uses + 1
-                WHERE (host_id, approval_id, place) = (
-                    SELECT c.host_id, c.approval_id, c.place
-                    FROM approval_t AS a JOIN approval_call_t AS c USING (host_id, approval_id)
-                    WHERE (a.host_id, a.run_id, a.principal) = (%(host)s, %(run)s, %(principal)s)
-                        AND a.makers = %(makers)s AND a.code_digest = %(code)s
-                        AND a.state = 'approved'
-                        AND c.tool_id = %(tool)s AND c.definition = %(definition)s
-                        AND (c.number = %(number)s AND c.digest = %(digest)s
-                                AND a.expire_ts > clock_timestamp()
-                            OR c.number IS NULL AND c.uses < c.most
-                                AND c.expire_ts > clock_timestamp())
-                    ORDER BY c.number LIMIT 1 FOR UPDATE OF c)
-                RETURNING approval_id::text, place, number IS NULL
-                """,
-                {
-                    "host": self._host_id,
-                    "run": call.run,
-                    "principal": wanted.principal,
-                    "makers": sorted(wanted.makers),
-                    "code": call.code_digest,
-                    "tool": wanted.tool_id,
-                    "definition": wanted.definition,
-                    "number": call.number,
-                    "digest": wanted.digest,
-                },
-            )
-            row = await used.fetchone()
+        row = await self._fetch_first(
+            """
+            UPDATE approval_call_t SET uses = uses + 1
+            WHERE (host_id, approval_id, place) = (
+                SELECT c.host_id, c.approval_id, c.place
+                FROM approval_t AS a JOIN approval_call_t AS c USING (host_id, approval_id)
+                WHERE (a.host_id, a.run_id, a.principal) = (%(host)s, %(run)s, %(principal)s)
+                    AND a.makers = %(makers)s AND a.code_digest = %(code)s
+                    AND a.state = 'approved'
+                    AND c.tool_id = %(tool)s AND c.definition = %(definition)s
+                    AND (c.number = %(number)s AND c.digest = %(digest)s
+                            AND a.expire_ts > clock_timestamp()
+                        OR c.number IS NULL AND c.uses < c.most
+                            AND c.expire_ts > clock_timestamp())
+                ORDER BY c.number LIMIT 1 FOR UPDATE OF c)
+            RETURNING approval_id::text, place, number IS NULL
+            """,
+            {
+                "host": self._host_id,
+                "run": call.run,
+                "principal": wanted.principal,
+                "makers": sorted(wanted.makers),
+                "code": call.code_digest,
+                "tool": wanted.tool_id,
+                "definition": wanted.definition,
+                "number": call.number,
+                "digest": wanted.digest,
+            },
+        )
         return None if row is None else Use(*row)
 
     async def give_back(self, use: Use) -> None:
         """Make a consumed approval usable again, if it has not expired."""
         if use.place is not None:
-            async with borrow(self._pool) as connection:
-                await connection.execute(
-                    "UPDATE approval_call_t SET uses = uses - 1"
-                    " WHERE host_id = %s AND approval_id = %s AND place = %s",
-                    [self._host_id, use.approval, use.place],
-                )
-            return
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE approval_t SET state = 'approved'"
-                " WHERE host_id = %s AND approval_id = %s AND state = 'used'",
-                [self._host_id, use.approval],
+            await self._execute(
+                "UPDATE approval_call_t SET uses = uses - 1"
+                " WHERE host_id = %s AND approval_id = %s AND place = %s",
+                [self._host_id, use.approval, use.place],
             )
+            return
+        await self._execute(
+            "UPDATE approval_t SET state = 'approved'"
+            " WHERE host_id = %s AND approval_id = %s AND state = 'used'",
+            [self._host_id, use.approval],
+        )
 
     async def request(
         self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
@@ -403,11 +389,10 @@ class Approvals:
 
     async def withdraw(self, run_id: str) -> None:
         """Delete what a run waits for: it was cancelled."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM approval_t WHERE host_id = %s AND run_id = %s AND state = 'waiting'",
-                [self._host_id, run_id],
-            )
+        await self._execute(
+            "DELETE FROM approval_t WHERE host_id = %s AND run_id = %s AND state = 'waiting'",
+            [self._host_id, run_id],
+        )
 
     def _values(
         self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int

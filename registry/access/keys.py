@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 PREFIX = "tgk_"
@@ -72,7 +73,7 @@ class KnownKey:
     digest: bytes  # SHA-256 of the secret
 
 
-class ApiKeys:
+class ApiKeys(Tables):
     """Keys of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -127,15 +128,14 @@ class ApiKeys:
 
     async def revoke(self, key_id: str) -> bool:
         """Revoke a key; returns whether it existed and was not revoked before."""
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "UPDATE api_key_t SET revoked_ts = current_timestamp,"
-                " aggregate_version = aggregate_version + 1,"
-                " update_ts = current_timestamp, update_user = session_user"
-                " WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL",
-                [self._host_id, key_id],
-            )
-            return done.rowcount > 0
+        changed = await self._execute(
+            "UPDATE api_key_t SET revoked_ts = current_timestamp,"
+            " aggregate_version = aggregate_version + 1,"
+            " update_ts = current_timestamp, update_user = session_user"
+            " WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL",
+            [self._host_id, key_id],
+        )
+        return changed > 0
 
     async def rotate(
         self,

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from config.access import Rule
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.policy")
@@ -35,7 +36,7 @@ class StoredRule:
     updated: datetime
 
 
-class Policies:
+class Policies(Tables):
     """Policy rules of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -44,22 +45,19 @@ class Policies:
 
     async def all(self) -> list[StoredRule]:
         """All rules, ordered by name."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
-                ' WHERE host_id = %s ORDER BY name COLLATE "C"',
-                [self._host_id],
-            )
-            return [_stored_rule(*row) async for row in rows]
+        rows = await self._fetch(
+            "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
+            ' WHERE host_id = %s ORDER BY name COLLATE "C"',
+            [self._host_id],
+        )
+        return [_stored_rule(*row) for row in rows]
 
     async def get(self, name: str) -> StoredRule | None:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
-                " WHERE (host_id, name) = (%s, %s)",
-                [self._host_id, name],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
+            " WHERE (host_id, name) = (%s, %s)",
+            [self._host_id, name],
+        )
         return None if row is None else _stored_rule(*row)
 
     async def put(

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 TEXT_LIMIT = 255  # characters
@@ -52,7 +53,7 @@ class RevocationCache:
         return before is not None and _issue_time(claims) <= before
 
 
-class Revocations:
+class Revocations(Tables):
     """Revocations of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -76,15 +77,14 @@ class Revocations:
 
     async def all(self) -> list[Revocation]:
         """All revocations, newest first."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT revocation_id, jti, subject, issued_before_ts, reason, created_ts,"
-                " expires_ts FROM revocation_t"
-                " WHERE host_id = %s AND expires_ts > current_timestamp"
-                " ORDER BY created_ts DESC, revocation_id",
-                [self._host_id],
-            )
-            return [_revocation(*row) async for row in rows]
+        rows = await self._fetch(
+            "SELECT revocation_id, jti, subject, issued_before_ts, reason, created_ts,"
+            " expires_ts FROM revocation_t"
+            " WHERE host_id = %s AND expires_ts > current_timestamp"
+            " ORDER BY created_ts DESC, revocation_id",
+            [self._host_id],
+        )
+        return [_revocation(*row) for row in rows]
 
     async def get(self, revocation_id: str) -> Revocation | None:
         return next(
@@ -97,12 +97,11 @@ class Revocations:
             named = UUID(revocation_id)
         except ValueError:
             return False
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "DELETE FROM revocation_t WHERE (host_id, revocation_id) = (%s, %s)",
-                [self._host_id, named],
-            )
-            return done.rowcount > 0
+        changed = await self._execute(
+            "DELETE FROM revocation_t WHERE (host_id, revocation_id) = (%s, %s)",
+            [self._host_id, named],
+        )
+        return changed > 0
 
 
 async def load_revocations(pool: Pool) -> RevocationCache:

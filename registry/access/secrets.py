@@ -25,6 +25,7 @@ from config.sources import SchemeSettings
 from config.value_types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
+from registry.database.tables import Tables
 from registry.documents.ssrf_protection import check_host
 from schemas.errors import ToolgateError
 
@@ -102,7 +103,7 @@ class _Row:
     sealed: bytes
 
 
-class Secrets:
+class Secrets(Tables):
     """Secrets of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str, keys: Keys) -> None:
@@ -155,13 +156,11 @@ class Secrets:
 
     async def get(self, source: str, scheme: str) -> SchemeSettings | None:
         """One decrypted secret. Raises SecretRefused."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT source, scheme, key_id, nonce, sealed FROM secret_t"
-                " WHERE host_id = %s AND source = %s AND scheme = %s",
-                [self._host_id, source, scheme],
-            )
-            found_row = await rows.fetchone()
+        found_row = await self._fetch_first(
+            "SELECT source, scheme, key_id, nonce, sealed FROM secret_t"
+            " WHERE host_id = %s AND source = %s AND scheme = %s",
+            [self._host_id, source, scheme],
+        )
         if found_row is None:
             return None
         row = _Row(*found_row)
@@ -169,12 +168,11 @@ class Secrets:
 
     async def delete(self, source: str, scheme: str) -> bool:
         """Delete a secret; returns whether it existed."""
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "DELETE FROM secret_t WHERE host_id = %s AND source = %s AND scheme = %s",
-                [self._host_id, source, scheme],
-            )
-            return done.rowcount > 0
+        changed = await self._execute(
+            "DELETE FROM secret_t WHERE host_id = %s AND source = %s AND scheme = %s",
+            [self._host_id, source, scheme],
+        )
+        return changed > 0
 
     async def rotate(self) -> int:
         """Re-encrypt all with the first key; returns how many had another. Raises SecretRefused,

@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec import Struct
 from psycopg import AsyncConnection, sql
-from psycopg.rows import class_row
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
@@ -22,6 +21,7 @@ from config.sources import SchemeSettings
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 Kind = Literal["api_key", "basic", "bearer", "oauth"]
@@ -129,7 +129,7 @@ _TURN = SQL("SELECT pg_advisory_xact_lock(hashtextextended(%s || ' ' || %s || ' 
 _OWNED = SQL("host_id = %s AND tenant_id = %s AND principal = %s AND source = %s AND label = %s")
 
 
-class Connections:
+class Connections(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str, keys: Keys) -> None:
@@ -139,28 +139,25 @@ class Connections:
 
     async def of(self, owner: Owner) -> Sequence[StoredConnection]:
         """The connections of a person to a source, one for each scheme."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(StoredConnection))
-            await cursor.execute(
-                SQL(
-                    "SELECT {}, sealed, {} FROM connection_t WHERE {}"
-                    " AND (shared_with IS NOT NULL OR NOT %s)"
-                ).format(_SHOWN, _WAITS, _OWNED),
-                [*self._place(owner), owner.shared],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            StoredConnection,
+            SQL(
+                "SELECT {}, sealed, {} FROM connection_t WHERE {}"
+                " AND (shared_with IS NOT NULL OR NOT %s)"
+            ).format(_SHOWN, _WAITS, _OWNED),
+            [*self._place(owner), owner.shared],
+        )
 
     async def lenders(self, tenant: str, source: str) -> dict[str, frozenset[str]]:
         """The people who share an account at a source, the first one first, and with which
         roles."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT principal, shared_with FROM connection_t WHERE host_id = %s"
-                " AND tenant_id = %s AND source = %s AND label = '' AND shared_with IS NOT NULL"
-                " ORDER BY created_ts, principal",
-                [self._host_id, tenant, source],
-            )
-            return {principal: frozenset(roles) for principal, roles in await rows.fetchall()}
+        rows = await self._fetch(
+            "SELECT principal, shared_with FROM connection_t WHERE host_id = %s"
+            " AND tenant_id = %s AND source = %s AND label = '' AND shared_with IS NOT NULL"
+            " ORDER BY created_ts, principal",
+            [self._host_id, tenant, source],
+        )
+        return {principal: frozenset(roles) for principal, roles in rows}
 
     async def share(self, tenant: str, row: Connection, roles: Sequence[str]) -> None:
         """Share a person's account at a source, all its schemes, with roles, or with nobody."""
@@ -188,39 +185,34 @@ class Connections:
     async def _select(
         self, tenant: str, condition: SQL, *values: str | UUID | None
     ) -> Sequence[Connection]:
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Connection))
-            await cursor.execute(
-                SQL(
-                    "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s AND {}"
-                    " ORDER BY source, principal, label, scheme"
-                ).format(_SHOWN, condition),
-                [self._host_id, tenant, *values],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            Connection,
+            SQL(
+                "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s AND {}"
+                " ORDER BY source, principal, label, scheme"
+            ).format(_SHOWN, condition),
+            [self._host_id, tenant, *values],
+        )
 
     async def count(self) -> dict[tuple[str, str], int]:
         """Connections of all tenants by source and state, which may also be "failing"."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                SQL(
-                    "SELECT source, CASE WHEN state = 'ok' AND failure <> '' THEN 'failing'"
-                    " ELSE state END, count(*) FROM (SELECT source, failure, {} AS state"
-                    " FROM connection_t WHERE host_id = %s) GROUP BY 1, 2"
-                ).format(_STATE),
-                [self._host_id],
-            )
-            return {(source, state): count for source, state, count in await rows.fetchall()}
+        rows = await self._fetch(
+            SQL(
+                "SELECT source, CASE WHEN state = 'ok' AND failure <> '' THEN 'failing'"
+                " ELSE state END, count(*) FROM (SELECT source, failure, {} AS state"
+                " FROM connection_t WHERE host_id = %s) GROUP BY 1, 2"
+            ).format(_STATE),
+            [self._host_id],
+        )
+        return {(source, state): count for source, state, count in rows}
 
     async def pinned_server(self, source: str) -> dict[str, Any] | None:
         """The authorization server of a source as its first connection has it."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT server FROM connection_t WHERE host_id = %s AND source = %s"
-                " AND server IS NOT NULL ORDER BY created_ts LIMIT 1",
-                [self._host_id, source],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "SELECT server FROM connection_t WHERE host_id = %s AND source = %s"
+            " AND server IS NOT NULL ORDER BY created_ts LIMIT 1",
+            [self._host_id, source],
+        )
         return None if row is None else row[0]
 
     async def put(self, owner: Owner, new: NewConnection, limit: int) -> UUID:
@@ -268,14 +260,13 @@ class Connections:
     async def begin_renewal(self, id_: UUID, version: int, timeout_s: float) -> bool:
         """Whether the caller is to renew the token of this `version`: one gateway at a time may,
         until `timeout_s` have passed."""
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "UPDATE connection_t SET renewing_ts = now() WHERE host_id = %s"
-                " AND connection_id = %s AND version = %s AND (renewing_ts IS NULL"
-                " OR renewing_ts < now() - make_interval(secs => %s))",
-                [self._host_id, id_, version, timeout_s],
-            )
-            return done.rowcount == 1
+        changed = await self._execute(
+            "UPDATE connection_t SET renewing_ts = now() WHERE host_id = %s"
+            " AND connection_id = %s AND version = %s AND (renewing_ts IS NULL"
+            " OR renewing_ts < now() - make_interval(secs => %s))",
+            [self._host_id, id_, version, timeout_s],
+        )
+        return changed == 1
 
     async def store_renewal(
         self,
@@ -288,58 +279,52 @@ class Connections:
     ) -> bool:
         """Store a renewed token; returns False where the connection has ended meanwhile."""
         sealed = self._seal(row.id, owner, row.scheme, secret)
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "UPDATE connection_t SET sealed = %s, version = version + 1, renewing_ts = NULL,"
-                " renewed_ts = now(), state = 'ok', failure = '', scopes = %s, expires_ts = now()"
-                " + make_interval(secs => %s) WHERE host_id = %s AND connection_id = %s"
-                " AND version = %s",
-                [sealed, [*scopes], lasts_s, self._host_id, row.id, row.version],
-            )
-            return done.rowcount == 1
+        changed = await self._execute(
+            "UPDATE connection_t SET sealed = %s, version = version + 1, renewing_ts = NULL,"
+            " renewed_ts = now(), state = 'ok', failure = '', scopes = %s, expires_ts = now()"
+            " + make_interval(secs => %s) WHERE host_id = %s AND connection_id = %s"
+            " AND version = %s",
+            [sealed, [*scopes], lasts_s, self._host_id, row.id, row.version],
+        )
+        return changed == 1
 
     async def fail_renewal(self, row: Connection, failure: str, *, over: bool) -> None:
         """Note why a token could not be renewed; `over`: its person has to connect again."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE connection_t SET renewing_ts = NULL, failure = %s,"
-                " state = CASE WHEN %s THEN 'expired' ELSE state END WHERE host_id = %s"
-                " AND connection_id = %s AND version = %s",
-                [failure, over, self._host_id, row.id, row.version],
-            )
+        await self._execute(
+            "UPDATE connection_t SET renewing_ts = NULL, failure = %s,"
+            " state = CASE WHEN %s THEN 'expired' ELSE state END WHERE host_id = %s"
+            " AND connection_id = %s AND version = %s",
+            [failure, over, self._host_id, row.id, row.version],
+        )
 
     async def set_away(self, tenant: str, principal: str, id_: str, away: bool) -> bool:
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "UPDATE connection_t SET away = %s WHERE host_id = %s AND tenant_id = %s"
-                " AND principal = %s AND connection_id = %s",
-                [away, self._host_id, tenant, principal, _read_id(id_)],
-            )
-            return done.rowcount == 1
+        changed = await self._execute(
+            "UPDATE connection_t SET away = %s WHERE host_id = %s AND tenant_id = %s"
+            " AND principal = %s AND connection_id = %s",
+            [away, self._host_id, tenant, principal, _read_id(id_)],
+        )
+        return changed == 1
 
     async def note_use(self, ids: Sequence[UUID]) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE connection_t SET used_ts = now() WHERE host_id = %s"
-                " AND connection_id = ANY(%s)",
-                [self._host_id, [*ids]],
-            )
+        await self._execute(
+            "UPDATE connection_t SET used_ts = now() WHERE host_id = %s"
+            " AND connection_id = ANY(%s)",
+            [self._host_id, [*ids]],
+        )
 
     async def delete(
         self, tenant: str, id_: str, principal: str | None = None
     ) -> StoredConnection | None:
         """Delete a connection of a tenant, or of one person alone; returns it as it was."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(StoredConnection))
-            await cursor.execute(
-                SQL(
-                    "DELETE FROM connection_t WHERE host_id = %s AND tenant_id = %s"
-                    " AND connection_id = %s AND (%s::text IS NULL OR principal = %s)"
-                    " RETURNING {}, sealed, {}"
-                ).format(_SHOWN, _WAITS),
-                [self._host_id, tenant, _read_id(id_), principal, principal],
-            )
-            return await cursor.fetchone()
+        return await self._fetch_row(
+            StoredConnection,
+            SQL(
+                "DELETE FROM connection_t WHERE host_id = %s AND tenant_id = %s"
+                " AND connection_id = %s AND (%s::text IS NULL OR principal = %s)"
+                " RETURNING {}, sealed, {}"
+            ).format(_SHOWN, _WAITS),
+            [self._host_id, tenant, _read_id(id_), principal, principal],
+        )
 
     def open(self, owner: Owner, row: StoredConnection) -> Secret:
         """Raises SecretRefused."""

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from registry.access.secrets import SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 
 CLAIM_S = 60.0  # after which a node that registers is taken for dead
 POLL_S = 0.2  # while another node registers
@@ -32,7 +33,7 @@ class Registration(Struct, frozen=True):
         return not self.ends or time.time() < self.ends
 
 
-class RegisteredClients:
+class RegisteredClients(Tables):
     """Registrations of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str, vault: Vault) -> None:
@@ -83,19 +84,17 @@ class RegisteredClients:
             sealed = self._vault.seal(plain, SealedColumn.UPSTREAM_CLIENT, issuer, callback)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                async with borrow(self._pool) as connection:
-                    await connection.execute(
-                        "DELETE FROM upstream_client_t WHERE client_id = ''"
-                        " AND (host_id, issuer, callback) = (%s, %s, %s)",
-                        place,
-                    )
+                await self._execute(
+                    "DELETE FROM upstream_client_t WHERE client_id = ''"
+                    " AND (host_id, issuer, callback) = (%s, %s, %s)",
+                    place,
+                )
             raise
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE upstream_client_t SET client_id = %s, sealed = %s, created_ts = now()"
-                " WHERE (host_id, issuer, callback) = (%s, %s, %s)",
-                [registration.client_id, sealed, *place],
-            )
+        await self._execute(
+            "UPDATE upstream_client_t SET client_id = %s, sealed = %s, created_ts = now()"
+            " WHERE (host_id, issuer, callback) = (%s, %s, %s)",
+            [registration.client_id, sealed, *place],
+        )
         return registration
 
     async def _read(

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from registry.access.keys import digest_of
 from registry.connections.accounts import Owner
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 
 TICKET_BYTES = 32
 SESSIONS = 20  # most that are told of the end of one link
@@ -30,7 +30,7 @@ class Ticket(Struct, frozen=True):
         return Owner(self.tenant, self.principal, self.source, self.label)
 
 
-class Tickets:
+class Tickets(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -74,36 +74,30 @@ class Tickets:
         return await self.find_by_digest(digest_of(text))
 
     async def find_by_digest(self, digest: bytes) -> Ticket | None:
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Ticket))
-            await cursor.execute(
-                "SELECT tenant_id::text AS tenant, principal, source, label, reason, wanted, login"
-                " FROM connection_ticket_t WHERE host_id = %s AND digest = %s"
-                " AND expires_ts > now()",
-                [self._host_id, digest],
-            )
-            return await cursor.fetchone()
+        return await self._fetch_row(
+            Ticket,
+            "SELECT tenant_id::text AS tenant, principal, source, label, reason, wanted, login"
+            " FROM connection_ticket_t WHERE host_id = %s AND digest = %s"
+            " AND expires_ts > now()",
+            [self._host_id, digest],
+        )
 
     async def note_session(self, text: str, session: str) -> None:
         """Remember that a session was asked to open a link."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE connection_ticket_t SET sessions = array_append(sessions, %s)"
-                " WHERE host_id = %s AND digest = %s AND NOT sessions @> ARRAY[%s]"
-                " AND cardinality(sessions) < %s",
-                [session, self._host_id, digest_of(text), session, SESSIONS],
-            )
+        await self._execute(
+            "UPDATE connection_ticket_t SET sessions = array_append(sessions, %s)"
+            " WHERE host_id = %s AND digest = %s AND NOT sessions @> ARRAY[%s]"
+            " AND cardinality(sessions) < %s",
+            [session, self._host_id, digest_of(text), session, SESSIONS],
+        )
 
     async def use_up(self, digest: bytes) -> list[str]:
         """End a link, after its person has connected; returns the sessions that were asked to open
         it."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "DELETE FROM connection_ticket_t WHERE host_id = %s AND digest = %s"
-                " RETURNING sessions",
-                [self._host_id, digest],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "DELETE FROM connection_ticket_t WHERE host_id = %s AND digest = %s RETURNING sessions",
+            [self._host_id, digest],
+        )
         return [] if row is None else row[0]
 
     async def add_attempt(
@@ -128,11 +122,9 @@ class Tickets:
     async def take_attempt(self, state: str, browser: str) -> tuple[bytes, bytes] | None:
         """The ticket's digest and the sealed rest of a browser's attempt, which is good once; None
         for any other browser."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "DELETE FROM connection_attempt_t WHERE host_id = %s AND digest = %s"
-                " AND browser = %s AND expires_ts > now() RETURNING ticket, sealed",
-                [self._host_id, digest_of(state), digest_of(browser)],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "DELETE FROM connection_attempt_t WHERE host_id = %s AND digest = %s"
+            " AND browser = %s AND expires_ts > now() RETURNING ticket, sealed",
+            [self._host_id, digest_of(state), digest_of(browser)],
+        )
         return None if row is None else (bytes(row[0]), bytes(row[1]))

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg.abc import QueryNoTemplate as Query
-from psycopg.rows import kwargs_row
+from psycopg.rows import TupleRow, kwargs_row
 
 from registry.database.postgres import Pool, borrow
 
@@ -30,6 +30,8 @@ async def fetch_row(
 
 
 class Tables:
+    """Base of stores: each method runs one statement, in a transaction of its own."""
+
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
@@ -45,7 +47,15 @@ class Tables:
         async with borrow(self._pool) as connection:
             return await fetch_row(connection, kind, statement, values)
 
-    async def _execute(self, statement: Query, values: Values) -> int:
+    async def _fetch(self, statement: Query, values: Values | None = None) -> list[TupleRow]:
+        async with borrow(self._pool) as connection:
+            return await (await connection.execute(statement, values)).fetchall()
+
+    async def _fetch_first(self, statement: Query, values: Values | None = None) -> TupleRow | None:
+        async with borrow(self._pool) as connection:
+            return await (await connection.execute(statement, values)).fetchone()
+
+    async def _execute(self, statement: Query, values: Values | None = None) -> int:
         """The number of rows that a statement has changed."""
         async with borrow(self._pool) as connection:
             return (await connection.execute(statement, values)).rowcount

@@ -11,6 +11,7 @@ from psycopg.rows import class_row
 from registry.database.leases import Leases
 from registry.database.migrate import Component
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 
 JOBS = Component("jobs", files("registry.jobs") / "migrations")
 
@@ -227,25 +228,23 @@ _CANCEL: LiteralString = """
 """
 
 
-class JobStore:
+class JobStore(Tables):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def claim(self, job_id: str) -> Claim | None:
         """Start a waiting job of any tenant; None if it does not wait, because it was cancelled or
         has been started."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Claim))
-            await cursor.execute(
-                "UPDATE job_t SET state = 'running', attempt = attempt + 1, done = 0,"
-                " total = NULL, note = '', beat_ts = clock_timestamp(),"
-                " started_ts = coalesce(started_ts, clock_timestamp())"
-                " WHERE job_id = %s AND state = 'waiting'"
-                " RETURNING job_id::text, host_id::text, operation, principal::text, request::text,"
-                " attempt, failures",
-                [job_id],
-            )
-            return await cursor.fetchone()
+        return await self._fetch_row(
+            Claim,
+            "UPDATE job_t SET state = 'running', attempt = attempt + 1, done = 0,"
+            " total = NULL, note = '', beat_ts = clock_timestamp(),"
+            " started_ts = coalesce(started_ts, clock_timestamp())"
+            " WHERE job_id = %s AND state = 'waiting'"
+            " RETURNING job_id::text, host_id::text, operation, principal::text, request::text,"
+            " attempt, failures",
+            [job_id],
+        )
 
     async def advance(self, claim: Claim, progress: JobProgress) -> bool:
         """Store the progress; whether the job is to go on. It is not once it was cancelled, or
@@ -306,16 +305,14 @@ class JobStore:
             return bool(done.rowcount)
 
     async def get(self, host_id: str, job_id: str) -> JobRow | None:
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(JobRow))
-            await cursor.execute(
-                sql.SQL(
-                    "SELECT {columns}, result::text, problem::text FROM job_t"
-                    " WHERE host_id = %s AND job_id = %s"
-                ).format(columns=_COLUMNS),
-                [host_id, job_id],
-            )
-            return await cursor.fetchone()
+        return await self._fetch_row(
+            JobRow,
+            sql.SQL(
+                "SELECT {columns}, result::text, problem::text FROM job_t"
+                " WHERE host_id = %s AND job_id = %s"
+            ).format(columns=_COLUMNS),
+            [host_id, job_id],
+        )
 
     async def page(
         self,
@@ -330,70 +327,62 @@ class JobStore:
         """Jobs of these operations, the newest first; of `principal` alone, unless None. `before`
         is the `key_of` one, or ""."""
         time, _, job = before.partition(" ")
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(JobRow))
-            await cursor.execute(
-                sql.SQL(
-                    "SELECT {columns} FROM job_t"
-                    " WHERE host_id = %(host)s AND operation = ANY(%(operations)s)"
-                    " AND (%(state)s::text IS NULL OR state = %(state)s)"
-                    " AND (%(principal)s::text IS NULL OR principal_id = %(principal)s)"
-                    " AND (%(time)s::timestamptz IS NULL"
-                    " OR (created_ts, job_id) < (%(time)s::timestamptz, %(job)s::uuid))"
-                    " ORDER BY created_ts DESC, job_id DESC LIMIT %(limit)s"
-                ).format(columns=_COLUMNS),
-                {
-                    "host": host_id,
-                    "operations": list(operations),
-                    "state": state,
-                    "principal": principal,
-                    "time": time or None,
-                    "job": job or None,
-                    "limit": limit,
-                },
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            JobRow,
+            sql.SQL(
+                "SELECT {columns} FROM job_t"
+                " WHERE host_id = %(host)s AND operation = ANY(%(operations)s)"
+                " AND (%(state)s::text IS NULL OR state = %(state)s)"
+                " AND (%(principal)s::text IS NULL OR principal_id = %(principal)s)"
+                " AND (%(time)s::timestamptz IS NULL"
+                " OR (created_ts, job_id) < (%(time)s::timestamptz, %(job)s::uuid))"
+                " ORDER BY created_ts DESC, job_id DESC LIMIT %(limit)s"
+            ).format(columns=_COLUMNS),
+            {
+                "host": host_id,
+                "operations": list(operations),
+                "state": state,
+                "principal": principal,
+                "time": time or None,
+                "job": job or None,
+                "limit": limit,
+            },
+        )
 
     async def newest_ended(self, host_id: str, principal: str) -> list[JobRow]:
         """The last job of a principal that ended, of each operation, with result and problem."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(JobRow))
-            await cursor.execute(
-                sql.SQL(
-                    "SELECT DISTINCT ON (operation) {columns}, result::text, problem::text"
-                    " FROM job_t WHERE host_id = %s AND principal_id = %s AND ended_ts IS NOT NULL"
-                    " ORDER BY operation, ended_ts DESC"
-                ).format(columns=_COLUMNS),
-                [host_id, principal],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            JobRow,
+            sql.SQL(
+                "SELECT DISTINCT ON (operation) {columns}, result::text, problem::text"
+                " FROM job_t WHERE host_id = %s AND principal_id = %s AND ended_ts IS NOT NULL"
+                " ORDER BY operation, ended_ts DESC"
+            ).format(columns=_COLUMNS),
+            [host_id, principal],
+        )
 
     async def cancel(self, host_id: str, job_id: str) -> None:
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(_CANCEL + " AND job_id = %s", [host_id, job_id])
+        await self._execute(_CANCEL + " AND job_id = %s", [host_id, job_id])
 
     async def erase(self, host_id: str, principal: str) -> None:
         """End the jobs of a principal, and erase their results. A worker that runs one finds that
         it is no longer its own, and can store nothing more of it."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE job_t SET result = NULL, problem = NULL, note = '', location = '',"
-                " request = 'null', principal = 'null',"
-                " state = CASE WHEN ended_ts IS NULL THEN 'cancelled' ELSE state END,"
-                " ended_ts = coalesce(ended_ts, clock_timestamp())"
-                " WHERE host_id = %s AND principal_id = %s",
-                [host_id, principal],
-            )
+        await self._execute(
+            "UPDATE job_t SET result = NULL, problem = NULL, note = '', location = '',"
+            " request = 'null', principal = 'null',"
+            " state = CASE WHEN ended_ts IS NULL THEN 'cancelled' ELSE state END,"
+            " ended_ts = coalesce(ended_ts, clock_timestamp())"
+            " WHERE host_id = %s AND principal_id = %s",
+            [host_id, principal],
+        )
 
     async def remove_ended(self, keep_days: float) -> int:
         """Remove the jobs of all tenants that ended more than `keep_days` ago; their number."""
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "DELETE FROM job_t WHERE ended_ts < clock_timestamp() - %s * interval '1 day'",
-                [keep_days],
-            )
-            return done.rowcount
+        return await self._execute(
+            "DELETE FROM job_t WHERE ended_ts < clock_timestamp() - %s * interval '1 day'",
+            [keep_days],
+        )
 
 
 def key_of(row: JobRow) -> str:

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 from psycopg import AsyncConnection
-from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 from registry.login.logins import end_client
 
 UNUSED = timedelta(days=1)  # after which a registration that nobody used is deleted
@@ -45,7 +45,7 @@ class StoredClient(Struct, frozen=True):
     fresh_until: datetime | None = None  # of a document
 
 
-class Clients:
+class Clients(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -53,30 +53,26 @@ class Clients:
         self._host_id = host_id
 
     async def find(self, client_id: str) -> StoredClient | None:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT client_id, kind, document, secret, fresh_ts FROM login_client_t"
-                " WHERE (host_id, client_id) = (%s, %s)",
-                [self._host_id, client_id],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "SELECT client_id, kind, document, secret, fresh_ts FROM login_client_t"
+            " WHERE (host_id, client_id) = (%s, %s)",
+            [self._host_id, client_id],
+        )
         return None if row is None else StoredClient(*row)
 
     async def all(self) -> list[ClientRow]:
         """All clients, by id."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(ClientRow))
-            await cursor.execute(
-                "SELECT c.client_id, kind,"
-                " left(coalesce(document->>'client_name', ''), 200) AS name,"
-                " coalesce(document->'redirect_uris', '[]') AS redirects, created_ts AS created,"
-                " used_ts AS used, coalesce(g.grants, 0) AS grants FROM login_client_t AS c"
-                " LEFT JOIN (SELECT client_id, count(*) AS grants FROM login_grant_t"
-                " WHERE host_id = %s AND taken_ts IS NOT NULL GROUP BY client_id) AS g"
-                " ON g.client_id = c.client_id WHERE host_id = %s ORDER BY c.client_id",
-                [self._host_id, self._host_id],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            ClientRow,
+            "SELECT c.client_id, kind,"
+            " left(coalesce(document->>'client_name', ''), 200) AS name,"
+            " coalesce(document->'redirect_uris', '[]') AS redirects, created_ts AS created,"
+            " used_ts AS used, coalesce(g.grants, 0) AS grants FROM login_client_t AS c"
+            " LEFT JOIN (SELECT client_id, count(*) AS grants FROM login_grant_t"
+            " WHERE host_id = %s AND taken_ts IS NOT NULL GROUP BY client_id) AS g"
+            " ON g.client_id = c.client_id WHERE host_id = %s ORDER BY c.client_id",
+            [self._host_id, self._host_id],
+        )
 
     async def remove(self, client_id: str) -> bool:
         """Delete a client, what programs have by it, and what people have allowed it; returns
@@ -138,9 +134,8 @@ class Clients:
         )
 
     async def note_use(self, client_id: str) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE login_client_t SET used_ts = now() WHERE (host_id, client_id) = (%s, %s)"
-                " AND (used_ts IS NULL OR used_ts < now() - interval '1 hour')",
-                [self._host_id, client_id],
-            )
+        await self._execute(
+            "UPDATE login_client_t SET used_ts = now() WHERE (host_id, client_id) = (%s, %s)"
+            " AND (used_ts IS NULL OR used_ts < now() - interval '1 hour')",
+            [self._host_id, client_id],
+        )

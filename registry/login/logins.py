@@ -25,6 +25,7 @@ from psycopg.types.json import Jsonb
 from registry.access.keys import digest_of
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
+from registry.database.tables import Tables
 
 RANDOM_BYTES = 32
 NONCE_BYTES = 12
@@ -125,7 +126,7 @@ _GRANT = SQL(
 )
 
 
-class Logins:
+class Logins(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -310,80 +311,68 @@ class Logins:
     async def claim_check(self, login: UUID, check_s: float) -> bytes | None:
         """The provider's refresh token of a login that was not checked for `check_s`, for one
         caller of all nodes; None: nothing is due."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "UPDATE login_t SET checked_ts = now(), renewing_ts = now()"
-                " WHERE (host_id, login_id) = (%s, %s)"
-                " AND upstream IS NOT NULL AND checked_ts < now() - make_interval(secs => %s)"
-                " AND (renewing_ts IS NULL OR renewing_ts < now() - %s) RETURNING upstream",
-                [self._host_id, login, check_s, RENEWING],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "UPDATE login_t SET checked_ts = now(), renewing_ts = now()"
+            " WHERE (host_id, login_id) = (%s, %s)"
+            " AND upstream IS NOT NULL AND checked_ts < now() - make_interval(secs => %s)"
+            " AND (renewing_ts IS NULL OR renewing_ts < now() - %s) RETURNING upstream",
+            [self._host_id, login, check_s, RENEWING],
+        )
         return None if row is None else bytes(row[0])
 
     async def find_upstream(self, tenant: str, principal: str) -> tuple[UUID, str] | None:
         """A person's newest login with a refresh token of a provider, and the provider's name."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT login_id, provider FROM login_t WHERE (host_id, tenant_id, principal)"
-                " = (%s, %s, %s) AND upstream IS NOT NULL AND expires_ts > now()"
-                " ORDER BY created_ts DESC LIMIT 1",
-                [self._host_id, tenant, principal],
-            )
-            return await rows.fetchone()
+        return await self._fetch_first(
+            "SELECT login_id, provider FROM login_t WHERE (host_id, tenant_id, principal)"
+            " = (%s, %s, %s) AND upstream IS NOT NULL AND expires_ts > now()"
+            " ORDER BY created_ts DESC LIMIT 1",
+            [self._host_id, tenant, principal],
+        )
 
     async def begin_renewal(self, login: UUID) -> bytes | None:
         """The provider's refresh token of a login, for one caller of all nodes until it calls
         `end_renewal`, or has not for RENEWING; None: another one has it."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "UPDATE login_t SET renewing_ts = now() WHERE (host_id, login_id) = (%s, %s)"
-                " AND upstream IS NOT NULL"
-                " AND (renewing_ts IS NULL OR renewing_ts < now() - %s) RETURNING upstream",
-                [self._host_id, login, RENEWING],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "UPDATE login_t SET renewing_ts = now() WHERE (host_id, login_id) = (%s, %s)"
+            " AND upstream IS NOT NULL"
+            " AND (renewing_ts IS NULL OR renewing_ts < now() - %s) RETURNING upstream",
+            [self._host_id, login, RENEWING],
+        )
         return None if row is None else bytes(row[0])
 
     async def end_renewal(self, login: UUID, upstream: bytes | None) -> None:
         """Keep the provider's new refresh token; None: the one before."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE login_t SET renewing_ts = NULL, upstream = coalesce(%s, upstream)"
-                " WHERE (host_id, login_id) = (%s, %s)",
-                [upstream, self._host_id, login],
-            )
+        await self._execute(
+            "UPDATE login_t SET renewing_ts = NULL, upstream = coalesce(%s, upstream)"
+            " WHERE (host_id, login_id) = (%s, %s)",
+            [upstream, self._host_id, login],
+        )
 
     async def note_check(self, login: UUID, upstream: bytes, person: dict[str, Any] | None) -> None:
         """Keep the provider's new refresh token, and what it now says of the person."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE login_t SET upstream = %s, person = coalesce(%s, person),"
-                " failing_ts = NULL, renewing_ts = NULL WHERE (host_id, login_id) = (%s, %s)",
-                [upstream, None if person is None else Jsonb(person), self._host_id, login],
-            )
+        await self._execute(
+            "UPDATE login_t SET upstream = %s, person = coalesce(%s, person),"
+            " failing_ts = NULL, renewing_ts = NULL WHERE (host_id, login_id) = (%s, %s)",
+            [upstream, None if person is None else Jsonb(person), self._host_id, login],
+        )
 
     async def note_failure(self, login: UUID, longest_s: float) -> bool:
         """Note that a check failed; returns whether checks have failed for `longest_s`."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "UPDATE login_t SET failing_ts = coalesce(failing_ts, now()), renewing_ts = NULL"
-                " WHERE (host_id, login_id) = (%s, %s)"
-                " RETURNING failing_ts < now() - make_interval(secs => %s)",
-                [self._host_id, login, longest_s],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "UPDATE login_t SET failing_ts = coalesce(failing_ts, now()), renewing_ts = NULL"
+            " WHERE (host_id, login_id) = (%s, %s)"
+            " RETURNING failing_ts < now() - make_interval(secs => %s)",
+            [self._host_id, login, longest_s],
+        )
         return row is not None and bool(row[0])
 
     async def find(self, login: str) -> dict[str, Any] | None:
         """The person of a login that has not ended."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT person FROM login_t WHERE (host_id, login_id) = (%s, %s)"
-                " AND expires_ts > now()",
-                [self._host_id, login],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "SELECT person FROM login_t WHERE (host_id, login_id) = (%s, %s)"
+            " AND expires_ts > now()",
+            [self._host_id, login],
+        )
         return None if row is None else row[0]
 
     async def find_by_refresh(self, token: str) -> Grant | None:
@@ -398,14 +387,13 @@ class Logins:
 
     async def has_consent(self, consent: Consent) -> bool:
         """Whether a person has allowed as much before."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT 1 FROM login_consent_t WHERE host_id = %s AND tenant_id = %s"
-                " AND principal = %s AND client_id = %s AND redirect = %s AND resource = %s"
-                " AND scopes @> %s",
-                self._consent(consent),
-            )
-            return await rows.fetchone() is not None
+        row = await self._fetch_first(
+            "SELECT 1 FROM login_consent_t WHERE host_id = %s AND tenant_id = %s"
+            " AND principal = %s AND client_id = %s AND redirect = %s AND resource = %s"
+            " AND scopes @> %s",
+            self._consent(consent),
+        )
+        return row is not None
 
     async def add_consent(self, consent: Consent) -> None:
         """Remember a consent, as of now; those of half a year ago are forgotten."""
@@ -429,23 +417,21 @@ class Logins:
     async def all(self, tenant: str, principal: str | None = None) -> list[LoginRow]:
         """Logins of a tenant, or of one of its people, and what clients have by them; newest use
         first."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(LoginRow))
-            await cursor.execute(
-                "SELECT login_id::text AS id, principal, provider, '' AS client,"
-                " '' AS client_name, '' AS resource, created_ts AS began, used_ts AS used,"
-                " expires_ts AS expires FROM login_t WHERE host_id = %(host)s"
-                " AND tenant_id = %(tenant)s AND expires_ts > now()"
-                " AND principal = coalesce(%(principal)s, principal)"
-                " UNION ALL SELECT g.grant_id::text, l.principal, l.provider, g.client_id,"
-                " g.client_name, g.resource, g.created_ts, g.used_ts, l.expires_ts"
-                " FROM login_grant_t AS g JOIN login_t AS l USING (host_id, login_id)"
-                " WHERE host_id = %(host)s AND l.tenant_id = %(tenant)s AND l.expires_ts > now()"
-                " AND g.taken_ts IS NOT NULL AND l.principal = coalesce(%(principal)s, l.principal)"
-                " ORDER BY used DESC, id",
-                {"host": self._host_id, "tenant": tenant, "principal": principal},
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            LoginRow,
+            "SELECT login_id::text AS id, principal, provider, '' AS client,"
+            " '' AS client_name, '' AS resource, created_ts AS began, used_ts AS used,"
+            " expires_ts AS expires FROM login_t WHERE host_id = %(host)s"
+            " AND tenant_id = %(tenant)s AND expires_ts > now()"
+            " AND principal = coalesce(%(principal)s, principal)"
+            " UNION ALL SELECT g.grant_id::text, l.principal, l.provider, g.client_id,"
+            " g.client_name, g.resource, g.created_ts, g.used_ts, l.expires_ts"
+            " FROM login_grant_t AS g JOIN login_t AS l USING (host_id, login_id)"
+            " WHERE host_id = %(host)s AND l.tenant_id = %(tenant)s AND l.expires_ts > now()"
+            " AND g.taken_ts IS NOT NULL AND l.principal = coalesce(%(principal)s, l.principal)"
+            " ORDER BY used DESC, id",
+            {"host": self._host_id, "tenant": tenant, "principal": principal},
+        )
 
     async def end(self, tenant: str, id_: str, principal: str | None = None) -> bool:
         """End a login, or what one client has; of `principal` alone, if given. Returns whether it

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 from psycopg import AsyncConnection
-from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 from registry.login.logins import end_logins, revoke_subject
 
 ERASED = "erased "  # before the digest of a principal
@@ -46,7 +46,7 @@ class PersonRow(Struct, frozen=True):
         return self.principal.removeprefix(ERASED) if is_erased else handle_of(self.principal)
 
 
-class People:
+class People(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -55,15 +55,13 @@ class People:
 
     async def all(self, tenant: str) -> Sequence[PersonRow]:
         """The people of a tenant, by principal."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(PersonRow))
-            await cursor.execute(
-                "SELECT tenant_id::text AS tenant, principal, provider, name, roles,"
-                " first_ts AS first, last_ts AS last, disabled_ts AS disabled FROM login_person_t"
-                " WHERE host_id = %s AND tenant_id = %s ORDER BY principal",
-                [self._host_id, tenant],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            PersonRow,
+            "SELECT tenant_id::text AS tenant, principal, provider, name, roles,"
+            " first_ts AS first, last_ts AS last, disabled_ts AS disabled FROM login_person_t"
+            " WHERE host_id = %s AND tenant_id = %s ORDER BY principal",
+            [self._host_id, tenant],
+        )
 
     async def set_disabled(self, tenant: str, principal: str, disabled: bool) -> bool:
         """Disable a person, which ends all their logins, or enable them again; returns whether

@@ -17,6 +17,7 @@ from psycopg.sql import SQL, Composed
 from config.access import USERS_PROVIDER
 from registry.access.keys import digest_of
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 from registry.login.logins import RANDOM_BYTES, end_logins
 from registry.login.people import Person, erase_person
 
@@ -50,7 +51,7 @@ _USER = SQL(
 )
 
 
-class Users:
+class Users(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -77,17 +78,16 @@ class Users:
         """The invitation of a new user; None where the name is in use. A name whose earlier user
         has logged in is given `again` only if that is said: its principal is the same."""
         ticket, until = new_ticket(lasts_s)
-        async with borrow(self._pool) as connection:
-            added = await connection.execute(
-                "INSERT INTO login_user_t (host_id, tenant_id, name, roles, invitation, invited_ts)"
-                " SELECT %s, %s, %s, %s, %s, %s WHERE %s OR NOT EXISTS (SELECT FROM login_person_t"
-                " WHERE host_id = %s AND principal = %s) ON CONFLICT (host_id, name) DO NOTHING",
-                [
-                    *(self._host_id, tenant, name, [*roles], digest_of(ticket), until, again),
-                    *(self._host_id, principal_of(name)),
-                ],
-            )
-        return ticket if added.rowcount == 1 else None
+        added = await self._execute(
+            "INSERT INTO login_user_t (host_id, tenant_id, name, roles, invitation, invited_ts)"
+            " SELECT %s, %s, %s, %s, %s, %s WHERE %s OR NOT EXISTS (SELECT FROM login_person_t"
+            " WHERE host_id = %s AND principal = %s) ON CONFLICT (host_id, name) DO NOTHING",
+            [
+                *(self._host_id, tenant, name, [*roles], digest_of(ticket), until, again),
+                *(self._host_id, principal_of(name)),
+            ],
+        )
+        return ticket if added == 1 else None
 
     async def invite(self, tenant: str, name: str, lasts_s: float) -> str | None:
         """A new invitation, in place of the one before; the password stays until it is used."""
@@ -160,11 +160,10 @@ class Users:
 
     async def _use(self, user: User, changes: SQL, *values: Any) -> bool:
         text = SQL("UPDATE login_user_t SET {} AND host_id = %s AND name = %s AND totp = %s")
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                text.format(changes), [*values, self._host_id, user.name, user.totp]
-            )
-        return done.rowcount == 1
+        done = await self._execute(
+            text.format(changes), [*values, self._host_id, user.name, user.totp]
+        )
+        return done == 1
 
     async def count_attempt(self, name: str, network: str, most: int, longest_s: float) -> float:
         """Count an attempt before its password is looked at, so that none at the same time goes
@@ -204,11 +203,10 @@ class Users:
 
     async def forget_attempts(self, name: str, network: str) -> None:
         """The password was right."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM login_failure_t WHERE host_id = %s AND digest = %s",
-                [self._host_id, digest_of(f"{network} {name}")],
-            )
+        await self._execute(
+            "DELETE FROM login_failure_t WHERE host_id = %s AND digest = %s",
+            [self._host_id, digest_of(f"{network} {name}")],
+        )
 
     async def _select(self, where: SQL, *values: Any) -> list[User]:
         async with borrow(self._pool) as connection:

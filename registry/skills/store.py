@@ -13,6 +13,7 @@ from psycopg.types.json import Json
 from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
+from registry.database.tables import Tables
 from registry.skills.folders import FolderFile, SkillFolder
 from registry.skills.rows import (
     KnownSkill,
@@ -274,7 +275,7 @@ class RelatedSkills:
     naming: list[str]  # those that no longer suggest it
 
 
-class SkillStore:
+class SkillStore(Tables):
     """Skills of all tenants. All methods raise `psycopg.OperationalError`; writers raise
     SkillRefused, with no rows written."""
 
@@ -402,19 +403,18 @@ class SkillStore:
 
     async def versions(self, host_id: str, name: str) -> list[SkillVersion]:
         """Versions, newest first."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                """
-                SELECT version.number, version.version, version.description, version.created_ts,
-                    version.update_user, version.number = skill.number
-                FROM skill_t AS skill
-                JOIN skill_version_t AS version USING (host_id, skill_id)
-                WHERE host_id = %s AND skill.name = %s AND skill.active
-                ORDER BY version.number DESC
-                """,
-                [host_id, name],
-            )
-            return [SkillVersion(*row) async for row in rows]
+        rows = await self._fetch(
+            """
+            SELECT version.number, version.version, version.description, version.created_ts,
+                version.update_user, version.number = skill.number
+            FROM skill_t AS skill
+            JOIN skill_version_t AS version USING (host_id, skill_id)
+            WHERE host_id = %s AND skill.name = %s AND skill.active
+            ORDER BY version.number DESC
+            """,
+            [host_id, name],
+        )
+        return [SkillVersion(*row) for row in rows]
 
     async def rollback(self, host_id: str, name: str, number: int) -> SavedSkill:
         """Serve an earlier version again. The next import makes a new one."""
@@ -447,19 +447,18 @@ class SkillStore:
 
     async def tools_by_tag(self, host_id: str, source: str) -> dict[str, list[str]]:
         """The ids of the active tools of a source, by tag."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                """
-                SELECT tag, array_agg(tool.tool_id::text)
-                FROM tool_t AS tool
-                JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
-                JOIN api_t AS api USING (host_id, api_id), unnest(tool.tags) AS tag
-                WHERE host_id = %s AND api.name = %s AND tool.active
-                GROUP BY tag ORDER BY tag COLLATE "C"
-                """,
-                [host_id, source],
-            )
-            return {tag: ids async for tag, ids in rows}
+        rows = await self._fetch(
+            """
+            SELECT tag, array_agg(tool.tool_id::text)
+            FROM tool_t AS tool
+            JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+            JOIN api_t AS api USING (host_id, api_id), unnest(tool.tags) AS tag
+            WHERE host_id = %s AND api.name = %s AND tool.active
+            GROUP BY tag ORDER BY tag COLLATE "C"
+            """,
+            [host_id, source],
+        )
+        return dict(rows)
 
     async def document(self, host_id: str, skill: Skill, number: int) -> SkillDocument:
         async with borrow(self._pool) as connection:

@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 from schemas.invisible_characters import visible_in
 from schemas.tool import ToolDraft
 
@@ -157,7 +158,7 @@ WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id
 """
 
 
-class Pins:
+class Pins(Tables):
     """Tools that wait to be accepted. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool) -> None:
@@ -165,19 +166,18 @@ class Pins:
 
     async def list_held(self, host_id: str) -> list[HeldTool]:
         """The tools held back, by name."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                """
-                SELECT tool.name, api.name, tool.pin, tool.held
-                FROM tool_t AS tool
-                JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
-                JOIN api_t AS api USING (host_id, api_id)
-                WHERE host_id = %s AND tool.active AND tool.held IS NOT NULL
-                ORDER BY tool.name COLLATE "C"
-                """,
-                [host_id],
-            )
-            return [HeldTool(*row) async for row in rows]
+        rows = await self._fetch(
+            """
+            SELECT tool.name, api.name, tool.pin, tool.held
+            FROM tool_t AS tool
+            JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+            JOIN api_t AS api USING (host_id, api_id)
+            WHERE host_id = %s AND tool.active AND tool.held IS NOT NULL
+            ORDER BY tool.name COLLATE "C"
+            """,
+            [host_id],
+        )
+        return [HeldTool(*row) for row in rows]
 
     async def accept(self, host_id: str, tools: Sequence[HeldTool]) -> list[str]:
         """Accept these tools, unless they changed since the review; returns their names."""

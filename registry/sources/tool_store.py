@@ -14,6 +14,7 @@ from psycopg import AsyncCursor
 
 from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.rows import RawLoader, StoredSource, lock, readable, source_of
+from registry.database.tables import Tables
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.import_plan import Changes, SavedTools, SourceDraft
@@ -65,7 +66,7 @@ def _read(rows: list[tuple[Any, ...]]) -> list[ServedOperation]:
 __all__ = ["SavedTools", "SourceDraft", "ToolStore"]
 
 
-class ToolStore:
+class ToolStore(Tables):
     """Tools and sources of all tenants. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool) -> None:
@@ -177,37 +178,36 @@ class ToolStore:
     ) -> list[Source]:
         """The sources with names after `after`, ordered by name; or that of one name, if it is
         there."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                """
-                SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
-                    api.base_url_trusted, version.title, version.api_version, version.digest,
-                    api.include, api.exclude, api.options, api.server, api.logins,
-                    api.update_ts, (
-                        -- no join: of tables that were never analysed it looks at all pairs
-                        SELECT count(*) FILTER (WHERE EXISTS (
-                            SELECT FROM tool_t AS tool
-                            WHERE (tool.host_id, tool.endpoint_id)
-                                = (endpoint.host_id, endpoint.endpoint_id)
-                                AND tool.active AND tool.held IS NULL))
-                        FROM api_endpoint_t AS endpoint
-                        WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)
-                    ) + (
-                        SELECT count(*) FROM tool_t AS tool
-                        WHERE (tool.host_id, tool.source_api_id) = (api.host_id, api.api_id)
-                            AND tool.active),
-                    version.number, api.rolled_back, api.origin
-                FROM api_t AS api
-                LEFT JOIN api_version_t AS version ON version.current
-                    AND (version.host_id, version.api_id) = (api.host_id, api.api_id)
-                WHERE api.host_id = %(host)s
-                    AND (%(name)s::text IS NULL OR api.name = %(name)s)
-                    AND api.name COLLATE "C" > %(after)s
-                ORDER BY api.name COLLATE "C" LIMIT %(limit)s
-                """,
-                {"host": host_id, "name": name, "after": after, "limit": limit},
-            )
-            return [source_of(StoredSource(*row)) async for row in rows]
+        rows = await self._fetch(
+            """
+            SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
+                api.base_url_trusted, version.title, version.api_version, version.digest,
+                api.include, api.exclude, api.options, api.server, api.logins,
+                api.update_ts, (
+                    -- no join: of tables that were never analysed it looks at all pairs
+                    SELECT count(*) FILTER (WHERE EXISTS (
+                        SELECT FROM tool_t AS tool
+                        WHERE (tool.host_id, tool.endpoint_id)
+                            = (endpoint.host_id, endpoint.endpoint_id)
+                            AND tool.active AND tool.held IS NULL))
+                    FROM api_endpoint_t AS endpoint
+                    WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)
+                ) + (
+                    SELECT count(*) FROM tool_t AS tool
+                    WHERE (tool.host_id, tool.source_api_id) = (api.host_id, api.api_id)
+                        AND tool.active),
+                version.number, api.rolled_back, api.origin
+            FROM api_t AS api
+            LEFT JOIN api_version_t AS version ON version.current
+                AND (version.host_id, version.api_id) = (api.host_id, api.api_id)
+            WHERE api.host_id = %(host)s
+                AND (%(name)s::text IS NULL OR api.name = %(name)s)
+                AND api.name COLLATE "C" > %(after)s
+            ORDER BY api.name COLLATE "C" LIMIT %(limit)s
+            """,
+            {"host": host_id, "name": name, "after": after, "limit": limit},
+        )
+        return [source_of(StoredSource(*row)) for row in rows]
 
     async def source(self, host_id: str, name: str) -> Source | None:
         sources = await self.sources(host_id, name)
@@ -215,14 +215,13 @@ class ToolStore:
 
     async def credential_names(self, host_id: str, source: str) -> list[CredentialName]:
         """Names of the stored secrets of a source that are sent as they stand."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT kind, scheme FROM secret_t"
-                " WHERE (host_id, source) = (%s, %s) AND kind IN ('token', 'value')"
-                " ORDER BY scheme",
-                [host_id, source],
-            )
-            return [CredentialName(kind, scheme, stored=True) async for kind, scheme in rows]
+        rows = await self._fetch(
+            "SELECT kind, scheme FROM secret_t"
+            " WHERE (host_id, source) = (%s, %s) AND kind IN ('token', 'value')"
+            " ORDER BY scheme",
+            [host_id, source],
+        )
+        return [CredentialName(kind, scheme, stored=True) for kind, scheme in rows]
 
     async def remove(
         self, host_id: str, name: str, expected_number: int | None = None
@@ -279,6 +278,5 @@ class ToolStore:
 
     async def hosts(self) -> list[str]:
         """The tenants that have, or had, a source."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            return [host_id async for (host_id,) in rows]
+        rows = await self._fetch("SELECT host_id::text FROM host_t ORDER BY host_id")
+        return [host_id for (host_id,) in rows]

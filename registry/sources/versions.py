@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from config.settings import Imports
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import options_of
+from registry.database.tables import Tables
 from registry.importers.drafts import ImportedDescription
 from registry.sources.compatibility import (
     SOURCE_VISIT_LIMIT,
@@ -270,7 +271,7 @@ def _as_stored(schema: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(schema))
 
 
-class Versions:
+class Versions(Tables):
     """Stored versions of sources. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool) -> None:
@@ -278,19 +279,18 @@ class Versions:
 
     async def list_versions(self, host_id: str, source: str) -> list[Version]:
         """All versions, newest first; empty when there is no such source."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                """
-                SELECT version.number, version.created_ts, version.title, version.api_version,
-                    coalesce(version.document_digest, version.digest), version.outcomes,
-                    version.current, version.document IS NOT NULL, version.spec
-                FROM api_t AS api JOIN api_version_t AS version USING (host_id, api_id)
-                WHERE host_id = %s AND api.name = %s
-                ORDER BY version.number DESC
-                """,
-                [host_id, source],
-            )
-            return [_version(row) async for row in rows]
+        rows = await self._fetch(
+            """
+            SELECT version.number, version.created_ts, version.title, version.api_version,
+                coalesce(version.document_digest, version.digest), version.outcomes,
+                version.current, version.document IS NOT NULL, version.spec
+            FROM api_t AS api JOIN api_version_t AS version USING (host_id, api_id)
+            WHERE host_id = %s AND api.name = %s
+            ORDER BY version.number DESC
+            """,
+            [host_id, source],
+        )
+        return [_version(row) for row in rows]
 
     async def document(self, host_id: str, source: str, number: int) -> bytes | None:
         """The description that this version was imported from, as long as it is stored."""

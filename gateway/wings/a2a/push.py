@@ -16,13 +16,13 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from msgspec.structs import replace
 from psycopg import sql
-from psycopg.rows import class_row
 
 from config.a2a import A2ASettings
 from gateway.http_client.webhooks import WebhookSender, check_receiver
 from gateway.wings.a2a.store import A2ATasks, StoredTask
 from registry.access.secrets import Keys, SecretRefused
 from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.tables import Tables
 from schemas.a2a.errors import InvalidParameters, PushNotSupported
 from schemas.a2a.model import PushConfig, StreamResponse
 from schemas.a2a.versions import Version, encode
@@ -73,7 +73,7 @@ _CLAIM = sql.SQL(
 )
 
 
-class Webhooks:
+class Webhooks(Tables):
     def __init__(
         self,
         pool: Pool,
@@ -105,18 +105,17 @@ class Webhooks:
             "number": row.number,
             "most": self._settings.push_configs,
         }
-        async with borrow(self._pool) as connection:
-            stored = await connection.execute(
-                "INSERT INTO a2a_push_t (host_id, task_id, config_id, version, config, sent,"
-                " due_ts) SELECT %(host)s, %(task)s, %(config)s, %(version)s, %(data)s, 0,"
-                " CASE WHEN %(number)s > 0 THEN now() END"
-                " WHERE (SELECT count(*) FROM a2a_push_t WHERE host_id = %(host)s"
-                " AND task_id = %(task)s AND config_id <> %(config)s) < %(most)s"
-                " ON CONFLICT (host_id, task_id, config_id) DO UPDATE SET"
-                " config = excluded.config, version = excluded.version, error = ''",
-                values,
-            )
-        if not stored.rowcount:
+        stored = await self._execute(
+            "INSERT INTO a2a_push_t (host_id, task_id, config_id, version, config, sent,"
+            " due_ts) SELECT %(host)s, %(task)s, %(config)s, %(version)s, %(data)s, 0,"
+            " CASE WHEN %(number)s > 0 THEN now() END"
+            " WHERE (SELECT count(*) FROM a2a_push_t WHERE host_id = %(host)s"
+            " AND task_id = %(task)s AND config_id <> %(config)s) < %(most)s"
+            " ON CONFLICT (host_id, task_id, config_id) DO UPDATE SET"
+            " config = excluded.config, version = excluded.version, error = ''",
+            values,
+        )
+        if not stored:
             raise InvalidParameters(f"A task has {self._settings.push_configs} webhooks at most")
         return config
 
@@ -136,23 +135,20 @@ class Webhooks:
             raise InvalidParameters(f"The webhook is not accepted: {error}") from error
 
     async def all(self, row: StoredTask) -> list[PushConfig]:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT config FROM a2a_push_t WHERE host_id = %s AND task_id = %s"
-                " ORDER BY config_id",
-                [row.tenant, row.id],
-            )
-            return [self._unseal(row.id, data) async for (data,) in rows]
+        rows = await self._fetch(
+            "SELECT config FROM a2a_push_t WHERE host_id = %s AND task_id = %s ORDER BY config_id",
+            [row.tenant, row.id],
+        )
+        return [self._unseal(row.id, data) for (data,) in rows]
 
     async def delete(self, row: StoredTask, id_: str) -> None:
         await self._delete(row.tenant, row.id, id_)
 
     async def _delete(self, host_id: str, task_id: str, id_: str) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM a2a_push_t WHERE host_id = %s AND task_id = %s AND config_id = %s",
-                [host_id, task_id, id_],
-            )
+        await self._execute(
+            "DELETE FROM a2a_push_t WHERE host_id = %s AND task_id = %s AND config_id = %s",
+            [host_id, task_id, id_],
+        )
 
     async def run(self) -> None:
         """Send what is due, until cancelled."""
@@ -165,10 +161,9 @@ class Webhooks:
                 await anyio.sleep(self._settings.poll_s)
 
     async def _claim(self, limit: int) -> list[DueWebhook]:
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(DueWebhook))
-            await cursor.execute(_CLAIM, {"limit": limit, "of_owner": OF_OWNER, "lease": LEASE_S})
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            DueWebhook, _CLAIM, {"limit": limit, "of_owner": OF_OWNER, "lease": LEASE_S}
+        )
 
     async def _send_all(self, due: DueWebhook, limiter: anyio.CapacityLimiter) -> None:
         """Send the events that a receiver lacks, one after the other, up to a failure."""

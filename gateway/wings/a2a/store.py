@@ -283,13 +283,12 @@ class A2ATasks(LeasedRows[StoredTask]):
         self, host_id: str, id_: str, after: int, limit: int = 100
     ) -> list[tuple[int, StreamResponse]]:
         """The oldest events of a task behind a number."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT number, data FROM a2a_event_t WHERE host_id = %s AND task_id = %s"
-                " AND number > %s ORDER BY number LIMIT %s",
-                [host_id, id_, after, limit],
-            )
-            return [(number, _events.decode(data)) async for number, data in rows]
+        rows = await self._fetch(
+            "SELECT number, data FROM a2a_event_t WHERE host_id = %s AND task_id = %s"
+            " AND number > %s ORDER BY number LIMIT %s",
+            [host_id, id_, after, limit],
+        )
+        return [(number, _events.decode(data)) for number, data in rows]
 
     async def change(self, row: StoredTask, change: Change, seen: int) -> bool:
         """Store what becomes of a task that this process holds, behind the event `seen`; False: it

@@ -318,18 +318,17 @@ class Conversations(Tables):
 
     async def spending(self, run: Run) -> tuple[UsageAmounts, UsageAmounts]:
         """Usage of the conversation's other runs, and of its owner on this day."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                sql.SQL(
-                    "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"
-                    " FROM agent_run_t WHERE host_id = %s AND conversation_id = %s AND run_id <> %s"
-                    " UNION ALL SELECT sum(tokens)::bigint, sum(money), sum(seconds),"
-                    " sum(calls)::bigint FROM agent_usage_t"
-                    " WHERE host_id = %s AND owner = %s AND day = {today}"
-                ).format(today=_TODAY),
-                [run.tenant, run.conversation, run.id, run.tenant, run.owner],
-            )
-            others, day = [UsageAmounts(*(value or 0 for value in row)) async for row in rows]
+        rows = await self._fetch(
+            sql.SQL(
+                "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"
+                " FROM agent_run_t WHERE host_id = %s AND conversation_id = %s AND run_id <> %s"
+                " UNION ALL SELECT sum(tokens)::bigint, sum(money), sum(seconds),"
+                " sum(calls)::bigint FROM agent_usage_t"
+                " WHERE host_id = %s AND owner = %s AND day = {today}"
+            ).format(today=_TODAY),
+            [run.tenant, run.conversation, run.id, run.tenant, run.owner],
+        )
+        others, day = [UsageAmounts(*(value or 0 for value in row)) for row in rows]
         return others, day
 
 
@@ -410,13 +409,12 @@ class Runs(LeasedRows[Run]):
 
     async def waits_for(self, host_id: str, approval: str) -> bool:
         """Whether a run of the tenant waits for an approval."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT FROM agent_run_t WHERE host_id = %s AND state = 'waiting'"
-                " AND approvals @> ARRAY[%s::uuid] LIMIT 1",
-                [host_id, approval],
-            )
-            return await rows.fetchone() is not None
+        row = await self._fetch_first(
+            "SELECT FROM agent_run_t WHERE host_id = %s AND state = 'waiting'"
+            " AND approvals @> ARRAY[%s::uuid] LIMIT 1",
+            [host_id, approval],
+        )
+        return row is not None
 
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
@@ -484,28 +482,26 @@ class Runs(LeasedRows[Run]):
     async def transcript(self, run: Run, after: int, limit: int) -> list[tuple[int, ModelExchange]]:
         """The traffic of a run with its provider, if it was kept, with its numbers: the oldest
         behind the number `after`."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT number, data FROM agent_exchange_t WHERE host_id = %s AND run_id = %s"
-                " AND number > %s ORDER BY number LIMIT %s",
-                [run.tenant, run.id, after, limit],
-            )
-            return [
-                (number, msgspec.json.decode(bytes(exchange), type=ModelExchange))
-                async for number, exchange in rows
-            ]
+        rows = await self._fetch(
+            "SELECT number, data FROM agent_exchange_t WHERE host_id = %s AND run_id = %s"
+            " AND number > %s ORDER BY number LIMIT %s",
+            [run.tenant, run.id, after, limit],
+        )
+        return [
+            (number, msgspec.json.decode(bytes(exchange), type=ModelExchange))
+            for number, exchange in rows
+        ]
 
     async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
         """Ask for the end of a run; its process notices with its next renewal."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                sql.SQL(
-                    "UPDATE agent_run_t SET cancel = true, lease_until ="
-                    " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
-                    " WHERE host_id = %s AND run_id = %s AND owner = %s AND {open}"
-                ).format(open=_OPEN),
-                [host_id, id_, owner],
-            )
+        await self._execute(
+            sql.SQL(
+                "UPDATE agent_run_t SET cancel = true, lease_until ="
+                " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
+                " WHERE host_id = %s AND run_id = %s AND owner = %s AND {open}"
+            ).format(open=_OPEN),
+            [host_id, id_, owner],
+        )
         return await self.get(host_id, owner, id_)
 
     async def prune_usage(self, days: int) -> None:
@@ -521,15 +517,13 @@ class Runs(LeasedRows[Run]):
             pass
 
     async def _active(self, host_id: str, conversation: str) -> str:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                sql.SQL(
-                    "SELECT run_id::text FROM agent_run_t"
-                    " WHERE host_id = %s AND conversation_id = %s AND {open}"
-                ).format(open=_OPEN),
-                [host_id, conversation],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            sql.SQL(
+                "SELECT run_id::text FROM agent_run_t"
+                " WHERE host_id = %s AND conversation_id = %s AND {open}"
+            ).format(open=_OPEN),
+            [host_id, conversation],
+        )
         return "" if row is None else str(row[0])
 
 

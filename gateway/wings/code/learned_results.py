@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 from gateway.context import Principal
 from gateway.wings.code.result_shapes import Shape, merge, shape_of
 from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.tables import Tables
 from schemas.errors import Unavailable
 from schemas.tool import Tool, ToolResult
 
@@ -25,7 +26,7 @@ REMEMBERED = 1000  # shapes that this process knows to be stored
 Key = tuple[str, str, str, str]  # tenant, principal, id and digest of a tool
 
 
-class LearnedResults:
+class LearnedResults(Tables):
     def __init__(self, pool: Pool, most: int) -> None:
         """`most`: tools of a principal; the oldest are forgotten. 0: nothing is learned."""
         self._pool = pool
@@ -67,22 +68,19 @@ class LearnedResults:
 
     async def erase(self, host_id: str, principal: str) -> None:
         """Listener: the shapes of a person go."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM code_shape_t WHERE host_id = %s AND principal = %s",
-                [host_id, principal],
-            )
+        await self._execute(
+            "DELETE FROM code_shape_t WHERE host_id = %s AND principal = %s", [host_id, principal]
+        )
 
     async def _read(
         self, principal: Principal, tool_ids: Sequence[str]
     ) -> Mapping[tuple[str, str], bytes]:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT tool_id, digest, shape FROM code_shape_t"
-                " WHERE host_id = %s AND principal = %s AND tool_id = ANY(%s)",
-                [principal.tenant, principal.id, [*tool_ids]],
-            )
-            return {(id_, digest): shape for id_, digest, shape in await rows.fetchall()}
+        rows = await self._fetch(
+            "SELECT tool_id, digest, shape FROM code_shape_t"
+            " WHERE host_id = %s AND principal = %s AND tool_id = ANY(%s)",
+            [principal.tenant, principal.id, [*tool_ids]],
+        )
+        return {(id_, digest): shape for id_, digest, shape in rows}
 
     async def _store(self, key: Key, shape: Shape) -> Shape:
         """The shape with that of the database, which is there then."""

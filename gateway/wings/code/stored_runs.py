@@ -230,13 +230,12 @@ class StoredRuns(LeasedRows[ProgramRun]):
         await self._write(run, _REMOVE, {})
 
     async def count_waiting(self, host_id: str, principal: str) -> int:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT count(*) FROM code_run_t WHERE host_id = %s AND principal = %s"
-                " AND state = 'waiting'",
-                [host_id, principal],
-            )
-            return int((await rows.fetchall())[0][0])
+        rows = await self._fetch(
+            "SELECT count(*) FROM code_run_t WHERE host_id = %s AND principal = %s"
+            " AND state = 'waiting'",
+            [host_id, principal],
+        )
+        return int(rows[0][0])
 
     async def claim(self, host_id: str, id_: str) -> ProgramRun | None:
         """Take up a run that is due; None: it is not, or another process was faster."""
@@ -269,14 +268,13 @@ class StoredRuns(LeasedRows[ProgramRun]):
 
     async def all(self, host_id: str, principal: str, limit: int) -> list[RunEntry]:
         """The runs of a caller that are stored, the newest first."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_LIST, [host_id, principal, limit])
-            return [
+        rows = await self._fetch(_LIST, [host_id, principal, limit])
+        return [
                 RunEntry(
                     run, tool, state, calls, len(_decode_pending(pending)),
                     write_time(started), write_time(expires),
                 )
-                async for run, tool, state, calls, pending, started, expires in rows
+                for run, tool, state, calls, pending, started, expires in rows
             ]  # fmt: skip
 
     async def cancel(self, host_id: str, run_id: str) -> None:

@@ -17,12 +17,13 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 from psycopg import AsyncConnection, sql
 from psycopg.errors import UniqueViolation
-from psycopg.rows import args_row, class_row
+from psycopg.rows import args_row
 
 from gateway.state.quotas import Usage
 from registry.database.leases import Leases, held_rows
 from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]
@@ -439,7 +440,7 @@ _KEY = ("host_id", "principal_id", "topic", "order_key")
 BATCH = 1000  # rows that a statement of the upkeep changes
 
 
-class Journal:
+class Journal(Tables):
     """All methods raise psycopg.OperationalError and PoolTimeout."""
 
     def __init__(self, pool: Pool) -> None:
@@ -491,8 +492,7 @@ class Journal:
         """Unblock the first open invocation of order keys; those that are None have no order."""
         rows = [dict(zip(_KEY, key, strict=True)) for key in set(map(tuple, keys)) if key[3]]
         if rows:
-            async with borrow(self._pool) as connection:
-                await connection.execute(_UNBLOCK, [_rows(rows)])
+            await self._execute(_UNBLOCK, [_rows(rows)])
 
     async def get(self, host_id: str, invocation_id: str) -> Invocation | None:
         rows = await self._some("invocation_id = %s", [host_id, invocation_id])
@@ -501,14 +501,12 @@ class Journal:
     async def awaits_approval(self, host_id: str, principal_id: str, mark: str) -> str | None:
         """The id of an open invocation of the principal that waits for an approval, or waited, of
         those whose correlation ids begin with `mark`."""
-        async with borrow(self._pool) as connection:
-            cursor = await connection.execute(
-                "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
-                " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')"
-                " AND approval_id IS NOT NULL AND starts_with(correlation_id, %s) LIMIT 1",
-                [host_id, principal_id, mark],
-            )
-            row = await cursor.fetchone()
+        row = await self._fetch_first(
+            "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
+            " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')"
+            " AND approval_id IS NOT NULL AND starts_with(correlation_id, %s) LIMIT 1",
+            [host_id, principal_id, mark],
+        )
         return None if row is None else str(row[0])
 
     async def find_correlated(
@@ -532,10 +530,7 @@ class Journal:
         query = sql.SQL("SELECT {} FROM {} WHERE host_id = %s AND {} LIMIT 2").format(
             _WHOLE, sql.Identifier(table), sql.SQL(condition)
         )
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Invocation))
-            await cursor.execute(query, values)
-            rows = await cursor.fetchall()
+        rows = await self._fetch_rows(Invocation, query, values)
         if rows or table == "invocation_v":
             return rows
         return await self._some(condition, values, "invocation_v")
@@ -555,27 +550,21 @@ class Journal:
             " ORDER BY seq DESC LIMIT %(limit)s"
         ).format(COLUMNS)
         values = {"host": host_id, "before": before, "limit": limit, **asdict(wanted)}
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Invocation))
-            await cursor.execute(query, values)
-            return await cursor.fetchall()
+        return await self._fetch_rows(Invocation, query, values)
 
     async def attempts(self, host_id: str, invocation_id: str) -> list[InvocationAttempt]:
         """The attempts that failed, in order."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(InvocationAttempt))
-            await cursor.execute(
-                "SELECT attempt, worker, error::text, ended_ts AS ended FROM invocation_attempt_t"
-                " WHERE host_id = %s AND invocation_id = %s ORDER BY fence",
-                [host_id, invocation_id],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            InvocationAttempt,
+            "SELECT attempt, worker, error::text, ended_ts AS ended FROM invocation_attempt_t"
+            " WHERE host_id = %s AND invocation_id = %s ORDER BY fence",
+            [host_id, invocation_id],
+        )
 
     async def tenants(self) -> list[str]:
         """Tenants with PENDING invocations of tools."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_TENANTS)
-            return [host async for (host,) in rows]
+        rows = await self._fetch(_TENANTS)
+        return [host for (host,) in rows]
 
     async def claim(
         self,
@@ -632,19 +621,16 @@ class Journal:
         were to be cancelled are. `approval`: what they wait for."""
         rows = list(deliveries)
         values = {**held_rows(rows), "approval": approval, "delay": delay_s}
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(_RELEASE, values)
-        if done.rowcount == len(rows):
-            return done.rowcount
+        done = await self._execute(_RELEASE, values)
+        if done == len(rows):
+            return done
         ends = [End(*row, error=Raw(CANCELLED), reason="cancelled") for row in rows]
-        return done.rowcount + len(await self.end(ends))
+        return done + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
         """Cancel: (ended at once, asked to end)."""
         values = {"host": host_id, "ids": list(ids), "error": CANCELLED}
-        async with borrow(self._pool) as connection:
-            cancelled = await connection.execute(_CANCEL, values)
-            rows = await cancelled.fetchall()
+        rows = await self._fetch(_CANCEL, values)
         await self._unblock(rows)
         ended = sum(host is not None for host, *_ in rows)
         return ended, len(rows) - ended
@@ -666,70 +652,64 @@ class Journal:
             "reason": reason,
             "limit": limit,
         }
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_REDRIVE, values)
-            return [id_ async for (id_,) in rows]
+        rows = await self._fetch(_REDRIVE, values)
+        return [id_ for (id_,) in rows]
 
     async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
         """Subset of these invocations, of (tenant, id), that have ended."""
         rows = [{"host_id": host, "invocation_id": id_} for host, id_ in ids]
-        async with borrow(self._pool) as connection:
-            result = await connection.execute(
-                "SELECT i.invocation_id::text FROM json_to_recordset(%s::json) AS"
-                " r(host_id uuid, invocation_id uuid), invocation_v i"
-                " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
-                " AND i.finished_ts IS NOT NULL",
-                [_rows(rows)],
-            )
-            return {id_ async for (id_,) in result}
+        result = await self._fetch(
+            "SELECT i.invocation_id::text FROM json_to_recordset(%s::json) AS"
+            " r(host_id uuid, invocation_id uuid), invocation_v i"
+            " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
+            " AND i.finished_ts IS NOT NULL",
+            [_rows(rows)],
+        )
+        return {id_ for (id_,) in result}
 
     async def open_usage(self, host_id: str, limit: int) -> dict[str, Usage]:
         """Open invocations of a tenant by principal, counted up to `limit`, and the bytes that
         their arguments take in the database, without reading these. Failed ones that hold up their
         key are among them, since they stay as long as they do."""
-        async with borrow(self._pool) as connection:
-            cursor = await connection.execute(
-                "SELECT principal_id, count(*), sum(bytes) FROM (SELECT principal_id,"
-                " pg_column_size(arguments) + coalesce(pg_column_size(result), 0)"
-                " + coalesce(pg_column_size(error), 0) AS bytes FROM invocation_t"
-                " WHERE host_id = %s AND (status IN ('PENDING', 'DISPATCHED')"
-                " OR (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL))"
-                " LIMIT %s) AS open GROUP BY principal_id",
-                [host_id, limit],
-            )
-            return {principal: Usage(*usage) async for principal, *usage in cursor}
+        cursor = await self._fetch(
+            "SELECT principal_id, count(*), sum(bytes) FROM (SELECT principal_id,"
+            " pg_column_size(arguments) + coalesce(pg_column_size(result), 0)"
+            " + coalesce(pg_column_size(error), 0) AS bytes FROM invocation_t"
+            " WHERE host_id = %s AND (status IN ('PENDING', 'DISPATCHED')"
+            " OR (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL))"
+            " LIMIT %s) AS open GROUP BY principal_id",
+            [host_id, limit],
+        )
+        return {principal: Usage(*usage) for principal, *usage in cursor}
 
     async def counts(self, host_id: str) -> Counts:
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Counts))
-            await cursor.execute(
-                """
-                SELECT count(*) FILTER (WHERE status = 'PENDING') AS pending,
-                    count(*) FILTER (WHERE status = 'PENDING' AND due_ts > now()) AS delayed,
-                    count(*) FILTER (WHERE status = 'DISPATCHED') AS dispatched,
-                    count(*) FILTER (WHERE status = 'ACKED') AS acked,
-                    count(*) FILTER (WHERE status = 'FAILED') AS failed,
-                    (SELECT count(*) FROM outbox_t WHERE host_id = %(host)s
-                        AND status IN ('PENDING', 'DISPATCHED')) AS unsent,
-                    coalesce(extract(epoch FROM now() - min(due_ts) FILTER (
-                        WHERE status = 'PENDING' AND due_ts <= now())), 0)::float8 AS oldest_s
-                FROM invocation_v WHERE host_id = %(host)s
-                """,
-                {"host": host_id},
-            )
-            [counts] = await cursor.fetchall()
+        [counts] = await self._fetch_rows(
+            Counts,
+            """
+            SELECT count(*) FILTER (WHERE status = 'PENDING') AS pending,
+                count(*) FILTER (WHERE status = 'PENDING' AND due_ts > now()) AS delayed,
+                count(*) FILTER (WHERE status = 'DISPATCHED') AS dispatched,
+                count(*) FILTER (WHERE status = 'ACKED') AS acked,
+                count(*) FILTER (WHERE status = 'FAILED') AS failed,
+                (SELECT count(*) FROM outbox_t WHERE host_id = %(host)s
+                    AND status IN ('PENDING', 'DISPATCHED')) AS unsent,
+                coalesce(extract(epoch FROM now() - min(due_ts) FILTER (
+                    WHERE status = 'PENDING' AND due_ts <= now())), 0)::float8 AS oldest_s
+            FROM invocation_v WHERE host_id = %(host)s
+            """,
+            {"host": host_id},
+        )
         return counts
 
     async def erase(self, host_id: str, principal_id: str) -> int:
         """Blank arguments, results and errors of a caller; state and times stay. Open invocations
         are cancelled first, and of those that still run no result is stored."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
-                " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')",
-                [host_id, principal_id],
-            )
-            open_ = [id_ async for (id_,) in rows]
+        rows = await self._fetch(
+            "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
+            " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')",
+            [host_id, principal_id],
+        )
+        open_ = [id_ for (id_,) in rows]
         await self.cancel(host_id, open_)
         blanked = 0
         async with borrow(self._pool) as connection:

@@ -28,6 +28,7 @@ from registry.access.secrets import SecretRefused
 from registry.database.leases import Leases
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
 from schemas.jsonrpc import encode
@@ -115,7 +116,7 @@ class Entry:
     age_s: float
 
 
-class CompletionOutbox:
+class CompletionOutbox(Tables):
     def __init__(
         self,
         pool: Pool,
@@ -176,9 +177,8 @@ class CompletionOutbox:
         return [row for row in ended if row.has_ended], places[-1] if places else after
 
     async def _send_some(self, group: anyio.abc.TaskGroup) -> None:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_TENANTS)
-            tenants = [host async for (host,) in rows]
+        rows = await self._fetch(_TENANTS)
+        tenants = [host for (host,) in rows]
         for host in tenants:
             if (room := BATCH - self._sending[host]) > 0:
                 for entry in await self._claim_entries(host, room):
@@ -239,8 +239,7 @@ class CompletionOutbox:
             "error": sent.error or None,
             "wait": 0.0 if sent.done else wait_s,
         }
-        async with borrow(self._pool) as connection:
-            await connection.execute(_END, values)
+        await self._execute(_END, values)
 
     async def _to_topic(self, entry: Entry, _row: Invocation, event: bytes) -> WebhookSent:
         if self._publish is not None:

@@ -20,6 +20,7 @@ from gateway.wings.events.journal import (
 )
 from registry.database.leases import OldRows
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 
 LOCK = 0x746F6F6C65766E74  # "toolevnt"
 TRIM_LOCK = 0x746F6F6C7472696D  # "tooltrim"
@@ -174,7 +175,7 @@ SELECT count(*) FROM removed
 EXCESS = 100_000  # invocations of a tenant that are removed at a time
 
 
-class JournalSweeper:
+class JournalSweeper(Tables):
     """All methods raise psycopg.OperationalError and PoolTimeout."""
 
     def __init__(self, pool: Pool) -> None:
@@ -183,9 +184,8 @@ class JournalSweeper:
     async def sweep(self) -> dict[str, SweepCounts]:
         """End leases and deadlines that are over, tenant by tenant; what was changed, of tenants
         where something was."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_TO_SWEEP)
-            tenants = [host async for (host,) in rows]
+        rows = await self._fetch(_TO_SWEEP)
+        tenants = [host for (host,) in rows]
         return {host: swept for host in tenants if (swept := await self._swept(host))}
 
     async def _swept(self, host_id: str) -> SweepCounts:
@@ -202,19 +202,16 @@ class JournalSweeper:
             rows = await connection.execute(_EXPIRE, values)
             [(expired,)] = await rows.fetchall()
             unsent = await connection.execute(_UNSENT, values)
-        async with borrow(self._pool) as connection:
-            await connection.execute(_UNBLOCK_ALL, values)
+        await self._execute(_UNBLOCK_ALL, values)
         return SweepCounts(waiting, failed, expired, unsent.rowcount)
 
     async def move_ended(self, after_s: float) -> int:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""
         values, moved = {"limit": BATCH, "after": after_s}, 0
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_TENANTS_TO_MOVE, values)
-            tenants = [host async for (host,) in rows]
+        rows = await self._fetch(_TENANTS_TO_MOVE, values)
+        tenants = [host for (host,) in rows]
         for host in tenants:
-            async with borrow(self._pool) as connection:
-                moved += (await connection.execute(_MOVE, {**values, "host": host})).rowcount
+            moved += await self._execute(_MOVE, {**values, "host": host})
         return moved
 
     async def retain(self, keep_s: float) -> bool:

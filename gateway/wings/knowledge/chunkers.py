@@ -20,6 +20,7 @@ from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.collections import CollectionStore
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 
 KEPT = 8  # modules in memory
 
@@ -51,7 +52,7 @@ def chosen_chunker(rules: Sequence[Mapping[str, Any]], path: str) -> str:
     return next(hashes, "")
 
 
-class ChunkerStore:
+class ChunkerStore(Tables):
     def __init__(self, pool: Pool, collections: CollectionStore, limit: int) -> None:
         """`limit`: of chunkers of one collection."""
         self._pool = pool
@@ -63,12 +64,10 @@ class ChunkerStore:
         """A module by its hash; None: it was deleted a moment ago."""
         key = (tenant, sha256)
         if key not in self._kept:
-            async with borrow(self._pool) as connection:
-                rows = await connection.execute(
-                    "SELECT module FROM knowledge_chunker_t WHERE (host_id, sha256) = (%s, %s)",
-                    [tenant, bytes.fromhex(sha256)],
-                )
-                row = await rows.fetchone()
+            row = await self._fetch_first(
+                "SELECT module FROM knowledge_chunker_t WHERE (host_id, sha256) = (%s, %s)",
+                [tenant, bytes.fromhex(sha256)],
+            )
             if row is None:
                 return None
             while len(self._kept) >= KEPT:
@@ -80,8 +79,7 @@ class ChunkerStore:
         """By name. Raises ProblemDetails."""
         await self._collections.get(reader, collection)
         values = {**reader.values(), "name": collection}
-        async with borrow(self._pool) as connection:
-            rows = await (await connection.execute(_LIST, values)).fetchall()
+        rows = await self._fetch(_LIST, values)
         return [_stored_chunker(row) for row in rows]
 
     async def check(self, reader: KnowledgeReader, collection: str) -> None:

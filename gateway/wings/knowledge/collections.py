@@ -13,6 +13,7 @@ from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.wings.knowledge.caller_access import ALLOWED, Access, KnowledgeReader
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 
 CollectionKind = Literal["docs", "code", "conversation", "mixed"]
 OnSameSource = Literal["version", "append", "reject"]
@@ -53,7 +54,7 @@ def no_write(name: str) -> ProblemDetails:
     return ProblemDetails(403, "forbidden", text)
 
 
-class CollectionStore:
+class CollectionStore(Tables):
     def __init__(self, pool: Pool, limit: int) -> None:
         """`limit`: of collections of one owner."""
         self._pool = pool
@@ -64,9 +65,8 @@ class CollectionStore:
     ) -> list[Collection]:
         """Collections that the caller has this access to, by name. `names` None: all."""
         values = {**reader.values(access), "names": None if names is None else list(names)}
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_FIND, values)
-            return [_collection(row) for row in await rows.fetchall()]
+        rows = await self._fetch(_FIND, values)
+        return [_collection(row) for row in rows]
 
     async def get(self, reader: KnowledgeReader, name: str, access: Access = "read") -> Collection:
         """Raises ProblemDetails: what may not be read is not there."""
@@ -141,14 +141,13 @@ class CollectionStore:
         collection = await self.get(reader, name, "admin")
         values = {**reader.values("admin"), "collection": collection.id}
         try:
-            async with borrow(self._pool) as connection:
-                await connection.execute(
-                    sql.SQL(
-                        "DELETE FROM knowledge_collection_t AS collection WHERE {allowed}"
-                        " AND collection_id = %(collection)s"
-                    ).format(allowed=ALLOWED),
-                    values,
-                )
+            await self._execute(
+                sql.SQL(
+                    "DELETE FROM knowledge_collection_t AS collection WHERE {allowed}"
+                    " AND collection_id = %(collection)s"
+                ).format(allowed=ALLOWED),
+                values,
+            )
         except psycopg.errors.ForeignKeyViolation as error:
             text = f"Documents were added meanwhile to the collection {name[:100]!r}."
             raise conflict(text) from error

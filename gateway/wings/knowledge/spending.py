@@ -8,12 +8,13 @@ from typing import Literal
 import anyio
 
 from gateway.wings.models.usage import Budget, BudgetExhausted
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool
+from registry.database.tables import Tables
 
 Purpose = Literal["extraction", "answers"]
 
 
-class DailySpending:
+class DailySpending(Tables):
     def __init__(self, pool: Pool, purpose: Purpose, limit: int) -> None:
         """`limit`: tokens of a tenant in a day."""
         self._pool = pool
@@ -24,9 +25,7 @@ class DailySpending:
     async def reserve(self, tenant: str, worst: int) -> AsyncIterator[Budget]:
         """The account of one request. Raises BudgetExhausted."""
         values = {"host": tenant, "purpose": self._purpose, "limit": self._limit}
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_RESERVE, {**values, "tokens": worst})
-            days = await rows.fetchall()
+        days = await self._fetch(_RESERVE, {**values, "tokens": worst})
         if not days:
             text = f"the tenant's {self._limit:,} tokens of the day for {self._purpose} are used"
             raise BudgetExhausted(text)
@@ -36,8 +35,7 @@ class DailySpending:
         finally:
             with anyio.CancelScope(shield=True):
                 rest = budget.used.total - worst
-                async with borrow(self._pool) as connection:
-                    await connection.execute(_SETTLE, {**values, "tokens": rest, "day": days[0][0]})
+                await self._execute(_SETTLE, {**values, "tokens": rest, "day": days[0][0]})
 
 
 _RESERVE = b"""

@@ -11,7 +11,8 @@ from gateway.operations.operation import OperationInput, Time
 from gateway.wings.librarian.library_access import context_of
 from gateway.wings.librarian.part_answers import Asker
 from gateway.wings.librarian.query import LibraryQuestion
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool
+from registry.database.tables import Tables
 
 Asking = Literal["query", "research"]
 
@@ -38,7 +39,7 @@ class QuestionList(Struct, frozen=True):
     questions: tuple[QuestionView, ...]
 
 
-class Exposure:
+class Exposure(Tables):
     def __init__(self, pool: Pool, keep_days: int) -> None:
         self._pool = pool
         self._keep_days = keep_days
@@ -51,52 +52,47 @@ class Exposure:
         asker: Asker | None = None,
     ) -> None:
         shown = [] if asker is None else list(asker.shown)
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
-                " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-                [
-                    request.tenant,
-                    request.principal.id,
-                    operation,
-                    context_of(request).request_id[:200],
-                    question.text.replace("\0", ""),
-                    list(question.collections),
-                    "" if asker is None else asker.model.strategy,
-                    msgspec.json.encode(shown),
-                ],
-            )
+        await self._execute(
+            "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
+            " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            [
+                request.tenant,
+                request.principal.id,
+                operation,
+                context_of(request).request_id[:200],
+                question.text.replace("\0", ""),
+                list(question.collections),
+                "" if asker is None else asker.model.strategy,
+                msgspec.json.encode(shown),
+            ],
+        )
 
     async def list(self, request: OperationInput) -> QuestionList:
         """The newest first, of all callers of the tenant."""
         query: QuestionPaging = request.query
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT created_ts, principal, operation, request_id, question, collections,"
-                " model, shown FROM librarian_question_t WHERE host_id = %s"
-                " AND (%s::timestamptz IS NULL OR created_ts < %s)"
-                " ORDER BY created_ts DESC LIMIT %s",
-                [request.tenant, query.before, query.before, query.limit],
-            )
-            questions = [_view(row) async for row in rows]
+        rows = await self._fetch(
+            "SELECT created_ts, principal, operation, request_id, question, collections,"
+            " model, shown FROM librarian_question_t WHERE host_id = %s"
+            " AND (%s::timestamptz IS NULL OR created_ts < %s)"
+            " ORDER BY created_ts DESC LIMIT %s",
+            [request.tenant, query.before, query.before, query.limit],
+        )
+        questions = [_view(row) for row in rows]
         return QuestionList(tuple(questions))
 
     async def erase(self, host_id: str, principal: str) -> None:
         """Listener: blanks the questions of a person. What a model was shown stays."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE librarian_question_t SET question = ''"
-                " WHERE host_id = %s AND principal = %s",
-                [host_id, principal],
-            )
+        await self._execute(
+            "UPDATE librarian_question_t SET question = '' WHERE host_id = %s AND principal = %s",
+            [host_id, principal],
+        )
 
     async def sweep(self, host_id: str) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM librarian_question_t WHERE host_id = %s"
-                " AND created_ts < clock_timestamp() - %s * interval '1 day'",
-                [host_id, self._keep_days],
-            )
+        await self._execute(
+            "DELETE FROM librarian_question_t WHERE host_id = %s"
+            " AND created_ts < clock_timestamp() - %s * interval '1 day'",
+            [host_id, self._keep_days],
+        )
 
 
 def _view(row: Sequence[Any]) -> QuestionView:

@@ -18,7 +18,8 @@ from gateway.wings.document_library import Passage
 from gateway.wings.librarian.run_budget import RunLedger
 from gateway.wings.models.messages import ChatMessage, ChatModel, RequestOptions
 from gateway.wings.models.usage import ModelCost, TokenUsage
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool
+from registry.database.tables import Tables
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ class PartQuestion:
     passages: Sequence[Passage] = ()  # that it shows
 
 
-class AnswerCache:
+class AnswerCache(Tables):
     """Answers of a tenant. The least recently used make room."""
 
     def __init__(self, pool: Pool, settings: AnswerCacheSettings) -> None:
@@ -48,42 +49,38 @@ class AnswerCache:
 
     async def get(self, host_id: str, key: bytes, collections: Sequence[str]) -> str | None:
         """The answer, if it is from these collections alone."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "UPDATE librarian_answer_t SET used_ts = clock_timestamp()"
-                " WHERE host_id = %s AND key = %s AND collections <@ %s::text[]"
-                " AND created_ts > clock_timestamp() - %s * interval '1 s' RETURNING answer",
-                [host_id, key, list(collections), self._settings.ttl_s],
-            )
-            row = await rows.fetchone()
+        row = await self._fetch_first(
+            "UPDATE librarian_answer_t SET used_ts = clock_timestamp()"
+            " WHERE host_id = %s AND key = %s AND collections <@ %s::text[]"
+            " AND created_ts > clock_timestamp() - %s * interval '1 s' RETURNING answer",
+            [host_id, key, list(collections), self._settings.ttl_s],
+        )
         return None if row is None else str(row[0])
 
     async def put(self, host_id: str, key: bytes, collections: Sequence[str], text: str) -> None:
         if not self._settings.answers:
             return
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "INSERT INTO librarian_answer_t (host_id, key, collections, answer)"
-                " VALUES (%s, %s, %s, %s) ON CONFLICT (host_id, key) DO UPDATE SET"
-                " collections = excluded.collections, answer = excluded.answer,"
-                " created_ts = clock_timestamp(), used_ts = clock_timestamp()",
-                [host_id, key, sorted(collections), text.replace("\0", "")],
-            )
+        await self._execute(
+            "INSERT INTO librarian_answer_t (host_id, key, collections, answer)"
+            " VALUES (%s, %s, %s, %s) ON CONFLICT (host_id, key) DO UPDATE SET"
+            " collections = excluded.collections, answer = excluded.answer,"
+            " created_ts = clock_timestamp(), used_ts = clock_timestamp()",
+            [host_id, key, sorted(collections), text.replace("\0", "")],
+        )
 
     async def sweep(self, host_id: str) -> None:
         """Delete what is too old, and what exceeds the limit."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM librarian_answer_t WHERE host_id = %(host)s"
-                " AND (created_ts < clock_timestamp() - %(keep)s * interval '1 s' OR key IN ("
-                "   SELECT key FROM librarian_answer_t WHERE host_id = %(host)s"
-                "   ORDER BY used_ts DESC, key OFFSET %(most)s))",
-                {
-                    "host": host_id,
-                    "keep": self._settings.ttl_s,
-                    "most": self._settings.answers,
-                },
-            )
+        await self._execute(
+            "DELETE FROM librarian_answer_t WHERE host_id = %(host)s"
+            " AND (created_ts < clock_timestamp() - %(keep)s * interval '1 s' OR key IN ("
+            "   SELECT key FROM librarian_answer_t WHERE host_id = %(host)s"
+            "   ORDER BY used_ts DESC, key OFFSET %(most)s))",
+            {
+                "host": host_id,
+                "keep": self._settings.ttl_s,
+                "most": self._settings.answers,
+            },
+        )
 
 
 def key_of(model: ChatModel, question: PartQuestion) -> bytes:

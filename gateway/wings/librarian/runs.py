@@ -24,6 +24,7 @@ from gateway.wings.librarian.run_budget import Limit, LimitReached, RunLedger
 from gateway.wings.models.messages import ModelFailed
 from gateway.wings.models.usage import ModelCost, TokenUsage
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 from schemas.errors import ToolgateError
 
 StepKind = Literal["begin", "model", "cell", "llm", "child", "library", "context"]
@@ -82,7 +83,7 @@ _END_WITH_JOBS = b"""
 """
 
 
-class RunStore:
+class RunStore(Tables):
     def __init__(self, pool: Pool, settings: ResearchSettings) -> None:
         self._pool = pool
         self._settings = settings
@@ -136,74 +137,68 @@ class RunStore:
             return [StoredRun(*row) async for row in rows]
 
     async def end(self, host_id: str, run_id: str, state: RunState, result: bytes | None) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE librarian_run_t SET state = %s, result = %s,"
-                " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s",
-                [state, result, host_id, run_id],
-            )
+        await self._execute(
+            "UPDATE librarian_run_t SET state = %s, result = %s,"
+            " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s",
+            [state, result, host_id, run_id],
+        )
 
     async def steps(self, host_id: str, run_id: str) -> list[RunStep]:
         """In the order in which they began."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT node, seq, kind, digest, request, answer, tokens, cost, ms"
-                " FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
-                " ORDER BY created_ts, node, seq",
-                [host_id, run_id],
-            )
-            return [_step(row) async for row in rows]
+        rows = await self._fetch(
+            "SELECT node, seq, kind, digest, request, answer, tokens, cost, ms"
+            " FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
+            " ORDER BY created_ts, node, seq",
+            [host_id, run_id],
+        )
+        return [_step(row) for row in rows]
 
     async def trace(self, host_id: str, run_id: str, most: int) -> list[RunStep]:
         """The first steps, each with the beginning of its answer."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "SELECT node, seq, kind, digest, request, substring(answer FOR %s), tokens, cost,"
-                " ms FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
-                " ORDER BY created_ts, node, seq LIMIT %s",
-                [SHOWN, host_id, run_id, most],
-            )
-            return [_step(row) async for row in rows]
+        rows = await self._fetch(
+            "SELECT node, seq, kind, digest, request, substring(answer FOR %s), tokens, cost,"
+            " ms FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
+            " ORDER BY created_ts, node, seq LIMIT %s",
+            [SHOWN, host_id, run_id, most],
+        )
+        return [_step(row) for row in rows]
 
     async def put(self, host_id: str, run_id: str, step: RunStep, seconds: float) -> None:
         """Store a step that begins, or ends at once. Raises TakenOver."""
         try:
-            async with borrow(self._pool) as connection:
-                await connection.execute(
-                    "WITH run AS (UPDATE librarian_run_t SET seconds = greatest(seconds, %s),"
-                    " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s)"
-                    " INSERT INTO librarian_step_t"
-                    " (host_id, run_id, node, seq, kind, digest, request, answer, tokens, cost, ms)"
-                    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                    [
-                        *(seconds, host_id, run_id),
-                        *(host_id, run_id, step.node, step.seq, step.kind, step.digest),
-                        *(step.request.replace("\0", ""), step.answer and bytes(step.answer)),
-                        *(step.tokens, step.cost, step.ms),
-                    ],
-                )
+            await self._execute(
+                "WITH run AS (UPDATE librarian_run_t SET seconds = greatest(seconds, %s),"
+                " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s)"
+                " INSERT INTO librarian_step_t"
+                " (host_id, run_id, node, seq, kind, digest, request, answer, tokens, cost, ms)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                [
+                    *(seconds, host_id, run_id),
+                    *(host_id, run_id, step.node, step.seq, step.kind, step.digest),
+                    *(step.request.replace("\0", ""), step.answer and bytes(step.answer)),
+                    *(step.tokens, step.cost, step.ms),
+                ],
+            )
         except psycopg.errors.UniqueViolation as error:
             raise TakenOver("Another process goes on with this run") from error
         except psycopg.errors.ForeignKeyViolation as error:
             raise TakenOver("The run was erased") from error
 
     async def end_step(self, host_id: str, run_id: str, step: RunStep) -> None:
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "UPDATE librarian_step_t SET answer = %s, tokens = %s, cost = %s, ms = %s"
-                " WHERE host_id = %s AND run_id = %s AND node = %s AND seq = %s",
-                [
-                    *(step.answer and bytes(step.answer), step.tokens, step.cost, step.ms),
-                    *(host_id, run_id, step.node, step.seq),
-                ],
-            )
+        await self._execute(
+            "UPDATE librarian_step_t SET answer = %s, tokens = %s, cost = %s, ms = %s"
+            " WHERE host_id = %s AND run_id = %s AND node = %s AND seq = %s",
+            [
+                *(step.answer and bytes(step.answer), step.tokens, step.cost, step.ms),
+                *(host_id, run_id, step.node, step.seq),
+            ],
+        )
 
     async def erase(self, host_id: str, owner: str) -> None:
         """Listener: erases the runs of a person, with their steps."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM librarian_run_t WHERE host_id = %s AND owner = %s", [host_id, owner]
-            )
+        await self._execute(
+            "DELETE FROM librarian_run_t WHERE host_id = %s AND owner = %s", [host_id, owner]
+        )
 
     async def sweep(self, host_id: str) -> None:
         """Delete runs that are too old, and store how jobs have ended theirs."""

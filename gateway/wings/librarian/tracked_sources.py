@@ -25,6 +25,7 @@ from gateway.wings.librarian.library_access import LibraryAccess
 from registry.database.leases import Leases
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 
 REPORTED = 20  # files of a report that were not read
 ERROR = 500  # characters
@@ -49,7 +50,7 @@ class TrackedSource:
     claim: str | None = None  # of the one who reads it
 
 
-class TrackedSources:
+class TrackedSources(Tables):
     def __init__(self, pool: Pool, access: LibraryAccess, settings: LibrarianSettings) -> None:
         self._pool = pool
         self._access = access
@@ -223,9 +224,8 @@ class TrackedSources:
         return ended[0] if ended else one  # it was deleted, or taken up by another, meanwhile
 
     async def _sources(self, statement: bytes, values: Mapping[str, Any]) -> list[TrackedSource]:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(statement, values)
-            return [_source(row) for row in await rows.fetchall()]
+        rows = await self._fetch(statement, values)
+        return [_source(row) for row in rows]
 
 
 def claim_of(one: TrackedSource) -> dict[str, Any]:

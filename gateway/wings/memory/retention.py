@@ -21,6 +21,7 @@ from gateway.wings.memory.search import PendingUseCounts
 from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 
 log = logging.getLogger("toolgate.memory")
 
@@ -46,7 +47,7 @@ class PromotedMemory(Struct, frozen=True):
     refused: tuple[str, ...] = ()  # ids that may not be promoted
 
 
-class MemoryLife:
+class MemoryLife(Tables):
     def __init__(
         self,
         pool: Pool,
@@ -119,8 +120,7 @@ class MemoryLife:
             "uses": list(counts.values()),
         }
         try:
-            async with borrow(self._pool) as connection:
-                await connection.execute(_USED, values)
+            await self._execute(_USED, values)
         except AWAY:
             self._uses.counts.update(counts)
             raise
@@ -128,11 +128,8 @@ class MemoryLife:
     async def purge(self) -> PurgeCounts:
         """Promote from sessions that are about to end, then delete what is over, of all tenants."""
         promotions = deleted = 0
-        async with borrow(self._pool) as connection:
-            rows_found = await connection.execute(
-                "SELECT host_id::text FROM host_t ORDER BY host_id"
-            )
-            hosts = [host for (host,) in await rows_found.fetchall()]
+        rows_found = await self._fetch("SELECT host_id::text FROM host_t ORDER BY host_id")
+        hosts = [host for (host,) in rows_found]
         for host in hosts:
             if self._settings.promotion.enabled:
                 promotions += await self._promote_ending(host)
@@ -152,9 +149,8 @@ class MemoryLife:
     async def _extract(self, extractor: Extractor, host: str, owner: str) -> None:
         """Store what a model finds in the turns of the user, outside of any transaction while it
         thinks: what follows from turns that are gone meanwhile is left out."""
-        async with borrow(self._pool) as connection:
-            rows_found = await connection.execute(_OF_SESSION, {"host": host, "owner": owner})
-            rows = [memory_of(row[:-2]) for row in await rows_found.fetchall()]
+        rows_found = await self._fetch(_OF_SESSION, {"host": host, "owner": owner})
+        rows = [memory_of(row[:-2]) for row in rows_found]
         turns = [turn for turn in rows if turn.kind == "turn" and promotable(turn)]
         facts = await extractor.facts(sorted(turns, key=lambda one: one.position or 0))
         if not facts:
@@ -174,11 +170,8 @@ class MemoryLife:
         """Sessions in the last tenth of their lifetime that were written since they were last
         promoted from."""
         soon = self._settings.session.ttl_s * LAST_TENTH
-        async with borrow(self._pool) as connection:
-            rows_found = await connection.execute(
-                _ENDING, {"host": host, "soon": soon, "limit": OWNERS}
-            )
-            return [owner for (owner,) in await rows_found.fetchall()]
+        rows_found = await self._fetch(_ENDING, {"host": host, "soon": soon, "limit": OWNERS})
+        return [owner for (owner,) in rows_found]
 
     async def _delete(self, host: str) -> int:
         values = {

@@ -33,6 +33,7 @@ from gateway.wings.memory.rows import (
 from gateway.wings.memory.search_conditions import EVERY, NOW, Condition, Times, visible
 from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tables import Tables
 from schemas.jsonrpc import encode
 
 SUBJECT_LOCK = sql.SQL("hashtextextended(%(key)s, 0)")
@@ -105,7 +106,7 @@ def too_many(text: str, retry_s: int | None = None) -> ProblemDetails:
     return ProblemDetails(429, "quota", text, headers=headers)
 
 
-class MemoryStore:
+class MemoryStore(Tables):
     def __init__(self, pool: Pool, settings: MemorySettings) -> None:
         self._pool = pool
         self._settings = settings
@@ -323,15 +324,14 @@ class MemoryStore:
                 sql.SQL("{condition} AND {text}").format(condition=condition, text=text),
                 {**values, **more},
             )
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                sql.SQL(
-                    "SELECT {columns} FROM memory_t AS m WHERE {condition}"
-                    " AND m.memory_id = ANY (%(ids)s::uuid[])"
-                ).format(columns=COLUMNS, condition=condition),
-                {**values, "ids": list(ids)},
-            )
-            memories = {memory.id: memory for memory in map(memory_of, await rows.fetchall())}
+        rows = await self._fetch(
+            sql.SQL(
+                "SELECT {columns} FROM memory_t AS m WHERE {condition}"
+                " AND m.memory_id = ANY (%(ids)s::uuid[])"
+            ).format(columns=COLUMNS, condition=condition),
+            {**values, "ids": list(ids)},
+        )
+        memories = {memory.id: memory for memory in map(memory_of, rows)}
         return [memories[id_] for id_ in ids if id_ in memories]
 
     async def page(
@@ -347,67 +347,64 @@ class MemoryStore:
         """Memories, newest first; one more than `limit` if there are more."""
         places = reader.places(scopes)
         shown, values = visible(times, reader.agent)
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                sql.SQL("""
-                SELECT {columns} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
-                    AS place (scope, owner)
-                JOIN memory_t AS m ON m.host_id = %(host)s AND m.scope = place.scope
-                    AND m.owner = place.owner
-                WHERE {shown} AND {condition} AND (%(after)s::timestamptz IS NULL
-                    OR (m.created_ts, m.memory_id) < (%(after)s, %(after_id)s::uuid))
-                ORDER BY m.created_ts DESC, m.memory_id DESC LIMIT %(limit)s
-                """).format(columns=COLUMNS, shown=shown, condition=condition[0]),
-                {
-                    **values,
-                    **condition[1],
-                    "host": reader.tenant,
-                    "scopes": [scope for scope, _ in places],
-                    "owners": [owner for _, owner in places],
-                    "after": None if after is None else after[0],
-                    "after_id": None if after is None else after[1],
-                    "limit": limit + 1,
-                },
-            )
-            return [memory_of(row) for row in await rows.fetchall()]
+        rows = await self._fetch(
+            sql.SQL("""
+            SELECT {columns} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
+                AS place (scope, owner)
+            JOIN memory_t AS m ON m.host_id = %(host)s AND m.scope = place.scope
+                AND m.owner = place.owner
+            WHERE {shown} AND {condition} AND (%(after)s::timestamptz IS NULL
+                OR (m.created_ts, m.memory_id) < (%(after)s, %(after_id)s::uuid))
+            ORDER BY m.created_ts DESC, m.memory_id DESC LIMIT %(limit)s
+            """).format(columns=COLUMNS, shown=shown, condition=condition[0]),
+            {
+                **values,
+                **condition[1],
+                "host": reader.tenant,
+                "scopes": [scope for scope, _ in places],
+                "owners": [owner for _, owner in places],
+                "after": None if after is None else after[0],
+                "after_id": None if after is None else after[1],
+                "limit": limit + 1,
+            },
+        )
+        return [memory_of(row) for row in rows]
 
     async def counts(self, reader: Reader) -> dict[str, int]:
         """Memories that the reader may read now, by scope."""
         condition, values = readable(reader)
         shown, more = visible(NOW, reader.agent)
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                sql.SQL(
-                    "SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
-                    " GROUP BY m.scope"
-                ).format(condition=condition, shown=shown),
-                {**values, **more},
-            )
-            counts = dict(await rows.fetchall())
+        rows = await self._fetch(
+            sql.SQL(
+                "SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
+                " GROUP BY m.scope"
+            ).format(condition=condition, shown=shown),
+            {**values, **more},
+        )
+        counts: dict[str, int] = dict(rows)
         return {scope: counts.get(scope, 0) for scope in SCOPES}
 
     async def history(self, reader: Reader, id_: str) -> list[Memory]:
         """A memory, what it superseded, and what superseded it, oldest first; none if it may not
         be read."""
         condition, values = readable(reader)
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                sql.SQL("""
-                WITH RECURSIVE chain AS (
-                    SELECT m.memory_id, m.superseded_by FROM memory_t AS m
-                    WHERE {condition} AND m.memory_id = %(id)s::uuid
-                    UNION
-                    SELECT m.memory_id, m.superseded_by FROM chain JOIN memory_t AS m
-                        ON m.superseded_by = chain.memory_id OR m.memory_id = chain.superseded_by
-                    WHERE {condition}
-                )
-                SELECT {columns} FROM memory_t AS m
-                WHERE {condition} AND m.memory_id IN (SELECT memory_id FROM chain)
-                ORDER BY m.valid_from, m.created_ts, m.memory_id
-                """).format(condition=condition, columns=COLUMNS),
-                {**values, "id": id_},
+        rows = await self._fetch(
+            sql.SQL("""
+            WITH RECURSIVE chain AS (
+                SELECT m.memory_id, m.superseded_by FROM memory_t AS m
+                WHERE {condition} AND m.memory_id = %(id)s::uuid
+                UNION
+                SELECT m.memory_id, m.superseded_by FROM chain JOIN memory_t AS m
+                    ON m.superseded_by = chain.memory_id OR m.memory_id = chain.superseded_by
+                WHERE {condition}
             )
-            return [memory_of(row) for row in await rows.fetchall()]
+            SELECT {columns} FROM memory_t AS m
+            WHERE {condition} AND m.memory_id IN (SELECT memory_id FROM chain)
+            ORDER BY m.valid_from, m.created_ts, m.memory_id
+            """).format(condition=condition, columns=COLUMNS),
+            {**values, "id": id_},
+        )
+        return [memory_of(row) for row in rows]
 
     async def update(
         self, reader: Reader, id_: str, version: int, changes: Mapping[str, Any]

@@ -4,9 +4,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from psycopg.rows import class_row
-
 from registry.database.postgres import Pool, borrow
+from registry.database.tables import Tables
 
 
 class StoredVersion(NamedTuple):
@@ -16,7 +15,7 @@ class StoredVersion(NamedTuple):
     published_ts: datetime
 
 
-class VersionStore:
+class VersionStore(Tables):
     """All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, tenant: str) -> None:
@@ -46,11 +45,9 @@ class VersionStore:
 
     async def versions(self, names: Collection[str]) -> list[StoredVersion]:
         """Versions of these servers, the oldest of each first."""
-        async with borrow(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(StoredVersion))
-            await cursor.execute(
-                "SELECT name, patch, document, published_ts FROM subregistry_version_t"
-                " WHERE host_id = %s AND name = ANY(%s) ORDER BY name, patch",
-                [self._tenant, list(names)],
-            )
-            return await cursor.fetchall()
+        return await self._fetch_rows(
+            StoredVersion,
+            "SELECT name, patch, document, published_ts FROM subregistry_version_t"
+            " WHERE host_id = %s AND name = ANY(%s) ORDER BY name, patch",
+            [self._tenant, list(names)],
+        )
