@@ -414,6 +414,20 @@ def test_served_agents_name_existing_toolsets_and_strategies(entry: str, expecte
     )
 
 
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ("namespace: com.example", "server.public_url: expected the URL that clients use"),
+        ("access: open", "subregistry.namespace: expected a reversed domain"),
+        ("access: token", "subregistry.access: expected open: with auth.mode none"),
+    ],
+)
+def test_a_registry_has_a_name_an_address_and_readers(members: str, expected: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_text(f"subregistry: {{enabled: true, {members}}}")
+    assert any(expected in str(problem) for problem in caught.value.problems)
+
+
 def test_cards_are_signed_by_the_key_of_a_login() -> None:
     expected = "toolgate.yaml:1: a2a.sign: expected login.enabled with it, whose key signs cards"
     assert problem("a2a: {enabled: true, sign: true}") == expected

@@ -86,6 +86,15 @@ async def test_the_run_of_an_invocation_asks_its_hooks(
     assert event["context"]["absent"] is True
 
 
+async def test_a_hook_knows_the_attempt_of_an_invocation(settings: Settings) -> None:
+    unreachable = replace(settings.sources["pets"], base_url="http://127.0.0.1:9")
+    changed = replace(with_events(settings), hooks=WATCHED, sources={"pets": unreachable})
+    async with running(changed) as client:
+        await invoke_skill(client, "getPet", {"id": 7}, correlationId="pet-8", attempts=2)
+        await wait_for_end(client, "pet-8")
+    assert [event["attempt"] for event in EVENTS if event["tool"]["name"] == "getPet"] == [1, 2]
+
+
 async def test_a_call_that_becomes_a_job_asks_its_hooks_once(settings: Settings) -> None:
     with wings():
         toy = with_toy(replace(settings, hooks=WATCHED), enabled=True)
