@@ -17,6 +17,12 @@ def examples(count: int) -> int:
     return min(count, max(LEAST, round(count * SHARE)))
 
 
+def seeds(count: int) -> range:
+    """Seeds of a property whose examples take a second each: a quarter of `count`, all before a
+    release."""
+    return range(max(1, round(count * SHARE)))
+
+
 def sample(cases: Iterable[T]) -> list[T]:
     """As many of the cases as `examples` says, drawn at random: for a test of very many that are
     alike. Its failures must name the case."""

@@ -15,7 +15,7 @@ from tests.gateway.connections.oauth_service import Drive
 from tests.gateway.connections.services import Office, change, link_of, rows_of, token_of
 from tests.gateway.connections.test_oauth import authorize, drive_office
 from tests.gateway.login.company import browsing
-from tests.properties import SHARE
+from tests.properties import seeds
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,6 @@ LENT = """
 SELECT count(*) FROM audit_t WHERE outcome = 'ok' AND source = 'drive'
    AND owner = 'corp:ann' AND principal = 'corp:bob'
 """
-SEEDS = max(1, round(4 * SHARE))
 
 
 class Pair:
@@ -70,7 +69,7 @@ def is_allowed(name: str, owner: str) -> bool:
     return owner in ("", name) or (name, owner) == ("bob", "ann")
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(4))
 async def test_calls_carry_the_account_of_their_caller(
     database_settings: DatabaseSettings, tmp_path: Path, seed: int
 ) -> None:

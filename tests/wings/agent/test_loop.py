@@ -14,6 +14,7 @@ from registry.database.postgres import borrow
 from registry.display.budgets import tokens
 from tests import polling
 from tests.fixtures_database import HOST
+from tests.properties import seeds
 from tests.servers.provider import Answer, chat, chat_whole, claude, failing
 from tests.wings.agent.rig import Rig
 
@@ -326,7 +327,7 @@ def _answers(random: Random) -> list[tuple[str, list[tuple[str, str, str]]]]:
     return [*rounds, (f"Done {random.random()}.", [])]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 async def test_progressive_and_final_runs_have_equal_transcripts(rig: Rig, seed: int) -> None:
     """Progressive and final runs have equal transcripts (A07)."""
     answers, found = _answers(Random(seed)), []

@@ -22,7 +22,7 @@ from gateway.sandbox.program import javascript_engine
 from registry.access.approvals import Approvals
 from registry.database.postgres import Pool
 from tests.gateway.cli.processes import Served, serving
-from tests.properties import examples
+from tests.properties import seeds
 from tests.wings.code.shop import CodeShop, Shop, code_shop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -125,7 +125,7 @@ def check_ends(shop: Shop, texts: list[str], ends: dict[str, str], denied: set[s
         assert len(set(texts_of_key)) == 1, key  # a key is of one call
 
 
-@pytest.mark.parametrize("seed", range(examples(24)))
+@pytest.mark.parametrize("seed", seeds(24))
 async def test_a_program_whose_process_is_killed_goes_on(
     seed: int, settings: Settings, tmp_path: Path
 ) -> None:
@@ -168,7 +168,7 @@ async def begin(shop: CodeShop, gateway: Served, program: dict[str, str]) -> Any
         return None
 
 
-@pytest.mark.parametrize("seed", range(examples(24)))
+@pytest.mark.parametrize("seed", seeds(24))
 async def test_a_program_whose_gateway_is_killed_goes_on_at_another(
     seed: int, settings: Settings, tmp_path: Path
 ) -> None:

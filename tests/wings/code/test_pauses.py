@@ -24,7 +24,7 @@ from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import running
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
-from tests.properties import examples
+from tests.properties import seeds
 from tests.wings.code.shop import CodeShop, code_shop
 
 pytestmark = pytest.mark.anyio
@@ -367,7 +367,7 @@ def draw_program(random: Random, texts: Sequence[str]) -> str:
     return "\n".join([*lines, "sent"])
 
 
-@pytest.mark.parametrize("seed", range(examples(24)))
+@pytest.mark.parametrize("seed", seeds(24))
 async def test_each_approved_write_is_made_once_at_any_gateway(
     seed: int, settings: Settings, tmp_path: Path
 ) -> None:
