@@ -14,7 +14,7 @@ from asyncio.subprocess import Process as Subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import anyio
 import msgspec
@@ -33,6 +33,8 @@ from gateway.sandbox.runner import (
     runtime_of,
 )
 from schemas.errors import ToolgateError
+
+T = TypeVar("T")
 
 SHARED = ("inside", "javascript")  # modules that programs inside import, before those that do
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
@@ -145,6 +147,14 @@ class JailedProcess:
             raise SessionEnded("crashed", "the process of the session has ended") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SessionEnded("protocol", "the session sent something that is no frame") from error
+
+
+def convert_frame(frame: dict[str, Any], type_: type[T]) -> T:
+    """Raises SessionEnded for a frame of another kind."""
+    try:
+        return msgspec.convert(frame, type_)
+    except msgspec.ValidationError as error:
+        raise SessionEnded("protocol", "the session sent an unknown frame") from error
 
 
 def _plan(limits: CodeLimits, program: str, files: Mapping[str, str]) -> str:

@@ -8,18 +8,21 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, SessionEnded
+from gateway.sandbox.jailed_process import (
+    CodeLimits,
+    JailedProcess,
+    SessionEnded,
+    convert_frame,
+)
 from gateway.sandbox.javascript import ENGINE
 from gateway.sandbox.runner import DIRECTORY
 from schemas.errors import ToolgateError
-
-T = TypeVar("T")
 
 ProgramLanguage = Literal["python", "javascript"]
 
@@ -123,16 +126,9 @@ class Program:
         process, limits = self._process, self._limits
         began, asks = process.cpu_s, 0
         output = limits.code.output_characters
-        options: dict[str, Any] = {
-            "seed": seed,
-            "clock": clock,
-            "output": output,
-            "language": language,
-        }
-        options["files"] = files
-        if language == "javascript":
-            options["prelude"] = _prelude()
-        await process.send({**options, "code": code})
+        options = {"seed": seed, "clock": clock, "output": output, "files": files, "code": code}
+        prelude = _prelude() if language == "javascript" else ""
+        await process.send({**options, "language": language, "prelude": prelude})
         try:
             async with anyio.create_task_group() as group:
                 frame = await process.next_frame(began)
@@ -144,7 +140,7 @@ class Program:
                     if asks > limits.asks + MISUSE:
                         text = "the program goes on asking beyond its limit"
                         raise SessionEnded("protocol", text)
-                    ask = _convert(frame, _Ask)
+                    ask = convert_frame(frame, _Ask)
                     if ask.ask != asks:  # else its answer could be taken for that of another
                         text = f"the program sent request {ask.ask}, expected {asks}"
                         raise SessionEnded("protocol", text)
@@ -169,13 +165,6 @@ class Program:
 
 def _end(frame: dict[str, Any], characters: int) -> ProgramEnd:
     """The end as it is where the process cuts its output, which its code may prevent."""
-    end = _convert(frame, ProgramEnd)
+    end = convert_frame(frame, ProgramEnd)
     output, error = end.output[: characters + NOTE], end.error[:ERROR]
     return msgspec.structs.replace(end, output=output, error=error)
-
-
-def _convert(frame: dict[str, Any], type_: type[T]) -> T:
-    try:
-        return msgspec.convert(frame, type_)
-    except msgspec.ValidationError as error:
-        raise SessionEnded("protocol", "the program sent an unknown frame") from error

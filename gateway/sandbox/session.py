@@ -5,15 +5,13 @@ What the process of a session may do is what `Answer` lets it ask for.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, SessionEnded
+from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, convert_frame
 from schemas.errors import ToolgateError
-
-T = TypeVar("T")
 
 NOTE = 5000  # characters of a result beside its output: what was left out, and an error
 
@@ -68,8 +66,8 @@ class CodeSession:
         while True:
             frame = await self._process.next_frame(began)
             if "ask" not in frame:
-                return self._cut(_convert(frame, CellResult))
-            question = _convert(frame, _Asked)
+                return self._cut(convert_frame(frame, CellResult))
+            question = convert_frame(frame, _Asked)
             try:
                 await self._process.send({"value": await answer(question.ask, question.arguments)})
             except AskRefused as error:
@@ -80,10 +78,3 @@ class CodeSession:
         most = self._limits.output_characters
         output = result.output[: most + NOTE]
         return msgspec.structs.replace(result, output=output, partial=result.partial[:most])
-
-
-def _convert(frame: dict[str, Any], type_: type[T]) -> T:
-    try:
-        return msgspec.convert(frame, type_)
-    except msgspec.ValidationError as error:
-        raise SessionEnded("protocol", "the session sent an unknown frame") from error
