@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import aiohttp
 import pytest
 from anyio import to_thread
 from click.testing import CliRunner
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from gateway.cli.main import cli
+from tests.gateway.console.visiting import Browser
 from tests.wings.code.shop import CodeShop, code_shop
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +50,12 @@ async def test_a_program_is_run_from_a_terminal(settings: Settings, tmp_path: Pa
 async def test_a_paused_run_is_listed(settings: Settings, tmp_path: Path) -> None:
     rules = {"mails": Rule("approve", tools=("send_mail",))}
     policy = replace(settings.policy, rules=rules)
-    async with code_shop(settings, tmp_path, policy=policy) as shop:
+    sections = {"policy": policy, "console": replace(settings.console, enabled=True)}
+    jar = aiohttp.CookieJar(unsafe=True)  # of an address without a name
+    async with (
+        code_shop(settings, tmp_path, **sections) as shop,
+        aiohttp.ClientSession(cookie_jar=jar) as http,
+    ):
         assert await invoke_command(shop, "runs") == (0, "", "")
         code = "tools.get_item(id=1)\ntools.send_mail(text='x')"
         exit_code, _, error = await run(shop, code, "--writing")
@@ -57,6 +64,8 @@ async def test_a_paused_run_is_listed(settings: Settings, tmp_path: Path) -> Non
         assert (exit_code, tool, state) == (0, "run_code_writing", "paused")
         assert (calls, pending, started[:2]) == ("1", "1", "20")
         assert f"The run {run_id} waits" in error
+        status, page = await Browser(shop.client, http).get("code")
+        assert (status, run_id in page) == (200, True), page
 
 
 async def test_a_file_named_js_is_run_as_javascript(settings: Settings, tmp_path: Path) -> None:
