@@ -48,6 +48,7 @@ class ToolError(Exception):
         self.code = facts.get("code")
         self.data = facts.get("data")
         self.retryable = bool(facts.get("retryable"))
+        self.retry_after, self.url = facts.get("retry_after"), facts.get("url")
 
 
 class Denied(ToolError):
@@ -65,10 +66,6 @@ class NotFound(ToolError):
 class RateLimited(ToolError):
     """A limit was reached; `retry_after` seconds later there is room."""
 
-    def __init__(self, message: str, tool: str = "", **facts: Any) -> None:
-        super().__init__(message, tool, **facts)
-        self.retry_after = facts.get("retry_after")
-
 
 class ApprovalNeeded(ToolError):
     """A person has to approve the call first."""
@@ -76,10 +73,6 @@ class ApprovalNeeded(ToolError):
 
 class ConnectionNeeded(ToolError):
     """The caller has to connect an account of theirs first, at `url`."""
-
-    def __init__(self, message: str, tool: str = "", **facts: Any) -> None:
-        super().__init__(message, tool, **facts)
-        self.url = facts.get("url")
 
 
 class OutcomeUnknown(ToolError):
