@@ -21,6 +21,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
     "Catalog": (
         Place("Tools", "tools", "tool", "listTools"),
         Place("Sources", "sources", "source", "listSources"),
+        Place("Catalog", "catalog", "source", "searchCatalog"),
         Place("Toolsets", "toolsets", "set", "listToolsets"),
         Place("Skills", "skills", "book", "listSkills"),
         Place("Agents", "agents", "agent", "listAgents"),

@@ -3,6 +3,7 @@
 from gateway.console.pages import (
     access,
     acts,
+    catalog,
     chat,
     connect,
     knowledge,
@@ -20,6 +21,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *tools.ROUTES,
     *sources.ROUTES,
     *access.ROUTES,
+    *catalog.ROUTES,
     *chat.ROUTES,
     *connect.ROUTES,
     *knowledge.ROUTES,
