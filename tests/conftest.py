@@ -44,10 +44,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min(cores * WORKERS_OF_A_CORE, room))
 
 
+def pytest_collection() -> None:
+    """The collector would look at ever more tests, and find nothing to collect."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What sixteen thousand tests are made of stays: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
