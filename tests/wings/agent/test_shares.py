@@ -1,12 +1,18 @@
-"""Shares of a process's places: who has many runs does not hold up the others."""
+"""Shares of a process's places: who has many runs does not hold up the others. Runs end with the
+credentials of their callers."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 
 import anyio
 import pytest
 
 from config.settings import DatabaseSettings
+from gateway.context import KEY_MARK, Context, Identity
+from registry.access.keys import ApiKeys
+from schemas.mcp.revisions import V2025_11_25
+from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, Asked, chat_whole
 from tests.wings.agent.rig import Rig, open_rig
 from tests.wings.agent.test_context import caller
@@ -31,8 +37,8 @@ def answer_bob(asked: Asked) -> Answer:
     return chat_whole("Hello.") if content == "I am bob." else Answer(silent=True)
 
 
-async def begin(rig: Rig, name: str, runs: list[str]) -> None:
-    context = caller(name)
+async def begin(rig: Rig, name: str, runs: list[str], context: Context | None = None) -> None:
+    context = context or caller(name)
     conversation = await call_agent(rig, context, "agent_create_conversation")
     run = await call_agent(
         rig,
@@ -59,3 +65,13 @@ async def test_many_runs_of_one_person_leave_places_to_other_people(rig: Rig) ->
     for run in sorted(mine, key=lambda run: states[run]):  # also those that wait for a place
         view = await call_agent(rig, caller("ann"), "agent_cancel_run", run=run)
         assert view["state"] == "cancelled"
+
+
+async def test_a_run_ends_when_the_credential_of_its_caller_is_revoked(rig: Rig) -> None:
+    keys, eve, runs = ApiKeys((await rig.parts()).pool, HOST), caller("eve"), list[str]()
+    key, _ = await keys.create("eve")
+    marked = Identity(replace(eve.principal, mark=KEY_MARK + key.id), verified=True)
+    await begin(rig, "eve", runs, Context(marked, V2025_11_25, "1"))
+    await until(rig, eve, runs[0], "running")
+    assert await keys.revoke(key.id)
+    await until(rig, eve, runs[0], "cancelled")
