@@ -27,6 +27,10 @@ _SETTINGS = FetchSettings(
     ((HEADER, Version.V1_0.value),),  # without it, some show a card of 0.3 that nobody has signed
 )
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, jwt.PyJWTError)
+_OLD = frozenset(  # members of cards of 0.3 alone
+    {"url", "preferredTransport", "protocolVersion", "additionalInterfaces", "security"}
+    | {"supportsAuthenticatedExtendedCard"}
+)
 _EMPTY: tuple[Any, ...] = ("", None, [], {})
 
 
@@ -100,13 +104,14 @@ def _header(signature: Any) -> dict[str, Any]:
 
 def _is_good(card: dict[str, Any], signature: dict[str, Any], key: jwt.PyJWK) -> bool:
     """Whether `key` signed the card as it was sent, or without members at their defaults, as the
-    SDKs of the protocol sign it."""
+    SDKs of the protocol sign it: those of 0.3, which nobody reads beside those of 1.0, do not
+    count."""
     unsigned = {name: member for name, member in card.items() if name != "signatures"}
+    forms = [unsigned, _without_defaults(unsigned)]
+    if "supportedInterfaces" in card:
+        forms.append({name: value for name, value in forms[1].items() if name not in _OLD})
     try:
-        return any(
-            _verifies(canonical_json(form), signature, key)
-            for form in (unsigned, _without_defaults(unsigned))
-        )
+        return any(_verifies(canonical_json(form), signature, key) for form in forms)
     except (ValueError, RecursionError):
         return False
 

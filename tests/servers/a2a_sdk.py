@@ -1,11 +1,13 @@
 """An agent of the official SDK of Python, run by an interpreter that has it:
-`PYTHON a2a_sdk.py PORT INTERFACES STREAMS`, as in `18771 rpc,old 1`.
+`PYTHON a2a_sdk.py PORT INTERFACES STREAMS KEY`, as in `18771 rpc,old 1 key.json`. KEY: a file with
+the JWK that the card is signed with, named "k1".
 
 Imports nothing of the tests, since it runs in another environment.
 """
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -25,8 +27,10 @@ from a2a.types import (
     TaskState,
     TaskStatus,
 )
+from a2a.utils.signing import create_agent_card_signer
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
+from jwt import PyJWK
 from starlette.applications import Starlette
 
 FORM = {"schema": {"type": "object", "properties": {"name": {"type": "string"}}}}
@@ -99,7 +103,7 @@ class Executor(AgentExecutor):
         await TaskUpdater(queue, context.task_id, context.context_id).cancel()
 
 
-def main(port: str, names: str, streams: str) -> None:
+def main(port: str, names: str, streams: str, key: str) -> None:
     base = f"http://127.0.0.1:{port}"
     offered = [INTERFACES[name] for name in names.split(",")]
     card = AgentCard(
@@ -115,6 +119,8 @@ def main(port: str, names: str, streams: str) -> None:
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="t", name="Trips", description="Plans trips", tags=["travel"])],
     )
+    header = {"kid": "k1", "alg": "ES256", "typ": "JOSE", "jku": None}
+    create_agent_card_signer(PyJWK.from_json(Path(key).read_text()).key, header)(card)
     handler = DefaultRequestHandler(
         agent_executor=Executor(), task_store=InMemoryTaskStore(), agent_card=card
     )
@@ -128,4 +134,4 @@ def main(port: str, names: str, streams: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])

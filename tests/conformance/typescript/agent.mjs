@@ -1,8 +1,11 @@
-// An agent of the official SDK of JavaScript: agent.mjs PORT INTERFACES STREAMS, as in
-// `18771 rpc,old 1`. Does what a2a_sdk.py of tests/servers does.
+// An agent of the official SDK of JavaScript: agent.mjs PORT INTERFACES STREAMS KEY, as in
+// `18771 rpc,old 1 key.json`. Does what a2a_sdk.py of tests/servers does.
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
-import { AgentCard, Message, Part, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent } from "@a2a-js/sdk";
+import {
+  AgentCard, Message, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, generateAgentCardSignature,
+} from "@a2a-js/sdk";
 import { AgentEvent, DefaultRequestHandler, InMemoryTaskStore } from "@a2a-js/sdk/server";
 import { UserBuilder, agentCardHandler, jsonRpcHandler, restHandler } from "@a2a-js/sdk/server/express";
 import express from "express";
@@ -15,7 +18,7 @@ const INTERFACES = {
 const FORM = { schema: { type: "object", properties: { name: { type: "string" } } } };
 const LOGIN = "https://login.example.com/start";
 const contexts = new Map(); // by task
-const [port, names, streams] = process.argv.slice(2);
+const [port, names, streams, key] = process.argv.slice(2);
 
 // Publishes the events of one task; objects are given as their JSON.
 class Updates {
@@ -87,7 +90,8 @@ const executor = {
 };
 
 const base = `http://127.0.0.1:${port}`;
-const card = AgentCard.fromJSON({
+const sign = generateAgentCardSignature(JSON.parse(readFileSync(key)), { alg: "ES256", kid: "k1", typ: "JOSE" });
+const card = await sign(AgentCard.fromJSON({
   name: "Traveller",
   description: "Plans journeys",
   version: "1",
@@ -99,7 +103,7 @@ const card = AgentCard.fromJSON({
   defaultInputModes: ["text/plain"],
   defaultOutputModes: ["text/plain"],
   skills: [{ id: "t", name: "Trips", description: "Plans trips", tags: ["travel"] }],
-});
+}));
 const requestHandler = new DefaultRequestHandler(card, new InMemoryTaskStore(), executor);
 const legacyCompat = { enabled: names.includes("old") };
 const options = { requestHandler, legacyCompat, userBuilder: UserBuilder.noAuthentication };

@@ -198,6 +198,16 @@ def test_members_at_their_defaults_do_not_spoil_a_signature(tmp_path: Path) -> N
     assert "signed by k1" in check_signature(json.dumps(sent).encode(), "x", options)
 
 
+def test_members_of_0_3_are_outside_of_a_signature(tmp_path: Path) -> None:
+    options = A2aOptions(signed=write_keys(tmp_path, KEY, "k1"))
+    old = {"url": "https://a.example", "protocolVersion": "0.3"}
+    sent = {**json.loads(sign_card(ScriptedAgent().card)), **old}
+    assert "signed by k1" in check_signature(json.dumps(sent).encode(), "x", options)
+    del sent["supportedInterfaces"]  # the card would be read by them
+    with pytest.raises(ImportRejected, match="signed by no key of"):
+        check_signature(json.dumps(sent).encode(), "x", options)
+
+
 @pytest.mark.parametrize(
     "forgery", ["changed", "other key", "other kid", "none", "hmac", "unsigned"]
 )

@@ -5,13 +5,17 @@ import asyncio
 import json
 import os
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from config.settings import DatabaseSettings
 from tests.conformance import node
@@ -27,6 +31,7 @@ from tests.gateway.upstreams.a2a.test_agents_as_tools import (
 from tests.servers import agent as servers
 from tests.servers.agent import ScriptedAgent
 
+KEY = ec.generate_private_key(ec.SECP256R1())  # which signs their cards
 PYTHON = os.environ.get("A2A_PYTHON", "")
 AGENT = servers.__file__.replace("agent.py", "a2a_sdk.py")
 
@@ -55,15 +60,21 @@ async def open_gateway(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     base = f"http://127.0.0.1:{port}"
-    options = str(port), interface, "1" if streams else "0"
-    process = await asyncio.create_subprocess_exec(*program, *options)
-    try:
-        await wait_for_card(base)
-        async with running(with_agent(database, ScriptedAgent(base), **changes)) as client:
-            yield client
-    finally:
-        process.terminate()
-        await process.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        secret, keys = Path(folder, "key.json"), Path(folder, "keys.json")
+        secret.write_text(ECAlgorithm.to_jwk(KEY))
+        public = ECAlgorithm.to_jwk(KEY.public_key(), as_dict=True)
+        keys.write_text(json.dumps({"keys": [{**public, "kid": "k1"}]}))
+        options = str(port), interface, "1" if streams else "0", str(secret)
+        process = await asyncio.create_subprocess_exec(*program, *options)
+        try:
+            await wait_for_card(base)
+            settings = with_agent(database, ScriptedAgent(base), signed=str(keys), **changes)
+            async with running(settings) as client:
+                yield client
+        finally:
+            process.terminate()
+            await process.wait()
 
 
 async def wait_for_card(base: str) -> None:
