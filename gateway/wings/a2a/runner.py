@@ -139,9 +139,7 @@ class TaskWork:
 
     async def _reread(self) -> None:
         """Raises LeaseLost."""
-        row = await self._runner.reread(self.row)
-        if row.claim != self.row.claim or row.work != "running":
-            raise LeaseLost(row.id)
+        row = await self._runner.reread_held(self.row)
         self.task, self._number = row.task, row.number
 
     async def _store(
@@ -237,6 +235,13 @@ class TaskRunner(RunSupervisor[StoredTask]):
             raise LeaseLost(row.id)
         return current
 
+    async def reread_held(self, row: StoredTask) -> StoredTask:
+        """Raises LeaseLost for a task that this process does not hold any more."""
+        current = await self.reread(row)
+        if current.claim != row.claim or current.work != "running":
+            raise LeaseLost(row.id)
+        return current
+
     async def stir(self, id_: str) -> None:
         await stir(self._log, stream_of("a2a", id_))
 
@@ -292,7 +297,7 @@ class TaskRunner(RunSupervisor[StoredTask]):
         await self._fail(row, "Internal error; the gateway's log has the story.")
 
     async def _fail(self, row: StoredTask, text: str) -> None:
-        await TaskWork(self, await self.reread(row), NOBODY).status(TaskState.FAILED, text)
+        await TaskWork(self, await self.reread_held(row), NOBODY).status(TaskState.FAILED, text)
 
     async def prune(self) -> None:
         await self.tasks.prune(self.settings.keep_days)

@@ -10,7 +10,9 @@ import pytest
 from config.a2a import A2AAgent
 from gateway.wings.a2a import agents
 from gateway.wings.a2a.runner import Execute, TaskWork
+from registry.database.postgres import borrow
 from schemas.a2a.model import Artifact, Message, Part, Role, TaskState
+from schemas.errors import Unavailable
 
 LONG_S = 2 * float(os.environ.get("TCK_STREAMING_TIMEOUT", "2.0")) + 1
 TEXT = Part(text="Generated text content")
@@ -33,6 +35,9 @@ ARTIFACTS = {
 
 async def act(work: TaskWork) -> None:
     name = work.message.message_id
+    if "lose-lease" in name and work.row.attempt == 1:
+        await claim_elsewhere(work)
+        raise Unavailable("Too late.")
     if name.startswith("tck-message-response"):
         part = Part(text="Direct message response")
         await work.reply(Message(message_id="reply", role=Role.AGENT, parts=(part,)))
@@ -50,6 +55,16 @@ async def act(work: TaskWork) -> None:
     await send_chunks(work, next((a for n, a in ARTIFACTS.items() if name.startswith(n)), ()))
     said = "Hello from TCK" if name.startswith("tck-complete-task") else ""
     await work.status(TaskState.COMPLETED, said)
+
+
+async def claim_elsewhere(work: TaskWork) -> None:
+    """Another process takes up the task, and is gone."""
+    async with borrow(work.parts.pool) as connection:
+        await connection.execute(
+            "UPDATE a2a_task_t SET attempt = attempt + 1,"
+            " lease_until = clock_timestamp() + interval '0.3 s' WHERE task_id = %s",
+            [work.row.id],
+        )
 
 
 async def send_chunks(work: TaskWork, chunks: tuple[Part, ...]) -> None:

