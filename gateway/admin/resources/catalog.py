@@ -187,7 +187,7 @@ class CatalogOperations:
             Operation(
                 "planServer", "POST", "/catalog/plan",
                 "Tell what adding a server of a registry would do.", READ, self.plan, Plan,
-                body=PlanRequest, secret=True, waits=True,
+                body=PlanRequest, waits=True,
             ),
             Operation(
                 "getCatalogEntry", "GET", "/catalog/{server}", "Show a server of a registry.",
@@ -206,7 +206,8 @@ class CatalogOperations:
             Operation(
                 "planUpdate", "POST", "/sources/{source}/update/plan",
                 "Tell what an update of a source would change.", WRITE, self.plan_update,
-                UpdatePlan, body=UpdatePlanRequest, secret=True, waits=True, problems=(409,),
+                UpdatePlan, body=UpdatePlanRequest, secret=True, no_tool=secret, waits=True,
+                problems=(409,),
             ),
             Operation(
                 "updateServer", "POST", "/sources/{source}/update",
