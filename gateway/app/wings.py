@@ -65,7 +65,6 @@ from gateway.wings.interface import (
     Answer,
     CallerSettings,
     CheckCall,
-    Credential,
     FollowRun,
     Notify,
     ResourceContents,
@@ -604,7 +603,6 @@ def stored_parts(
         tenant=settings.tenant.host_id,
         public_url=settings.server.public_url,
         mcp_url=settings.server.public_url.rstrip("/") + settings.mcp.path,
-        credentials=credentials_of(settings),
         callers=CallerSettings(settings.auth, settings.oauth, settings.login),
         database=database,
         call=_refuse_call,
@@ -623,16 +621,6 @@ def stored_parts(
         library=partial(library_of, offers),
         screen=screening(guardrails, wing),
     )
-
-
-def credentials_of(settings: Settings) -> tuple[Credential, ...]:
-    """How callers authenticate, the usual way first."""
-    if settings.auth.mode == "none":
-        return ()
-    has_login = settings.login.enabled or bool(settings.oauth.authorization_servers)
-    if settings.auth.mode == "keys" or not has_login:
-        return ("key",)
-    return ("login", "key") if settings.auth.api_keys else ("login",)
 
 
 def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:

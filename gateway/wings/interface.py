@@ -88,6 +88,10 @@ SignDetached = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[str, str]]]
 the signature. Raises Unavailable."""
 
 
+Credential = Literal["login", "key"]
+"""How callers authenticate: with OAuth, or a token that they have."""
+
+
 class CallerSettings(Struct, frozen=True):
     """The settings by which callers prove who they are."""
 
@@ -95,11 +99,18 @@ class CallerSettings(Struct, frozen=True):
     oauth: OAuth
     login: LoginSettings
 
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """Kinds that callers may have, the usual one first; none: nobody needs one."""
+        if self.auth.mode == "none":
+            return ()
+        has_login = self.login.enabled or bool(self.oauth.authorization_servers)
+        if self.auth.mode == "keys" or not has_login:
+            return ("key",)
+        return ("login", "key") if self.auth.api_keys else ("login",)
+
 
 Task = Callable[[], Coroutine[Any, Any, None]]
-
-Credential = Literal["login", "key"]
-"""How callers authenticate: with OAuth, or a token that they have."""
 
 LOCAL = "local"  # the subject of all callers while auth.mode is "none"
 ANONYMOUS = "anonymous"  # the id of their principal
@@ -128,7 +139,6 @@ class WingParts:
     tenant: str  # of the gateway; callers may be of others
     public_url: str = ""  # of the gateway, as `server.public_url`
     mcp_url: str = ""  # of its endpoint with all tools, below `public_url`
-    credentials: tuple[Credential, ...] = ()  # that callers may have; none: nobody needs one
     callers: CallerSettings
     database: Database  # reachable, with the tables of the wing
     call: CallTool

@@ -32,7 +32,9 @@ def toolset_document(parts: WingParts, name: str, toolset: Toolset) -> ServerDet
     url = f"{parts.mcp_url}/{name}"
     keyed = {"key": Remote(type="streamable-http", url=url, headers=(KEY,))}
     # clients take the first one
-    ways = [keyed.get(way, Remote(type="streamable-http", url=url)) for way in parts.credentials]
+    ways = [
+        keyed.get(way, Remote(type="streamable-http", url=url)) for way in parts.callers.credentials
+    ]
     return ServerDetail(
         schema=SCHEMA,
         name=f"{parts.settings.namespace}/{name}",

@@ -245,7 +245,7 @@ def test_clients_find_the_login_before_the_key() -> None:
     parts = SimpleNamespace(
         settings=SimpleNamespace(namespace="com.example"),
         mcp_url=f"{PUBLIC}/mcp",
-        credentials=("login", "key"),
+        callers=SimpleNamespace(credentials=("login", "key")),
     )
     server = toolset_document(parts, "some", Toolset())  # type: ignore[arg-type]
     login, key = server.remotes
