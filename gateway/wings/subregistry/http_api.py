@@ -22,6 +22,7 @@ from gateway.wings.subregistry.listing import Listing, Place
 
 ROOT = "/registry"
 LIMIT = 100  # of the official registry
+LIMITS = re.compile(r"[1-9][0-9]?|100")
 # A name has one slash, which proxies may decode.
 PATH = re.compile(
     rf"{ROOT}/v0\.1/servers(?:/(?P<name>[^/]+/[^/]+)/versions(?:/(?P<version>[^/]+))?)?/?"
@@ -117,7 +118,7 @@ class RegistryApi:
     def _read_limit(self, text: str | None) -> int:
         if text is None:
             return self._settings.page_size
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIMIT):
+        if not LIMITS.fullmatch(text):
             raise RegistryError(400, f"limit: expected 1 to {LIMIT}, found {text[:20]!r}")
         return int(text)
 

@@ -170,6 +170,8 @@ async def test_a_list_is_filtered(
     [
         ("/v0.1/servers?limit=0", "GET", 400, "limit: expected 1 to 100"),
         ("/v0.1/servers?limit=101", "GET", 400, "limit: expected 1 to 100"),
+        ("/v0.1/servers?limit=0000000010000", "GET", 400, "limit: expected 1 to 100"),
+        (f"/v0.1/servers?limit=1{'0' * 5000}", "GET", 400, "limit: expected 1 to 100"),
         ("/v0.1/servers?limit=many", "GET", 400, "limit: expected 1 to 100, found 'many'"),
         ("/v0.1/servers?cursor=%C3%A9", "GET", 400, "cursor: expected"),
         ("/v0.1/servers?cursor=WzFd", "GET", 400, "cursor: expected"),
