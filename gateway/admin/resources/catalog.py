@@ -47,6 +47,7 @@ from schemas.invisible_characters import without_hidden_in
 from schemas.server_json import Package, PostInstallStep, ServerName
 from schemas.source import McpOptions, PublishedServer, Source, stdio_location
 
+MISSING, UNREADABLE = "missing", "unreadable"
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 VERSIONS = 100  # that an entry lists
 CHANGES = 500  # of a server.json that are shown
@@ -142,7 +143,8 @@ class UpdatePlan(Struct, frozen=True):
 
 class OutdatedServer(Struct, frozen=True):
     """A source that is not what its registry has now. `altered`: the registry changed the version
-    that is used, which it must not."""
+    that is used, which it must not. `status`: also `missing`, where the registry has it no more,
+    and `unreadable`, where it does not answer, or is not in the settings any more."""
 
     source: str
     registry: str
@@ -401,10 +403,19 @@ class CatalogOperations:
         published = _published_of(source)
         if published is None:
             return None
-        latest = await self._reader.find(published.name, LATEST, published.registry)
-        present = latest
-        if latest.server.version != published.version:
-            present = await self._reader.find(published.name, published.version, published.registry)
+        try:
+            latest = await self._reader.find(published.name, LATEST, published.registry)
+            present = latest
+            if latest.server.version != published.version:
+                present = await self._reader.find(
+                    published.name, published.version, published.registry
+                )
+        except ImportRejected as error:  # one that vanished hides no others
+            status = MISSING if isinstance(error, EntryMissing) else UNREADABLE
+            return OutdatedServer(
+                source=source.name, registry=published.registry, name=published.name,
+                version=published.version, latest="", status=status, altered=False,
+            )  # fmt: skip
         altered = present.sha256 != published.sha256
         if latest is present and not altered and present.meta.status == "active":
             return None

@@ -408,7 +408,7 @@ class SourceOperations:
             lister=lister,
         )
         with self._turn(request.tenant):
-            return await history.difference(spec)
+            return await history.difference(self._restrict_spec(spec))
 
     async def upload(self, request: OperationInput) -> ImportResult:
         name = request.names["source"]

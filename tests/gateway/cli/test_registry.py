@@ -175,6 +175,25 @@ def test_version_that_its_registry_altered_is_told(world: World) -> None:
     assert world("registry", "outdated", "--json").json[0]["altered"] is True
 
 
+def test_update_that_leads_inside_is_not_asked_for_its_tools(world: World) -> None:
+    """RT2: of a server that was public, the next version names a private address."""
+    world.publish("1.0.0")
+    assert world.add().code == 0
+    world.publish("1.1.0", title="Weather")
+    asked = len(world.habits.asked)
+    world.settings["imports"] = {"private_networks": False}
+    ran = world("registry", "update", "weather", "--yes")
+    assert (ran.code, len(world.habits.asked)) == (1, asked)
+    assert "lies in a private network" in ran.err
+
+
+def test_server_that_vanished_from_its_registry_is_told(world: World) -> None:
+    world.publish("1.0.0")
+    assert world.add().code == 0
+    world.published.versions.clear()
+    assert world("registry", "outdated", "--json").json[0]["status"] == "missing"
+
+
 @pytest.fixture
 def docker(world: World) -> Path:
     """A command in the place of docker, which needs a daemon: it records its arguments, and serves
