@@ -11,14 +11,16 @@ from schemas.errors import ImportRejected
 from schemas.server_json import Argument, NamedArgument
 
 # Of docker run: flags that take nothing from the machine. Mounts, devices, privileges, networks,
-# environment files and all others are refused.
-_PLAIN = frozenset({"-i", "--interactive", "--rm", "--init", "--read-only", "-y", "--yes"})
+# environment files and all others are refused, and of npx and uvx all but --yes: their -i and -w
+# name an index and a further package.
+_PLAIN = frozenset({"-i", "--interactive", "--rm", "--init", "--read-only"})
+_YES = frozenset({"-y", "--yes"})
 _WITH_VALUE = frozenset(
     {"--cap-drop", "--cpus", "-m", "--memory", "--pids-limit", "--platform", "-u", "--user"}
     | {"-w", "--workdir"}
 )
 _ENVIRONMENT = frozenset({"-e", "--env"})
-DEFAULTS = frozenset({"-i", "--interactive", "--rm", "-y", "--yes"})  # always given
+DEFAULTS = frozenset({"-i", "--interactive", "--rm", *_YES})  # always given
 
 
 class Arguments:
@@ -34,7 +36,7 @@ class Arguments:
     def allow(self) -> Collection[str]:
         return self._allow
 
-    def of_runtime(self, described: Sequence[Argument]) -> tuple[str, ...]:
+    def of_runtime(self, described: Sequence[Argument], *, in_container: bool) -> tuple[str, ...]:
         """Raises ImportRejected for one that is not allowed."""
         values = [part for each in described for part in _parts(self._inputs, each)]
         words: list[str] = []
@@ -43,11 +45,11 @@ class Arguments:
             flag, equals, text = values[at].text.partition("=")
             after = values[at + 1] if at + 1 < len(values) else None
             follows = not equals and after is not None and not after.text.startswith("-")
-            takes = self._takes(flag)
-            if flag in _ENVIRONMENT:
+            if in_container and flag in _ENVIRONMENT:
                 self._set_variable(flag, Value(text, values[at].is_secret) if equals else after)
                 at += 1 if equals else 2
                 continue
+            takes = self._takes(flag, in_container=in_container)
             _check_open(values[at], flag)
             words.append(values[at].text)
             if takes and follows and after is not None:
@@ -57,11 +59,11 @@ class Arguments:
             at += 1
         return tuple(word for word in words if word not in DEFAULTS)
 
-    def _takes(self, flag: str) -> bool:
+    def _takes(self, flag: str, *, in_container: bool) -> bool:
         """Whether a value may follow the flag. Raises ImportRejected for one that is refused."""
-        if flag in _PLAIN or flag in _ENVIRONMENT:
+        if flag in (_PLAIN if in_container else _YES):
             return False
-        if flag in _WITH_VALUE:
+        if in_container and flag in _WITH_VALUE:
             return True
         if flag.startswith("-") and flag in self._allow:
             return True
@@ -72,7 +74,7 @@ class Arguments:
 
     def _set_variable(self, flag: str, value: Value | None) -> None:
         name, equals, text = (value.text if value else "").partition("=")
-        if not name.replace("_", "a").isalnum() or name[0].isdigit() or not equals:
+        if not equals:
             raise ImportRejected(f"{flag}: expected NAME=value, found {name[:100]!r}.")
         self.environment[name] = Value(text, value is not None and value.is_secret)
 

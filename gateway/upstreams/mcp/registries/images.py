@@ -55,7 +55,7 @@ async def program(
     path = match["path"] if match["host"] or "/" in match["path"] else f"library/{match['path']}"
     digest = match["digest"] or await _digest(workshop, host, path, str(tag))
     image = f"{host}/{path}@{digest}"
-    runtime = arguments.of_runtime(package.runtime_arguments)
+    runtime = arguments.of_runtime(package.runtime_arguments, in_container=True)
     docker = workshop.settings.docker
 
     async def install() -> str:

@@ -54,9 +54,14 @@ class Inputs:
         if described.value is None:
             return self._ask(name, described, where, required=described.is_required)
         text = described.value
+        variables = dict(self._variables(text, described.variables))
+        # a secret text of which no variable is named as the secret: each may be it
+        secret = described.is_secret and not any(each.is_secret for each in variables.values())
         values = {
-            variable: self._ask(variable, each, where, required=described.is_required)
-            for variable, each in self._variables(text, described.variables)
+            variable: self._ask(
+                variable, each, where, required=described.is_required, secret=secret
+            )
+            for variable, each in variables.items()
         }
         if any(value is None for value in values.values()):
             return None
@@ -86,24 +91,31 @@ class Inputs:
             if name in described:  # others stay as they are written
                 yield name, described[name]
 
-    def _ask(self, name: str, described: Input, where: str, *, required: bool) -> Value | None:
+    def _ask(
+        self, name: str, described: Input, where: str, *, required: bool, secret: bool = False
+    ) -> Value | None:
+        secret = secret or described.is_secret
         if described.value is not None:
-            return Value(_check(name, described.value), described.is_secret)
+            return Value(_check(name, described.value), secret)
         required = required or described.is_required
         self.used.add(name)
+        earlier = self.questions.get(name)
+        if earlier is not None and earlier.secret != secret:
+            raise ImportRejected(
+                f"It asks for {name[:100]!r} as a secret, and openly in another place: refused."
+            )
         self.questions[name] = Question(
             name, where, described.description,
-            required=required, secret=described.is_secret,
-            default=None if described.is_secret else described.default,
+            required=required, secret=secret, default=None if secret else described.default,
             choices=described.choices, format=described.format, placeholder=described.placeholder,
         )  # fmt: skip
         text = self.given.get(name, described.default)
         if text is not None:
-            return Value(_check_value(name, text, described), described.is_secret)
+            return Value(_check_value(name, text, described), secret)
         if not required:
             return None
         self.missing[name] = None
-        return Value(f"{{{name}}}", described.is_secret)
+        return Value(f"{{{name}}}", secret)
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

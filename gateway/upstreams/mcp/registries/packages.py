@@ -30,6 +30,7 @@ from schemas.server_json import Package
 MARK = "installed.json"  # in a complete folder: its digest
 OUTPUT = 2000  # characters of a failed command
 _DOWNLOADS = FetchSettings("packages.limit_bytes", "packages.timeout_s")
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 HINTS: Mapping[str, str] = {"npm": "npx", "pypi": "uvx", "oci": "docker"}
 
@@ -124,16 +125,15 @@ class InstalledPackages:
         joint = "==" if package.registry_type == "pypi" else "@"
         named = package.identifier + (f"{joint}{package.version}" if package.version else "")
         check_identifier(package)
-        runtime = arguments.of_runtime(package.runtime_arguments)
+        runtime = arguments.of_runtime(package.runtime_arguments, in_container=False)
         note = "Not pinned: at each start the package is fetched anew, with its dependencies."
         return Program((*runtimes[package.registry_type], *runtime, named), notes=(note,))
 
 
 def check_identifier(package: Package) -> None:
     """Raises ImportRejected for a name that a command would take for an option, a path or a URL."""
-    if not re.fullmatch(
-        r"@?[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?", package.identifier
-    ):
+    scope = rf"(@{_NAME}/)?" if package.registry_type == "npm" else ""
+    if not re.fullmatch(scope + _NAME, package.identifier):
         raise ImportRejected(f"{package.identifier[:200]!r} is no name of a package.")
     if package.version is None or not re.fullmatch(
         r"[A-Za-z0-9][A-Za-z0-9.+!_-]*", package.version

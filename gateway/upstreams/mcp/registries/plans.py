@@ -30,8 +30,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST_PART = re.compile(r"[A-Za-z0-9._-]+")
 # Variables by which programs load other code, or talk to somebody else.
 _LOADERS = re.compile(
-    r"(?i)(LD|DYLD|NPM_CONFIG|PIP|UV|DOCKER|GIT|SSL)_.*|PYTHON.*|PERL5.*|BASH_ENV|.*_PROXY"
-    r"|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS|TLS_REJECT_UNAUTHORIZED)|ENV|PATH|HOME|SHELL|IFS"
+    r"(?i)(LD|DYLD|NPM_CONFIG|PIP|UV|DOCKER|GIT|SSL|OPENSSL|BUN|DENO|DOTNET|CORECLR|XDG)_.*"
+    r"|(PYTHON|PERL5|PERLLIB|RUBY|LUA_).*|GEM_(HOME|PATH)|BASH_ENV|BASH_FUNC_.*|.*_PROXY"
+    r"|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS|TLS_REJECT_UNAUTHORIZED|REPL_EXTERNAL_MODULE)"
+    r"|_?JAVA_(TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|CONTAINER_(HOST|CONNECTION)"
+    r"|GCONV_PATH|GLIBC_TUNABLES|(REQUESTS|CURL)_CA_BUNDLE|ENV|PATH|HOME|SHELL|IFS|TMPDIR"
 )
 
 
@@ -224,7 +227,7 @@ class _Planner:
         environment = {
             **self._pairs(package.environment_variables, "variable"),
             **{
-                name: self._value(name, value)
+                name: self._further_variable(name, value)
                 for name, value in {**program.environment, **arguments.environment}.items()
             },
         }
@@ -296,6 +299,11 @@ class _Planner:
         if value.is_secret:
             self.secrets[name] = value.text
         return value
+
+    def _further_variable(self, name: str, value: Value) -> Value:
+        """Of a bundle, or of arguments of a runtime: docker gets it first, as its own variable."""
+        self._check_name(name, "variable")
+        return self._value(name, value)
 
     def _check_name(self, name: str, what: Literal["header", "variable"]) -> None:
         if what == "header" and (not _HEADER.fullmatch(name) or name.lower() in FRAMING):

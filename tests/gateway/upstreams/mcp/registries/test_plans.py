@@ -103,6 +103,26 @@ async def test_variables_of_a_container_are_named_and_not_shown() -> None:
     assert "s3cret" not in repr(draft.plan) + repr(draft.options)
 
 
+async def test_variable_of_a_secret_text_is_a_secret() -> None:
+    """RT3: publishers mark the header, and not its variable."""
+    header = {"name": "Authorization", "value": "Bearer {key}", "variables": {"key": {}}}
+    headers = [{**header, "isSecret": True, "isRequired": True}]
+    draft = await plan_of(_remote("https://a.example/", headers=headers), secrets={"key": "s3cret"})
+    assert draft.plan.questions[0].secret
+    draft = await plan_of(_remote("https://a.example/", headers=headers), inputs={"key": "s3cret"})
+    assert "s3cret" not in repr(draft.plan) + repr(draft.options)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+async def test_input_is_secret_everywhere_or_nowhere(backwards: bool) -> None:
+    """RT3: a server that asks for its key openly, too, would have it in clear."""
+    inputs = [{"name": "key", "isSecret": True}, {"name": "X-A", "value": "{key}"}]
+    inputs[1]["variables"] = {"key": {}}
+    headers = inputs[::-1] if backwards else inputs
+    with pytest.raises(ImportRejected, match="as a secret, and openly in another place"):
+        await plan_of(_remote("https://a.example/", headers=headers), inputs={"key": "s"})
+
+
 async def test_secret_is_never_an_argument() -> None:
     argument = {"type": "positional", "valueHint": "key", "isSecret": True, "isRequired": True}
     with pytest.raises(ImportRejected, match="list of processes"):
@@ -116,6 +136,16 @@ async def test_variable_that_loads_code_has_to_be_allowed(name: str) -> None:
     described = package(environmentVariables=[{"name": name, "value": "x"}])
     assert (await plan_package(described)).plan.confirms == (name,)
     assert (await plan_package(described, allow=(name,))).plan.confirms == ()
+
+
+async def test_variable_in_an_argument_of_docker_has_to_be_allowed() -> None:
+    """docker has it in its own environment, to pass it on."""
+    for name, confirms in (("DOCKER_HOST", ("DOCKER_HOST",)), ("LD_PRELOAD", ("LD_PRELOAD",))):
+        described = package(runtimeArguments=[_flag("-e", f"{name}=x")])
+        assert (await plan_package(described)).plan.confirms == confirms
+    for text in ("A B=x", "=x", "1A=x", "A"):
+        with pytest.raises(ImportRejected, match=r"expected NAME=value|no name of an environment"):
+            await plan_package(package(runtimeArguments=[_flag("-e", text)]))
 
 
 @pytest.mark.parametrize("hint", ["bash", "sh -c", "/tmp/npx", "python -m evil"])
@@ -132,6 +162,9 @@ async def test_registry_chooses_no_command(hint: str) -> None:
         ("npm", "../evil"),
         ("npm", "git+https://evil.example/x"),
         ("npm", "a b"),
+        ("npm", "evil/repository"),
+        ("pypi", "evil/folder"),
+        ("pypi", "@ada/weather"),
         ("pypi", "-r/etc/passwd"),
         ("pypi", "x @ https://evil.example/x.whl"),
         ("oci", "--privileged"),
@@ -153,7 +186,15 @@ async def test_unpinned_package_says_so() -> None:
     assert plan.command == ("npx", "-y", "@ada/weather@1.0.0")
     assert plan.pinned is False
     assert "Not pinned" in plan.notes[0]
-    described = package("npm", "a", version="1", runtimeArguments=[_flag("--package", "evil")])
+
+
+@pytest.mark.parametrize("kind", ["npm", "pypi"])
+@pytest.mark.parametrize(
+    "argument", [("--package", "evil"), ("-w", "evil"), ("-i=https://evil.example",), ("-e", "A=b")]
+)
+async def test_runner_gets_no_arguments_of_a_server(kind: str, argument: tuple[str, ...]) -> None:
+    """RT2: -w of uvx is --with, and -i its --index-url."""
+    described = package(kind, "a", version="1", runtimeArguments=[_flag(*argument)])
     with pytest.raises(ImportRejected, match="refused unless"):
         await plan_package(described, unpinned=True)
 
