@@ -14,10 +14,7 @@ from msgspec import Struct, field
 from config.networks import is_unencrypted
 from gateway.upstreams.mcp.registries.arguments import Arguments
 from gateway.upstreams.mcp.registries.inputs import Inputs, Value, fill
-from gateway.upstreams.mcp.registries.packages import (
-    Workshop,
-    check_no_runtime,
-)
+from gateway.upstreams.mcp.registries.packages import Workshop, check_no_runtime
 from gateway.upstreams.mcp.registries.plans import Program, check_digest
 from registry.documents.containers import Archive, Unreadable
 from schemas.errors import ImportRejected
@@ -109,7 +106,7 @@ class _Texts:
         text = _USER.sub(lambda match: f"{{{match[1]}}}", text)
         if rest := _PLATFORM.search(text):
             raise ImportRejected(f"The bundle has a variable that is not known: {rest[0][:100]!r}.")
-        if any("\0" in part for part in text):
+        if "\0" in text:
             raise ImportRejected("The bundle has a text with control characters.")
         filled = fill(text, {name: value.text for name, value in values.items()})
         return Value(filled, any(value.is_secret for value in values.values()))

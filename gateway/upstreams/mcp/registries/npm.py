@@ -39,7 +39,8 @@ async def program(
     integrity = _object(facts.get("dist") or {}, url).get("integrity")
     if not isinstance(integrity, str) or not integrity.startswith(("sha512-", "sha256-")):
         raise ImportRejected(f"{url} tells no integrity of the package: it cannot be pinned.")
-    tag = f"{version}-{integrity[7:23]}"
+    scripts = SCRIPTS in arguments.allow
+    tag = f"{version}-{integrity[7:23]}{'-scripts' * scripts}"
     folder = workshop.folder("npm", name, tag)
     command = folder / "node_modules" / ".bin" / _binary(facts.get("bin"), name)
     install = _Installation(
@@ -48,7 +49,7 @@ async def program(
         version=version,
         integrity=integrity,
         command=command,
-        scripts=SCRIPTS in arguments.allow,
+        scripts=scripts,
     )
     return Program(
         (str(command),), integrity, lambda: workshop.install(folder, install.fill), hosts=(base,)

@@ -27,7 +27,7 @@ from registry.documents.fetch import FetchSettings, fetch
 from schemas.errors import ImportRejected
 from schemas.server_json import Package
 
-MARK = "installed.json"  # in a complete folder: its digest
+MARK = ".installed"  # suffix of a file beside a complete folder: its digest
 OUTPUT = 2000  # characters of a failed command
 _DOWNLOADS = FetchSettings("packages.limit_bytes", "packages.timeout_s")
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -80,10 +80,14 @@ class Workshop:
     async def install(self, folder: Path, fill: Callable[[Path], Awaitable[str]]) -> str:
         """The digest of what is in the folder; `fill` writes it, if nobody has. Raises
         ImportRejected."""
-        mark = folder / MARK
-        if not await to_thread.run_sync(mark.is_file):
+        mark = folder.with_name(f".{folder.name}{MARK}")  # no file of a package is there
+        if not await to_thread.run_sync(lambda: mark.is_file() and folder.is_dir()):
             await to_thread.run_sync(_make_empty, folder)
-            digest = await fill(folder)
+            try:
+                digest = await fill(folder)
+            except OSError as error:  # also names of files that cannot be, or stand twice
+                text = f"{folder} cannot be filled: {error.strerror or error}."
+                raise ImportRejected(text) from error
             await to_thread.run_sync(mark.write_bytes, msgspec.json.encode({"digest": digest}))
         content = msgspec.json.decode(await to_thread.run_sync(mark.read_bytes))
         return str(content["digest"])

@@ -1,7 +1,8 @@
 """Packages of PyPI: wheels alone, all of them pinned by hashes, in an environment of their own.
 
 `pip` resolves without installing or building (sdists would run code), and installs what was
-resolved by its hashes.
+resolved by its hashes. `--only-binary` does not hold for a dependency with a URL of its own, so
+pip may start no process while it resolves: neither a build nor git.
 """
 
 import re
@@ -23,6 +24,15 @@ from schemas.errors import ImportRejected
 from schemas.server_json import Package
 
 LOCK = "requirements.txt"
+_RESOLVE = """
+import sys
+def refuse(event, _):
+    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"):
+        raise PermissionError("a dependency is no wheel of the index, and is not built")
+from pip._internal.cli.main import main
+sys.addaudithook(refuse)
+sys.exit(main())
+"""
 _HASHED = re.compile(r"sha256=([0-9a-f]{64})")
 
 
@@ -94,12 +104,12 @@ async def program(
 async def _install(workshop: Workshop, folder: Path, wanted: str, expected: str) -> str:
     settings = workshop.settings
     await workshop.run((settings.python, "-I", "-m", "venv", "--without-pip", str(folder)), folder)
-    pip = (settings.python, "-I", "-m", "pip", "--isolated", "--no-input",
-           "--disable-pip-version-check", "--python", str(folder / "bin" / "python"))  # fmt: skip
+    quiet = ("--isolated", "--no-input", "--disable-pip-version-check")
     index = ("--index-url", settings.pypi_url, "--only-binary", ":all:")
     report = folder / "report.json"
     resolve = ("install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report))
-    await workshop.run((*pip, *resolve, *index, wanted), folder)
+    resolver = (settings.python, "-I", "-c", _RESOLVE, *quiet)
+    await workshop.run((*resolver, *resolve, *index, wanted), folder)
     resolved = _read(await to_thread.run_sync(report.read_bytes))
     name = _normal(wanted.partition("==")[0])
     own = next((each for each in resolved if _normal(each.metadata.name) == name), None)
@@ -113,7 +123,9 @@ async def _install(workshop: Workshop, folder: Path, wanted: str, expected: str)
     )
     await to_thread.run_sync((folder / LOCK).write_text, lock)
     install = ("install", "--require-hashes", "--no-deps", "--quiet", "-r", str(folder / LOCK))
-    await workshop.run((*pip, *install, *index), folder)
+    installer = (settings.python, "-I", "-m", "pip", *quiet,
+                 "--python", str(folder / "bin" / "python"))  # fmt: skip
+    await workshop.run((*installer, *install, *index), folder)
     await to_thread.run_sync(_check_command, folder, wanted.partition("==")[0])
     return f"sha256:{own.sha256}"
 

@@ -6,6 +6,8 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.servers.mcp_registry import PublishedServers
@@ -18,10 +20,14 @@ IMAGE_DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
 def npm_tarball(name: str, script: str, **members: Any) -> bytes:
     package = {"name": name, "version": "1.0.0", "bin": "run.js", **members}
     files = {"package.json": json.dumps(package), "run.js": f"#!/usr/bin/env node\n{script}\n"}
+    return _tarball("package", files)
+
+
+def _tarball(folder: str, files: Mapping[str, str]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for path, text in files.items():
-            info = tarfile.TarInfo(f"package/{path}")
+            info = tarfile.TarInfo(f"{folder}/{path}")
             info.size, info.mode = len(text.encode()), 0o755
             archive.addfile(info, io.BytesIO(text.encode()))
     return buffer.getvalue()
@@ -63,6 +69,17 @@ def wheel(name: str, code: str, *requires: str) -> bytes:
         for path, text in files.items():
             archive.writestr(path, text)
     return buffer.getvalue()
+
+
+def sdist(name: str, mark: Path) -> bytes:
+    """A source distribution with a build backend of its own, which leaves a mark."""
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbackend-path = ["."]\n'
+        'build-backend = "backend"\n',
+        "backend.py": f"open({str(mark)!r}, 'w').close()\n",
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0.0\n",
+    }
+    return _tarball(f"{name}-1.0.0", files)
 
 
 def publish_wheel(published: PublishedServers, name: str, data: bytes) -> str:

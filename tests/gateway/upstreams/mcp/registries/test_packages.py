@@ -21,6 +21,7 @@ from tests.gateway.upstreams.mcp.registries.published_packages import (
     publish_image,
     publish_npm,
     publish_wheel,
+    sdist,
     wheel,
 )
 from tests.servers.mcp_registry import PublishedServers, server_json, serving_registry
@@ -39,6 +40,13 @@ class World:
     async def plan(self, kind: str, identifier: str = "weather", **more: object) -> Draft:
         described = package(kind, identifier, **more)
         return await plan_of(server_json(packages=[described]), self.settings)
+
+    async def plan_bundle(self, env: dict[str, str], **files: str) -> Draft:
+        command = {"command": "python3", "args": ["${__dirname}/server/main.py"], "env": env}
+        data = bundle({"server": {"type": "python", "mcp_config": command}}, **files)
+        self.published.files["/w.mcpb"] = (200, data, {})
+        digest = hashlib.sha256(data).hexdigest()
+        return await self.plan("mcpb", f"{self.url}/w.mcpb", fileSha256=digest)
 
 
 @pytest.fixture
@@ -116,6 +124,21 @@ async def test_wheel_that_differs_from_server_json_is_not_installed(world: World
         await _install(draft)
 
 
+async def test_dependency_of_a_wheel_is_not_built(world: World, tmp_path: Path) -> None:
+    """RT1: `--only-binary` lets pip build a dependency that has a URL."""
+    world.published.files["/files/helper-1.0.0.tar.gz"] = (
+        200,
+        sdist("helper", tmp_path / "ran"),
+        {},
+    )
+    needs = f"helper @ {world.url}/files/helper-1.0.0.tar.gz"
+    publish_wheel(world.published, "weather", wheel("weather", "def main(): ...", needs))
+    draft = await world.plan("pypi", version="1.0.0")
+    with pytest.raises(ImportRejected, match="is no wheel of the index, and is not built"):
+        await _install(draft)
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_tag_of_an_image_becomes_its_digest(world: World) -> None:
     """REG-7: with an anonymous token, which its registry wants first."""
     host = world.url.removeprefix("http://")
@@ -157,6 +180,24 @@ async def test_bundle_is_compared_before_opening(world: World) -> None:
         await world.plan("mcpb", f"{world.url}/w.mcpb", fileSha256="0" * 64)
     with pytest.raises(ImportRejected, match="no fileSha256"):
         await world.plan("mcpb", f"{world.url}/w.mcpb")
+
+
+async def test_bundle_names_no_variable_that_loads_code(world: World) -> None:
+    """RT2: variables of its manifest are judged like those of server.json."""
+    env = {"LD_PRELOAD": "${__dirname}/evil.so", "UNITS": "metric"}
+    draft = await world.plan_bundle(env)
+    assert draft.plan.confirms == ("LD_PRELOAD",)
+    with pytest.raises(ImportRejected, match="no name of an environment variable"):
+        await world.plan_bundle({"A B": "1"})
+
+
+async def test_bundle_that_cannot_be_unpacked_leaves_nothing_installed(world: World) -> None:
+    """Nor does it say itself that it is complete."""
+    files = {"installed.json": '{"digest": "sha256:0"}', "server": "", "server__main.py": ""}
+    draft = await world.plan_bundle({}, **files)
+    for _ in range(2):
+        with pytest.raises(ImportRejected, match="cannot be filled"):
+            await _install(draft)
 
 
 @pytest.mark.parametrize("command", ["bash", "${__dirname}/../../bin/sh", "/bin/sh"])
