@@ -68,7 +68,7 @@ def run_file(
 def list_runs(
     settings: Settings, *, as_json: bool, key_file: IO[str] | None, url: str | None
 ) -> None:
-    """List your runs of programs that wait for approvals, or go on behind a pause or a failure.
+    """List your runs of programs that wait, or go on after a failure.
 
     \b
     Example:

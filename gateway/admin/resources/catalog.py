@@ -194,6 +194,7 @@ class CatalogOperations:
             Operation(
                 "getCatalogEntry", "GET", "/catalog/{server}", "Show a server of a registry.",
                 READ, self.get, CatalogEntry, query=EntryQuery, types=types, waits=True,
+                problems=(422,),
             ),
             Operation(
                 "addServer", "POST", "/catalog", "Add a server of a registry as a source.", WRITE,

@@ -18,6 +18,17 @@ UNKNOWN = "00000000-0000-0000-0000-00000000000a"
 SOON, LATER = "2090-01-01T00:00:00Z", "2091-01-01T00:00:00Z"
 JSON = {"Content-Type": "application/json"}
 
+# A server of a registry: none is in the settings, so that nobody is asked.
+PLAN = {
+    "name": "io.github.ada/weather",
+    "registry": "own",
+    "version": "1.0.0",
+    "choice": "remote",
+    "inputs": {"CITY": "Rome"},
+    "allow": ["--network"],
+    "unpinned": True,
+}
+UPDATE = {"version": "1.0.1", "inputs": {"CITY": "Rome"}, "allow": ["--network"], "tools": True}
 # What each operation takes: all members that there are, each with a value that is good.
 BODIES: dict[str, tuple[Any, ...]] = {
     "importSource": (
@@ -38,6 +49,10 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "uploadDocument": ({"document": json.dumps(pets())},),
     "rollBack": ({"to": 1},),
     "compareSource": ({},),
+    "planServer": (PLAN,),
+    "addServer": ({**PLAN, "source": "new", "sha256": "0" * 64, "secrets": {"X-Key": "s"}},),
+    "planUpdate": (UPDATE,),
+    "updateServer": ({**UPDATE, "sha256": "0" * 64, "secrets": {"X-Key": "s"}},),
     "putSecret": (
         {
             "client_id": "a",

@@ -68,6 +68,7 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await several_tools(api)
     await explaining(api, parts, database)
     await trying(api)
+    await servers_of_registries(api)
     await evaluating(api)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
@@ -77,6 +78,24 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await import_snapshot(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
     await accepting(api, database)
     assert api.called == {one.id for one in operations_of(parts)}
+
+
+async def servers_of_registries(api: Admin) -> None:
+    """No registry is in the settings, and no source is of one; tests/gateway/cli/test_registry.py
+    has both."""
+    named, digest = {"name": "io.github.ada/weather"}, {"sha256": "0" * 64}
+    for method, path, body in (
+        ("GET", "/catalog", None),
+        ("GET", "/catalog/io.github.ada%2Fweather", None),
+        ("POST", "/catalog/plan", named),
+        ("POST", "/catalog", {**named, **digest, "source": "weather"}),
+    ):
+        refused = await api(method, path, body)
+        assert (refused.status, b"registries" in refused.body) == (422, True), path
+    assert (await api("GET", "/outdated")).json["items"] == []
+    for path, body in (("update/plan", {}), ("update", digest)):
+        refused = await api("POST", f"/sources/pets/{path}", body)
+        assert (refused.status, b"not added from a registry" in refused.body) == (409, True)
 
 
 async def sources_and_tools(api: Admin) -> None:
