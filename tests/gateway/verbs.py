@@ -23,6 +23,10 @@ class Verbs:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def renew(self) -> None:
+        """Forget the calls of the test before."""
+        self.holding, self.release, self.cancelled = (asyncio.Event() for _ in range(3))
+
     async def say(self, context: Context, request: Request) -> dict[str, Any]:
         params = _params(request)
         await _tell(context, params.get("texts", ()))

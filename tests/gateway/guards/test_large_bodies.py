@@ -5,7 +5,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.fixtures_gateway import DEADLINE_S, Client, SharedGateway
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
+from tests.gateway.shared import anyio_backend
 
+__all__ = ["anyio_backend"]
 pytestmark = pytest.mark.anyio
 
 KEY = signer("ES256", kid="2026")
@@ -71,14 +72,25 @@ async def connect(client: Client) -> AsyncIterator[Socket]:
         writer.transport.abort()
 
 
-@pytest.fixture
-async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
+@pytest.fixture(scope="module")
+def shared_settings(
+    shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
     limits = replace(
-        settings.limits, buffered_body_bytes=4 * LARGE, client_buffered_body_bytes=3 * LARGE
+        shared_settings.limits, buffered_body_bytes=4 * LARGE, client_buffered_body_bytes=3 * LARGE
     )
-    auth = by_jwks(tmp_path, [KEY.jwk()])
-    async with running(replace(settings, auth=auth, limits=limits)) as client:
-        yield client
+    auth = by_jwks(tmp_path_factory.mktemp("keys"), [KEY.jwk()])
+    return replace(shared_settings, auth=auth, limits=limits)
+
+
+@pytest.fixture
+async def client(shared_gateway: SharedGateway) -> Client:
+    """The client of a gateway that holds no body, not even of the test before."""
+    client = shared_gateway.client
+    with anyio.fail_after(DEADLINE_S):
+        while client.gateway.access.bounds.bodies.held_bytes:  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+    return client
 
 
 @pytest.mark.parametrize("path", FRONTS)

@@ -4,23 +4,51 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+import anyio
 import pytest
 
 from config.settings import Settings
 from gateway.state.sessions import STREAM_LIMIT
 from schemas.mcp.messages import TOOLS_CHANGED
-from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
+from tests.fixtures_gateway import (
+    DEADLINE_S,
+    Client,
+    SessionClient,
+    SharedGateway,
+    running,
+    with_mcp,
+)
 from tests.gateway.events import Events, Sent, listening, refusal_of_stream
+from tests.gateway.shared import anyio_backend
 from tests.gateway.verbs import Verbs, install
 
+__all__ = ["anyio_backend"]
 pytestmark = pytest.mark.anyio
 
 REVISIONS = ["2025-03-26", "2025-06-18", "2025-11-25"]
 
 
+@pytest.fixture(scope="module")
+def installed_verbs(shared_gateway: SharedGateway) -> Verbs:
+    return install(
+        shared_gateway.client.gateway
+    )  # before any call, and once: it keeps the methods that it found
+
+
 @pytest.fixture
-def verbs(client: Client) -> Verbs:
-    return install(client.gateway)
+async def client(shared_gateway: SharedGateway, installed_verbs: Verbs) -> Client:
+    """The client of a gateway without streams, not even of the test before."""
+    client = shared_gateway.client
+    with anyio.fail_after(DEADLINE_S):
+        while client.gateway.shared.hub.streams:  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+    return client
+
+
+@pytest.fixture
+def verbs(installed_verbs: Verbs) -> Verbs:
+    installed_verbs.renew()
+    return installed_verbs
 
 
 def say(*texts: str, hold: bool = False, more: Any = (), id_: Any = 1) -> dict[str, Any]:
