@@ -44,7 +44,7 @@ log = logging.getLogger("toolgate.hooks")
 GROUP = "toolgate.hooks"  # of entry points
 VERSION_CHARACTERS = 40
 ANSWER_BYTES = 4 << 20  # of endpoints
-CALLERS = 1000  # with a circuit of their own
+CALLERS = 1000  # and tenants, with a circuit of their own
 ANSWERS: Mapping[HookPoint, frozenset[str]] = {  # members that change something, by point
     "identity": frozenset({"roles", "attributes"}),
     "list": frozenset({"hide"}),
@@ -177,39 +177,60 @@ class HttpHook:
             await http.close()
 
 
+class SharedCircuit(Circuit):
+    """A circuit that counts the failures of one member once until those of another follow."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, breaker: BreakerSettings) -> None:
+        super().__init__(breaker, _no_jitter)
+        self._failed: str | None = None  # the last member whose call failed
+
+    def record_of(self, member: str, began: int, failed: bool | None, now: float) -> None:
+        repeats = failed and member == self._failed and self.state == "closed"
+        self.record(began, None if repeats else failed, now)
+        if failed:
+            self._failed = member
+
+
 class HookCircuits:
-    """A circuit for each caller, and one for all callers, which counts a caller's failures once
-    until those of another follow: a caller who makes a hook fail opens its own circuit alone."""
+    """Circuits of all calls, of each tenant and of each caller: a caller who makes a hook fail
+    opens its own alone, and callers of one tenant that of their tenant."""
 
     def __init__(self, breaker: BreakerSettings) -> None:
         self._breaker = breaker
-        self._of_all = Circuit(breaker, _no_jitter)
+        self._of_all = SharedCircuit(breaker)
+        self._of_tenants: Memo[str, SharedCircuit] = Memo(CALLERS)
         self._own: Memo[Caller, Circuit] = Memo(CALLERS)
-        self._failed: Caller | None = None  # the last one whose call failed
 
-    def admit(self, caller: Caller, now: float) -> tuple[int, int] | None:
+    def admit(self, caller: Caller, now: float) -> Sequence[int] | None:
         """The rounds of an admitted call; None when it is rejected."""
-        of_all = self._of_all.admit(now)
-        if of_all is None:
-            return None
-        own = self._circuit(caller).admit(now)
-        if own is None:
-            self._of_all.record(of_all, None, now)
-            return None
-        return of_all, own
+        began: list[int] = []
+        for circuit in self._circuits(caller):
+            number = circuit.admit(now)
+            if number is None:
+                self.record(caller, began, None, now)
+                return None
+            began.append(number)
+        return began
 
-    def record(
-        self, caller: Caller, began: tuple[int, int], failed: bool | None, now: float
-    ) -> None:
-        of_all, own = began
-        self._circuit(caller).record(own, failed, now)
-        repeats = failed and caller == self._failed and self._of_all.state == "closed"
-        self._of_all.record(of_all, None if repeats else failed, now)
-        if failed:
-            self._failed = caller
+    def record(self, caller: Caller, began: Sequence[int], failed: bool | None, now: float) -> None:
+        circuits = self._circuits(caller)
+        for number, circuit, member in zip(began, circuits, (*caller, ""), strict=False):
+            if isinstance(circuit, SharedCircuit):
+                circuit.record_of(member, number, failed, now)
+            else:
+                circuit.record(number, failed, now)
 
-    def _circuit(self, caller: Caller) -> Circuit:
-        return self._own.get(caller) or self._own.put(caller, Circuit(self._breaker, _no_jitter))
+    def _circuits(self, caller: Caller) -> tuple[SharedCircuit, SharedCircuit, Circuit]:
+        tenant, breaker = caller[0], self._breaker
+        of_tenant = self._of_tenants.use(tenant)
+        own = self._own.use(caller)
+        return (
+            self._of_all,
+            of_tenant or self._of_tenants.put(tenant, SharedCircuit(breaker)),
+            own or self._own.put(caller, Circuit(breaker, _no_jitter)),
+        )
 
 
 class Hook:
@@ -277,7 +298,9 @@ class Hook:
         circuits, caller = self._circuits, NO_CALLER
         if self.settings.at != "audit":  # one task delivers all records
             caller = (str(event["tenant"]), str(event["principal"]))
-        began = (0, 0) if circuits is None else circuits.admit(caller, time.monotonic())
+        began: Sequence[int] | None = (
+            () if circuits is None else circuits.admit(caller, time.monotonic())
+        )
         if began is None:
             raise HookFailed("it failed too often, and is not asked for a while")
         failed: bool | None = None

@@ -193,6 +193,20 @@ async def test_one_caller_opens_the_circuit_of_a_hook_for_itself_alone(settings:
     await checked.retire()
 
 
+async def test_callers_of_a_tenant_open_the_circuit_of_a_hook_for_their_tenant_alone(
+    settings: Settings,
+) -> None:
+    breaker = replace(settings.breaker, calls=3, failures=0.5)
+    checked = Hook("failing", hook("crash"), breaker, 100)
+    for number in range(20):
+        assert await outcome_of(checked, f"ann{number}", "a") == "HookFailed"
+    assert [event["tenant"] for event in EVENTS] == ["a"] * 3
+    for tenant in "bcd":
+        assert await outcome_of(checked, "bob", tenant) == "HookFailed"
+    assert [event["tenant"] for event in EVENTS[3:]] == ["b", "c"]  # now it is no longer a tenant
+    await checked.retire()
+
+
 async def test_shares_of_a_hook_are_settings(settings: Settings) -> None:
     GATE.clear()
     slow = hook("wait_for_gate", concurrency=2, timeout_s=0.1, caller_share=1.0, tenant_share=1.0)
@@ -229,9 +243,9 @@ async def test_slow_calls_of_one_caller_delay_no_second_caller(
     await checked.retire()
 
 
-async def outcome_of(asked: Hook, principal: str) -> str:
+async def outcome_of(asked: Hook, principal: str, tenant: str = "t") -> str:
     try:
-        return (await asked.ask({"tenant": "t", "principal": principal})).refuse or "passed"
+        return (await asked.ask({"tenant": tenant, "principal": principal})).refuse or "passed"
     except HookFailed as error:
         return type(error).__name__
 
