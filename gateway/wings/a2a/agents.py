@@ -4,6 +4,7 @@ wing. Everything is done as the caller of the task."""
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -45,7 +46,7 @@ ENDS = {  # by the state of a run
 WAITS = "A person has to decide on a call of the agent; it goes on by itself then."
 AT_WORK = (TaskState.WORKING, TaskState.INPUT_REQUIRED)  # a question is one of an open call
 EXPECTED = 'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
-FILES = 'Expected files with names of their own, each as {"part": NAME} in an argument.'
+FILES = 'Expected files with names of their own, each as {"part": NAME} in one argument.'
 
 
 def make_agents(agents: Mapping[str, A2AAgent]) -> dict[str, Execute]:
@@ -132,7 +133,7 @@ def _with_files(arguments: dict[str, Any], message: Message) -> dict[str, Any]:
     InvalidParams."""
     files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
     by_name = {part.filename: part for part in files}
-    used: set[str] = set()
+    used = Counter[str]()  # once each: a message must not become many times its size
 
     def fill(value: Any) -> Any:
         if isinstance(value, list):
@@ -141,12 +142,12 @@ def _with_files(arguments: dict[str, Any], message: Message) -> dict[str, Any]:
             return value
         name = value.get("part")
         if len(value) == 1 and isinstance(name, str) and name in by_name:
-            used.add(name)
-            return _file_argument(by_name[name])
+            used[name] += 1
+            return _file_argument(by_name[name]) if used[name] == 1 else {}
         return {key: fill(item) for key, item in value.items()}
 
     filled: dict[str, Any] = fill(arguments) if files else arguments
-    if "" in by_name or len(used) != len(files):
+    if "" in by_name or len(by_name) != len(files) or used != Counter(by_name.keys()):
         raise InvalidParams(FILES)
     return filled
 
@@ -250,8 +251,8 @@ async def _begin_run(
     await _call(work, context, "agent_create_conversation", named)
     content = message_text(work.request)
     if skill:
-        used = await work.parts.call(context, "use_skill", {"name": skill})
-        instructions = msgspec.json.decode(structured_body(used)).get("instructions", "")
+        used = msgspec.json.decode(await _call_raw(work, context, "use_skill", {"name": skill}))
+        instructions = used.get("instructions", "")
         content = f"Instructions of the skill {skill}:\n\n{instructions}\n\n{content}"
     message = {"conversation": conversation, "content": content, "wait": False, "stream": True}
     view = await _call(work, _with_key(context, work.row.id), "agent_send", message)
@@ -356,12 +357,20 @@ async def _call(
     work: TaskWork, context: Context, operation: str, arguments: Mapping[str, Any]
 ) -> _RunView:
     """Raises Fault."""
-    result = await work.parts.call(context, operation, arguments)
+    body = await _call_raw(work, context, operation, arguments)
+    return msgspec.json.decode(body, type=_RunView)
+
+
+async def _call_raw(
+    work: TaskWork, context: Context, tool: str, arguments: Mapping[str, Any]
+) -> bytes:
+    """The structured result of a tool. Raises Fault."""
+    result = await work.parts.call(context, tool, arguments)
     body = structured_body(result)
     if result.is_error:
         problem = msgspec.json.decode(body)
         raise Unavailable(str(problem.get("detail") or text_of(result)))
-    return msgspec.json.decode(body, type=_RunView)
+    return body
 
 
 def message_text(message: Message) -> str:

@@ -51,8 +51,8 @@ from schemas.a2a.model import (
     TaskList,
 )
 from schemas.a2a.versions import HEADER, METHODS, Version, decode, encode, encode_card, read_version
-from schemas.errors import Fault, InvalidRequest
-from schemas.jsonrpc import decode_json
+from schemas.errors import Fault, InvalidRequest, ParseError
+from schemas.jsonrpc import DEPTH, decode_json, nests_within
 
 JSON, A2A_JSON = "application/json", "application/a2a+json"
 FAULTS: Mapping[str, type[A2AFault]] = {
@@ -179,7 +179,7 @@ class A2AApi:
         version = Version.V1_0
         try:
             _check_content_type(request, JSON)
-            message = decode_json(await request.body())
+            message = _decode_body(await request.body())
             id_ = _id_of(message)
             version = self._version(request)
             _check_message(message)
@@ -430,6 +430,13 @@ def _check_content_type(request: Request, *expected: str) -> None:
         raise fault
 
 
+def _decode_body(body: bytes) -> Any:
+    """Raises ParseError, also for JSON that is nested too deeply."""
+    if not nests_within(body, DEPTH):
+        raise ParseError(f"The body has more than {DEPTH} nested levels")
+    return decode_json(body)
+
+
 def _id_of(message: Any) -> str | int | None:
     id_ = message.get("id") if isinstance(message, dict) else None
     return id_ if isinstance(id_, str | int) else None
@@ -454,7 +461,7 @@ async def _read_values(
         body = await request.body()
         if body:
             _check_content_type(request, JSON, A2A_JSON)
-            value = decode_json(body)
+            value = _decode_body(body)
             if not isinstance(value, dict):
                 raise InvalidParameters("Expected a JSON object")
     else:

@@ -275,8 +275,8 @@ class TaskRunner(RunSupervisor[StoredTask]):
         row = held.row
         with held.scope:
             await self._execute(held)
-        if held.is_cancelled and not (current := await self.reread(row)).has_ended:
-            await TaskWork(self, current, NOBODY).status(TaskState.CANCELED)
+        if held.is_cancelled and not (await self.reread(row)).has_ended:
+            await TaskWork(self, row, NOBODY).status(TaskState.CANCELED)
 
     async def _execute(self, held: HeldRun[StoredTask]) -> None:
         row, execute = held.row, self._agents.get(held.row.agent)

@@ -167,6 +167,26 @@ async def test_files_that_no_argument_names_are_refused(rig: Rig, files: Any) ->
     assert "files with names of their own" in task["status"]["message"]["parts"][0]["text"]
 
 
+async def test_a_file_stands_in_one_argument(rig: Rig) -> None:
+    """Or a message of some megabytes would become terabytes of arguments."""
+    message = call_message("addPhoto", body={"part": "cat.png"}, more=[{"part": "cat.png"}])
+    file = {"raw": "aGk=", "filename": "cat.png"}
+    task = await rig.task(message | {"parts": [*message["parts"], file]})
+    assert state_of(task) == "REJECTED"
+    assert "in one argument" in task["status"]["message"]["parts"][0]["text"]
+
+
+@pytest.mark.parametrize("levels", [250, 450])
+async def test_messages_that_nest_too_deeply_are_refused(rig: Rig, levels: int) -> None:
+    deep: Any = []
+    for _ in range(levels):
+        deep = [deep]
+    message = call_message("addPhoto", body={"part": "cat.png"}, more=deep)
+    message["parts"].append({"raw": "aGk=", "filename": "cat.png"})
+    status, body = await rig.rest("POST", "message:send", {"message": message})
+    assert (status, body["error"]["message"]) == (400, "The body has more than 200 nested levels")
+
+
 async def test_failed_calls_are_failed_tasks(rig: Rig) -> None:
     task = await rig.task(call_message("getPet", id=404))
     assert state_of(task) == "FAILED"
