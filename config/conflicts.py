@@ -347,8 +347,10 @@ def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Agents that are served with a toolset or a strategy that does not exist, and cards that
-    nobody can sign."""
+    nobody can sign, or whose signed form would lead elsewhere."""
     strategies = settings.models.strategies
+    if settings.a2a.enabled and settings.a2a.sign:
+        yield from _unsignable_texts(settings, where)
     if settings.a2a.enabled and settings.a2a.sign and not settings.login.enabled:
         text = "expected login.enabled with it, whose key signs cards"
         yield Problem(where(("a2a", "sign")), "a2a.sign", text)
@@ -361,6 +363,21 @@ def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         if agent.strategy and agent.strategy not in strategies:
             text = f"expected an entry of models.strategies, found {agent.strategy}"
             yield Problem(where((*key, "strategy")), dotted_path((*key, "strategy")), text)
+
+
+def _unsignable_texts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Addresses that are no ASCII: signed cards are, as their letters lose their accents."""
+    agents = settings.a2a.agents.items()
+    texts: dict[KeyPath, str] = {
+        ("server", "public_url"): settings.server.public_url,
+        ("a2a", "url"): settings.a2a.url,
+        ("oauth", "authorization_servers"): " ".join(settings.oauth.authorization_servers),
+        **{("a2a", "agents", name, "tenant"): agent.tenant for name, agent in agents},
+    }
+    for key, text in texts.items():
+        if not text.isascii():
+            expected = f"expected ASCII with a2a.sign (xn--... in hosts), found {text}"
+            yield Problem(where(key), dotted_path(key), expected)
 
 
 def _subregistry_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -431,3 +431,21 @@ def test_a_registry_has_a_name_an_address_and_readers(members: str, expected: st
 def test_cards_are_signed_by_the_key_of_a_login() -> None:
     expected = "toolgate.yaml:1: a2a.sign: expected login.enabled with it, whose key signs cards"
     assert problem("a2a: {enabled: true, sign: true}") == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("server: {public_url: 'https://bücher.example'}", "server.public_url"),
+        (
+            "oauth: {authorization_servers: ['https://bücher.example']}",
+            "oauth.authorization_servers",
+        ),
+    ],
+)
+def test_signed_cards_lead_to_no_host_without_accents(section: str, key: str) -> None:
+    """bücher.example would be signed as bucher.example, which is another host."""
+    with pytest.raises(SettingsError) as caught:
+        load_text(f"a2a: {{enabled: true, sign: true}}\n{section}")
+    expected = f"{key}: expected ASCII with a2a.sign"
+    assert any(expected in str(problem) for problem in caught.value.problems)
