@@ -22,6 +22,10 @@ from schemas.server_json import Package
 
 SCRIPTS = "scripts"  # what `allow` says of scripts that run at an installation
 _LOCK = "package-lock.json"
+# Dependencies that are no packages of the registry: npm would run git, or ask any address, before
+# the lock can be read. Older versions of npm know the last flag alone.
+_REGISTRY_ONLY = ("--allow-git=none", "--allow-remote=none", "--allow-file=none",
+                  "--allow-directory=none", "--git=no-git-is-run")  # fmt: skip
 # npm would wait for minutes, also where a file is not what the lock says
 _RETRIES = ("--fetch-retries=2", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=2000")
 
@@ -69,7 +73,8 @@ class _Installation:
         """Lock all dependencies, compare the package, then install what is locked."""
         wanted = {"private": True, "dependencies": {self.name: self.version}}
         await to_thread.run_sync((folder / "package.json").write_bytes, msgspec.json.encode(wanted))
-        await self._npm(folder, "install", "--package-lock-only", "--ignore-scripts")
+        lock_only = ("install", "--package-lock-only", "--ignore-scripts")
+        await self._npm(folder, *lock_only, *_REGISTRY_ONLY)
         lock = _object(await to_thread.run_sync((folder / _LOCK).read_bytes), _LOCK)
         self._check(lock.get("packages") or {})
         await self._npm(folder, "ci", *(() if self.scripts else ("--ignore-scripts",)))

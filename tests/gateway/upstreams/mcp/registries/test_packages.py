@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from anyio import run_process
 
 from gateway.upstreams.mcp.registries.plans import Draft
 from schemas.errors import ImportRejected
@@ -100,6 +101,21 @@ async def test_npm_package_that_differs_from_its_plan_is_not_installed(world: Wo
     draft = await world.plan("npm", version="1.0.0")
     with pytest.raises(ImportRejected, match=r"EINTEGRITY|integrity"):
         await _install(draft)
+
+
+@pytest.mark.parametrize("scheme", ["git+http", "http"])
+async def test_dependency_outside_the_registry_is_not_fetched(world: World, scheme: str) -> None:
+    """RT1: npm would ask its address, or start git, before there is a lock to check."""
+    known = await run_process(["npm", "config", "list", "--long"])
+    if scheme == "http" and b"allow-remote" not in known.stdout:
+        pytest.skip("this npm cannot be told to ask its registry alone")
+    address = f"{world.url.replace('http', scheme)}/inside"
+    needs = {"dependencies": {"helper": address}}
+    publish_npm(world.published, world.url, "weather", npm_tarball("weather", "", **needs), **needs)
+    draft = await world.plan("npm", version="1.0.0")
+    with pytest.raises(ImportRejected, match=r"EALLOW|no-git-is-run"):
+        await _install(draft)
+    assert not [target for target, _ in world.published.asked if "inside" in target]
 
 
 async def test_wheel_runs_from_an_environment_of_its_own(world: World) -> None:
