@@ -58,7 +58,8 @@ class Values:
             if described.get("description"):
                 remark(one_line(described["description"]))
             hidden = bool(described.get("secret"))
-            text = click.prompt(f"{name} ({described['where']})", hide_input=hidden, err=True)
+            prompt = one_line(f"{name} ({described['where']})")
+            text = click.prompt(prompt, hide_input=hidden, err=True)
             self.given[name] = str(text)
         return bool(plan.get("missing"))
 
@@ -123,15 +124,23 @@ def print_plan(plan: Json, *, as_json: bool = False) -> None:
         return
     command = plan.get("command", ())
     view = {name: plan[name] for name in plan if name not in ("command", "questions", "choices")}
-    print_entry(view)
+    print_entry({name: _flat(member) for name, member in view.items()})
     if command:
         say("\nruns (one argument a line, no shell):")
         for word in command:
             say(f"  {one_line(word)}")
     for each in plan.get("questions", ()):
         kinds = [kind for kind in ("required", "secret") if each.get(kind)]
-        say(f"asks {each['name']} ({each['where']}{''.join(f', {kind}' for kind in kinds)})")
+        where = one_line("".join((each["where"], *(f", {kind}" for kind in kinds))))
+        say(f"asks {one_line(each['name'])} ({where})")
     remark("The name proves who published it, not that it is harmless.")
+
+
+def _flat(member: Any) -> Any:
+    """A member whose texts have no lines of their own, which could pass for lines of the plan."""
+    if isinstance(member, list):
+        return [_flat(item) for item in member]
+    return one_line(member) if isinstance(member, str) else member
 
 
 def confirm(plan: Mapping[str, Any], source: str, *, yes: bool) -> list[str]:
@@ -142,7 +151,7 @@ def confirm(plan: Mapping[str, Any], source: str, *, yes: bool) -> list[str]:
             fail(f"{subject} has to be allowed: add --allow={subject}", USAGE)
         ask("allow", subject)
     if not yes:
-        ask("add", f"{plan['name']}@{plan['version']} as the source {source}")
+        ask("add", f"{plan['name']}@{one_line(plan['version'])} as the source {source}")
     return confirms
 
 

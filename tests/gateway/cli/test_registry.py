@@ -187,6 +187,17 @@ def test_update_that_leads_inside_is_not_asked_for_its_tools(world: World) -> No
     assert "lies in a private network" in ran.err
 
 
+def test_texts_of_a_publisher_are_no_lines_of_the_plan(world: World) -> None:
+    world.publish(description="Weather.\nurl  https://good.example", title="A\rB")
+    headers = [{"name": "X-A", "value": "{a\nruns}", "variables": {"a\nruns": {}}}]
+    world.published.versions[0]["remotes"][0]["headers"] = headers
+    ran = world.add("--dry-run")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert not [line for line in lines if line.startswith(("url  https://good", "runs", "B"))]
+    assert "Weather. url https://good.example" in ran.out
+
+
 def test_server_that_vanished_from_its_registry_is_told(world: World) -> None:
     world.publish("1.0.0")
     assert world.add().code == 0
