@@ -354,11 +354,14 @@ class Runner(RunSupervisor[ProgramRun]):
 
     @asynccontextmanager
     async def _turn(self, key: tuple[str, str], wait_s: float = 0.0) -> AsyncIterator[None]:
-        """A place among the runs of this process. Raises ProblemDetails if there is none within
-        `wait_s`."""
+        """A place among the runs of this process, behind those that go on. Raises ProblemDetails if
+        there is none within `wait_s`."""
         async with AsyncExitStack() as stack:
             try:
                 with anyio.fail_after(wait_s):
+                    # or new runs would hand each place on to the next
+                    while self._is_crowded:  # noqa: ASYNC110 - judged at this interval
+                        await anyio.sleep(self._settings.poll_s)
                     await stack.enter_async_context(self._places.turn(*key))
             except TimeoutError:
                 setting, whose = SHORTAGES[self._places.shortage(*key)]

@@ -143,6 +143,26 @@ async def test_a_run_goes_on_by_itself_after_the_decision(
         assert await go_on(shop, paused) == end
 
 
+async def test_new_runs_wait_behind_approved_runs(settings: Settings, tmp_path: Path) -> None:
+    code = {"runs": 1, "poll_s": 0.05}
+    async with code_shop(settings, tmp_path, code=code, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        shop.shop.slow_s = 0.05
+
+        async def read_without_end() -> None:
+            while True:
+                await shop.run("tools.get_item(id=1)")
+
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(read_without_end)
+            await decide(shop, paused)
+            with anyio.fail_after(20):
+                while not shop.shop.mails:  # noqa: ASYNC110 - no event
+                    await anyio.sleep(0.02)
+            group.cancel_scope.cancel()
+
+
 async def test_runs_that_go_on_are_taken_up_by_tenants_in_turn(
     settings: Settings, tmp_path: Path
 ) -> None:
