@@ -5,11 +5,15 @@ and an interrupted installation begins anew. Whatever is downloaded is compared 
 """
 
 import importlib
+import os
 import re
 import shutil
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT
 from typing import Any
 
 import anyio
@@ -59,23 +63,19 @@ class Workshop:
         )
         return answer.data
 
-    async def run(self, words: Sequence[str], folder: Path) -> str:
-        """Run a command without a shell; its output. Raises ImportRejected."""
+    async def run(self, words: Sequence[str], folder: Path) -> None:
+        """Run a command without a shell. Raises ImportRejected."""
         try:
             with anyio.fail_after(self.settings.timeout_s):
-                done = await anyio.run_process(
-                    list(words), cwd=folder, env=environment({}), check=False
-                )
+                status, output = await _run(words, folder)
         except TimeoutError as error:
             text = f"{words[0]} took more than {self.settings.timeout_s:g} s (packages.timeout_s)."
             raise ImportRejected(text) from error
         except OSError as error:
             text = f"{words[0]} cannot be run: {error.strerror} (see packages in the settings)."
             raise ImportRejected(text) from error
-        if done.returncode:
-            output = (done.stderr or done.stdout).decode(errors="replace").strip()[-OUTPUT:]
-            raise ImportRejected(f"{' '.join(words[:3])} failed ({done.returncode}): {output}")
-        return done.stdout.decode(errors="replace")
+        if status:
+            raise ImportRejected(f"{' '.join(words[:3])} failed ({status}): {output}")
 
     async def install(self, folder: Path, fill: Callable[[Path], Awaitable[str]]) -> str:
         """The digest of what is in the folder; `fill` writes it, if nobody has. Raises
@@ -163,6 +163,26 @@ def _kind(kind: str) -> ProgramOf:
 
 
 _MODULES = {"npm": "npm", "pypi": "pypi", "oci": "images", "mcpb": "bundles"}
+
+
+async def _run(words: Sequence[str], folder: Path) -> tuple[int, str]:
+    """The exit status, and the end of the output. Processes that it started end with it."""
+    process = await anyio.open_process(
+        list(words), cwd=folder, env=environment({}), stdin=DEVNULL, stderr=STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    output = b""
+    async with process:
+        try:
+            if process.stdout is not None:
+                async for chunk in process.stdout:
+                    output = (output + chunk)[-OUTPUT * 4 :]
+            status = await process.wait()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return status, output.decode(errors="replace").strip()[-OUTPUT:]
 
 
 def _make_empty(folder: Path) -> None:

@@ -155,6 +155,18 @@ async def test_dependency_of_a_wheel_is_not_built(world: World, tmp_path: Path) 
     assert not (tmp_path / "ran").exists()
 
 
+async def test_installation_that_takes_too_long_leaves_no_process(tmp_path: Path) -> None:
+    """Nor do the processes that npm or pip have started."""
+    script, lock = tmp_path / "docker", tmp_path / "lock"
+    script.write_text(f"#!/bin/sh\nexec 9>{lock}\nflock 9\nsleep 600 &\nwait\n")
+    script.chmod(0o755)
+    whole = settings(tmp_path / "packages", docker=str(script), timeout_s=1)
+    draft = await plan_of(server_json(packages=[package()]), whole)
+    with pytest.raises(ImportRejected, match=r"more than 1 s \(packages\.timeout_s\)"):
+        await _install(draft)
+    await run_process(["flock", "--timeout", "20", str(lock), "true"])  # which all of them have
+
+
 async def test_tag_of_an_image_becomes_its_digest(world: World) -> None:
     """REG-7: with an anonymous token, which its registry wants first."""
     host = world.url.removeprefix("http://")
