@@ -135,11 +135,20 @@ class Webhooks(Tables):
             raise InvalidParameters(f"The webhook is not accepted: {error}") from error
 
     async def all(self, row: StoredTask) -> list[PushConfig]:
+        """The webhooks of a task; those that cannot be read have an id alone."""
         rows = await self._fetch(
-            "SELECT config FROM a2a_push_t WHERE host_id = %s AND task_id = %s ORDER BY config_id",
+            "SELECT config_id, config FROM a2a_push_t WHERE host_id = %s AND task_id = %s"
+            " ORDER BY config_id",
             [row.tenant, row.id],
         )
-        return [self._unseal(row.id, data) for (data,) in rows]
+        configs = []
+        for id_, data in rows:
+            try:
+                config = self._unseal(row.id, data)
+            except (SecretRefused, ValueError, msgspec.DecodeError):
+                config = PushConfig(url="")
+            configs.append(replace(config, id=id_, task_id=row.id))
+        return configs
 
     async def delete(self, row: StoredTask, id_: str) -> None:
         await self._delete(row.tenant, row.id, id_)

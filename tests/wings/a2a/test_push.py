@@ -212,6 +212,9 @@ async def test_an_unreadable_webhook_fails_alone(
         with anyio.fail_after(30):
             while await count_given_up(rig) < 3:  # noqa: ASYNC110 - no event
                 await anyio.sleep(0.02)
+        listed = await rig.rpc("ListTaskPushNotificationConfigs", {"taskId": task}, agent="tck")
+        configs = listed["result"]["configs"]  # without addresses, but they can be deleted
+        assert [config.get("url", "") for config in configs] == ["", "", ""]
 
 
 async def count_given_up(rig: Rig) -> int:
