@@ -9,7 +9,9 @@ from registry.database.postgres import Database
 from registry.search.glob_conditions import condition
 from schemas.globs import Globs
 from tests.properties import examples
+from tests.registry.shared import anyio_backend, database
 
+__all__ = ["anyio_backend", "database"]
 pytestmark = pytest.mark.anyio
 
 ALPHABET = "ab_-.\\%[]!^*?|(){}+$/\n\u00e9\u4f7f:=&~#Z0"

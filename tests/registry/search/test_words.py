@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from config.settings import DatabaseSettings
 from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
 from registry.sources.tool_store import SourceDraft, ToolStore
@@ -12,7 +13,9 @@ from schemas.errors import InvalidParams
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS, find, found_by_words
+from tests.registry.shared import anyio_backend, database
 
+__all__ = ["anyio_backend", "database"]
 pytestmark = pytest.mark.anyio
 
 TOOLS = {
@@ -33,8 +36,13 @@ def draft(name: str, description: str, **fields: object) -> ToolDraft:
     return ToolDraft(f"/{name}@get", name, description, schema, binding, **fields)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-async def tools_database(store: ToolStore, database: Database) -> Database:
+@pytest.fixture(scope="module")
+async def tools_database(database: Database) -> Database:
+    await save_tools(ToolStore(database.pool))
+    return database
+
+
+async def save_tools(store: ToolStore) -> None:
     drafts = [draft(name, text) for name, text in TOOLS.items()]
     await store.save(HOST, SourceDraft("forge", "openapi", "forge.json"), drafts)
     schema = {
@@ -43,7 +51,6 @@ async def tools_database(store: ToolStore, database: Database) -> Database:
     }
     zap = draft("zap", "", title="Remove everything", tags=("houseKeeping",), schema=schema)
     await store.save(HOST, SourceDraft("other", "openapi", "other.json"), [zap])
-    return database
 
 
 @pytest.mark.parametrize(
@@ -153,11 +160,12 @@ async def test_no_more_than_asked_for(tools_database: Database) -> None:
     assert len(await found_by_words(tools_database, "issue", 2)) == 2
 
 
-async def test_tools_that_are_gone_are_not_found(
-    tools_database: Database, store: ToolStore
-) -> None:
-    await store.save(HOST, SourceDraft("other", "openapi", "other.json"), [])
-    assert await found_by_words(tools_database, "remove") == []
+async def test_tools_that_are_gone_are_not_found(database_settings: DatabaseSettings) -> None:
+    async with Database.open(database_settings, wait=False) as database:
+        store = ToolStore(database.pool)
+        await save_tools(store)
+        await store.save(HOST, SourceDraft("other", "openapi", "other.json"), [])
+        assert await found_by_words(database, "remove") == []
 
 
 async def test_tenants_do_not_find_tools_of_other_tenants(tools_database: Database) -> None:
