@@ -146,46 +146,31 @@ BEGIN
         $sql$, kind || '_search_v')
     INTO lost_parts, gone, new_parts, changed, changed_ids USING kind, host_ids, entity_ids, owners;
 
-    -- Each statement names the tables of its kind alone: a connection that runs one for the first
-    -- time reads the catalogs of all tables that are named.
-    IF gone IS NOT NULL AND is_listed THEN
-        WITH wordlist AS (
-            DELETE FROM search_wordlist_t AS wordlist
-            USING unnest(lost_parts, gone) AS doc (part_id, doc_id)
-            WHERE (wordlist.part_id, wordlist.doc_id) = (doc.part_id, doc.doc_id)
-            RETURNING wordlist.part_id, wordlist.doc_id, wordlist.tf, wordlist.words
-        ), lost AS (
-            SELECT part_id, doc_id, word.term, tf
-            FROM wordlist CROSS JOIN LATERAL string_to_table(btrim(words), ' ') AS word (term)
-        ), counted AS (
-            SELECT part_id, term, -count(*) AS docs, 0::float8 AS length FROM lost
-            GROUP BY part_id, term
-            UNION ALL
-            SELECT part_id, '', -count(DISTINCT doc_id), -sum(tf) FROM lost GROUP BY part_id
-        )
-        SELECT array_agg(part_id), array_agg(term), array_agg(docs), array_agg(length)
-        INTO lost_parts, lost_terms, lost_numbers, lost_lengths FROM counted;
-    ELSIF gone IS NOT NULL THEN
-        WITH lost AS (
-            DELETE FROM search_posting_t AS posting
-            USING unnest(lost_parts, gone) AS doc (part_id, doc_id)
-            WHERE (posting.part_id, posting.doc_id) = (doc.part_id, doc.doc_id)
-            RETURNING posting.part_id, posting.doc_id, posting.term, posting.tf
-        ), counted AS (
-            SELECT part_id, term, -count(*) AS docs, 0::float8 AS length FROM lost
-            GROUP BY part_id, term
-            UNION ALL
-            SELECT part_id, '', -count(DISTINCT doc_id), -sum(tf) FROM lost GROUP BY part_id
-        )
-        SELECT array_agg(part_id), array_agg(term), array_agg(docs), array_agg(length)
-        INTO lost_parts, lost_terms, lost_numbers, lost_lengths FROM counted;
-    END IF;
-    IF new_parts IS NULL AND lost_parts IS NULL THEN
-        RETURN;
-    END IF;
+    WITH posting AS (
+        DELETE FROM search_posting_t AS posting
+        USING unnest(lost_parts, gone) AS doc (part_id, doc_id)
+        WHERE NOT is_listed AND (posting.part_id, posting.doc_id) = (doc.part_id, doc.doc_id)
+        RETURNING posting.part_id, posting.doc_id, posting.term, posting.tf
+    ), wordlist AS (
+        DELETE FROM search_wordlist_t AS wordlist
+        USING unnest(lost_parts, gone) AS doc (part_id, doc_id)
+        WHERE is_listed AND (wordlist.part_id, wordlist.doc_id) = (doc.part_id, doc.doc_id)
+        RETURNING wordlist.part_id, wordlist.doc_id, wordlist.tf, wordlist.words
+    ), lost AS (
+        SELECT part_id, doc_id, term, tf FROM posting
+        UNION ALL
+        SELECT part_id, doc_id, word.term, tf
+        FROM wordlist CROSS JOIN LATERAL string_to_table(btrim(words), ' ') AS word (term)
+    ), counted AS (
+        SELECT part_id, term, -count(*) AS docs, 0::float8 AS length FROM lost
+        GROUP BY part_id, term
+        UNION ALL
+        SELECT part_id, '', -count(DISTINCT doc_id), -sum(tf) FROM lost GROUP BY part_id
+    )
+    SELECT array_agg(part_id), array_agg(term), array_agg(docs), array_agg(length)
+    INTO lost_parts, lost_terms, lost_numbers, lost_lengths FROM counted;
 
-    IF new_parts IS NOT NULL THEN
-        EXECUTE format($sql$
+    EXECUTE format($sql$
         WITH word AS MATERIALIZED (
             SELECT new.part_id, new.doc_id, found.term, found.tf
             FROM unnest($1, $2, $3) AS new (part_id, doc_id, entity_id)
@@ -196,7 +181,14 @@ BEGIN
             CROSS JOIN LATERAL search_terms(source.name, source.title, source.description,
                 source.source, source.tags, source.parameters, source.parameter_texts, $4) AS found
         ), added AS (
-            %2$s
+            INSERT INTO search_posting_t (part_id, doc_id, term, tf, length)
+            SELECT part_id, doc_id, term, tf, sum(tf) OVER (PARTITION BY part_id, doc_id) FROM word
+            WHERE NOT $5 ORDER BY part_id, term, doc_id
+        ), listed AS (
+            INSERT INTO search_wordlist_t (part_id, doc_id, tf, length, words)
+            SELECT part_id, doc_id, tf, sum(sum(tf)) OVER (PARTITION BY part_id, doc_id),
+                search_wordlist(tf, string_agg(' ' || term, '' ORDER BY term)) FROM word
+            WHERE $5 GROUP BY part_id, doc_id, tf ORDER BY part_id, doc_id, tf
         ), counted AS (
             SELECT part_id, term, count(*) AS docs, 0::float8 AS length FROM word
             GROUP BY part_id, term
@@ -205,19 +197,9 @@ BEGIN
         )
         SELECT array_agg(part_id), array_agg(term), array_agg(docs), array_agg(length)
         FROM counted
-        $sql$, kind || '_search_v', CASE WHEN is_listed THEN $sql$
-            INSERT INTO search_wordlist_t (part_id, doc_id, tf, length, words)
-            SELECT part_id, doc_id, tf, sum(sum(tf)) OVER (PARTITION BY part_id, doc_id),
-                search_wordlist(tf, string_agg(' ' || term, '' ORDER BY term)) FROM word
-            GROUP BY part_id, doc_id, tf ORDER BY part_id, doc_id, tf
-            $sql$ ELSE $sql$
-            INSERT INTO search_posting_t (part_id, doc_id, term, tf, length)
-            SELECT part_id, doc_id, term, tf, sum(tf) OVER (PARTITION BY part_id, doc_id) FROM word
-            ORDER BY part_id, term, doc_id
-            $sql$ END)
-        INTO new_parts, new_terms, new_numbers, new_lengths
-        USING new_parts, changed, changed_ids, weights;
-    END IF;
+        $sql$, kind || '_search_v')
+    INTO new_parts, new_terms, new_numbers, new_lengths
+    USING new_parts, changed, changed_ids, weights, is_listed;
 
     PERFORM search_count(lost_parts || new_parts, lost_terms || new_terms,
         lost_numbers || new_numbers, lost_lengths || new_lengths);

@@ -78,6 +78,7 @@ BOUNDED = {
     "connection_t": "connections.per_person of each person",
     "upstream_client_t": "one of each authorization server and source",
     "usage_embedding_t": "one of a tool, with which it ends",
+    "subregistry_version_t": "the newest of each listed toolset, by number",
     "code_shape_t": "code.learned_results of each principal",
     "memory_tombstone_t": "kept: they say that nothing comes back",
 }
