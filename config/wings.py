@@ -4,7 +4,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-WingName = Literal["memory", "events", "agent", "knowledge", "librarian", "code", "a2a"]
+WingName = Literal[
+    "memory", "events", "agent", "knowledge", "librarian", "code", "a2a", "subregistry"
+]
 
 
 class WingsSettings(Struct, frozen=True, forbid_unknown_fields=True):

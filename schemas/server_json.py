@@ -29,8 +29,10 @@ ServerName = Annotated[
     ),
 ]
 ShortText = Annotated[str, Meta(min_length=1, max_length=100)]
-Sha256 = Annotated[str, Meta(pattern=r"^[a-f0-9]{64}$(?!\n)")]
-Url = Annotated[str, Meta(pattern=r"^https?://[^\s]+$(?!\n)")]
+Sha256 = Annotated[
+    str, Meta(pattern=r"^[a-f0-9]{64}$(?!\n)", description="a SHA-256, of 0-9 and a-f")
+]
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s]+$(?!\n)", description="an http(s) URL")]
 
 RegistryType = Literal["npm", "pypi", "oci", "nuget", "mcpb"]
 Status = Literal["active", "deprecated", "deleted"]

@@ -56,16 +56,19 @@ _FROM_SETTINGS = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 NO_ADVICE = "packages are installed at the machine: toolgate import mcp --from NAME"
 
 
-class CatalogQuery(Paging, frozen=True, kw_only=True):
-    """`search`: a part of names; `registry`: one of the settings, by default each in turn."""
+Registry = Annotated[
+    Line, Meta(description="the registry of the settings, by default each in turn")
+]
 
-    search: Line = ""
-    registry: Line = ""
+
+class CatalogQuery(Paging, frozen=True, kw_only=True):
+    search: Annotated[Line, Meta(description="a part of names of servers")] = ""
+    registry: Registry = ""
 
 
 class EntryQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    registry: Line = ""
-    version: Line = LATEST
+    registry: Registry = ""
+    version: Annotated[Line, Meta(description="the version")] = LATEST
 
 
 class CatalogServer(Struct, frozen=True):
@@ -282,7 +285,7 @@ class CatalogOperations:
         if body.tools:
             _check_complete(draft.plan)
             spec = await self._spec(source, draft, published)
-            difference = await self._sources.difference(request, spec)
+            difference = await self._sources.difference(request, self._sources.restrict_spec(spec))
         changes = await self._changes(published, draft.plan)
         return UpdatePlan(published.version, draft.plan, changes, difference)
 

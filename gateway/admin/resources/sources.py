@@ -364,7 +364,7 @@ class SourceOperations:
         patterns = (body.include, body.exclude)
         how = (*patterns, body.kind, body.options)
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
-        return self._restrict_spec(spec), document
+        return self.restrict_spec(spec), document
 
     async def save_published(
         self,
@@ -388,7 +388,7 @@ class SourceOperations:
             await after_secrets()
             with self._turn(request.tenant):
                 report = await self._sources(request).import_(
-                    self._restrict_spec(spec), request.job.progress, force=True
+                    self.restrict_spec(spec), request.job.progress, force=True
                 )
         except BaseException:
             if known is None and not has_secrets:
@@ -398,7 +398,9 @@ class SourceOperations:
         return await self._result(request, report)
 
     async def difference(self, request: OperationInput, spec: ImportSpec) -> Difference:
-        """The changes that an import of `spec` would make. Raises ProblemDetails."""
+        """The changes that an import of `spec` would make. Raises ProblemDetails.
+
+        A spec that others wrote, such as a registry, is to be restricted first."""
         lister = self._lister if self._is_own(request) else None
         history = History(
             self._store,
@@ -408,7 +410,7 @@ class SourceOperations:
             lister=lister,
         )
         with self._turn(request.tenant):
-            return await history.difference(self._restrict_spec(spec))
+            return await history.difference(spec)
 
     async def upload(self, request: OperationInput) -> ImportResult:
         name = request.names["source"]
@@ -514,7 +516,7 @@ class SourceOperations:
             raise not_found("source", name)
         return source
 
-    def _restrict_spec(self, spec: ImportSpec) -> ImportSpec:
+    def restrict_spec(self, spec: ImportSpec) -> ImportSpec:
         guarded = not self._limits.private_networks
         return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
 

@@ -9,8 +9,8 @@ from tests.gateway.cli.test_doctor import answering
 FREE = {"TOOLGATE_SERVER__PORT": "1"}  # nobody listens there
 
 
-def test_an_empty_place_is_told_to_import(bare: Toolgate) -> None:
-    ran = bare(**FREE)
+def test_an_empty_place_is_told_to_import(bare: Toolgate, folder: Path) -> None:
+    ran = bare(**FREE, TOOLGATE_DATABASE__DATA_DIR=str(folder / "none"))
     assert ran.code == 0
     assert ran.out.startswith("Usage: toolgate")
     assert "settings: the defaults (toolgate init" in ran.out
