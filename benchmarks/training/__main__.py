@@ -140,6 +140,17 @@ def operations_(descriptions: tuple[Path, ...]) -> None:
             click.echo(json.dumps(tool, ensure_ascii=False))
 
 
+@main.command(name="requests")
+@click.option("--sets", type=FOLDER, required=True, help="The folder of toucan and dockermcp.")
+@click.option("--out", type=NEW, required=True, help="The folder of the set to write.")
+def requests_(sets: Path, out: Path) -> None:
+    """Write the natural requests of this folder as a set, with the tools that answer them."""
+    from benchmarks.training.sets import write_requests
+
+    tools, queries = write_requests(sets, out)
+    click.echo(f"{out}: {tools} tools, {queries} requests")
+
+
 @main.command()
 @click.option("--model", type=FILE, required=True, help="An ONNX file.")
 @click.option("--tokenizer", type=FILE, required=True, help="Its tokenizer.json.")

@@ -17,6 +17,7 @@ from registry.embedding import texts
 TEST_QUERIES = 30  # percent of a set's queries
 TEST_TOOLS = 15  # percent of a set's tools
 SAMPLE_SEED = 0
+REQUESTS = Path(__file__).with_name("requests.jsonl")  # query, language, gold: SET/ID of tools
 
 
 class BadTrainingSet(Exception):
@@ -68,6 +69,27 @@ def load(folder: Path) -> ToolSet:
     except (AttributeError, KeyError, TypeError) as error:
         raise BadTrainingSet(f"{folder}: a row lacks a key or has a wrong type: {error}") from error
     return ToolSet(folder.name, tools, tuple(query for query in queries if query.gold))
+
+
+def write_requests(sets: Path, out: Path) -> tuple[int, int]:
+    """Write the requests of REQUESTS and all tools of the sets that answer them as the set `out`;
+    the numbers of its tools and requests. Raises BadTrainingSet."""
+    queries = [{"id": number, **row} for number, row in enumerate(rows(REQUESTS), 1)]
+    names = sorted({gold.partition("/")[0] for query in queries for gold in query["gold"]})
+    tools = [
+        {**row, "id": f"{name}/{row['id']}"}
+        for name in names
+        for row in rows(sets / name / "tools.jsonl")
+    ]
+    known = {tool["id"] for tool in tools}
+    for query in queries:
+        if not known.issuperset(query["gold"]):
+            raise BadTrainingSet(f"{sets} has no tool {query['gold']} of the request {query['id']}")
+    out.mkdir(parents=True, exist_ok=True)
+    for file, lines in (("tools.jsonl", tools), ("queries.jsonl", queries)):
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (out / file).write_text(text, encoding="utf-8")
+    return len(tools), len(queries)
 
 
 def tool_text(tool: TrainingTool) -> str:

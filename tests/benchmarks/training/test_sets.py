@@ -2,7 +2,16 @@ import json
 
 import pytest
 
-from benchmarks.training.sets import BadTrainingSet, ToolSet, TrainingQuery, load, tool_text
+from benchmarks.training.sets import (
+    REQUESTS,
+    BadTrainingSet,
+    ToolSet,
+    TrainingQuery,
+    load,
+    rows,
+    tool_text,
+    write_requests,
+)
 
 
 @pytest.fixture
@@ -20,8 +29,8 @@ def folder(tmp_path):
         {"id": 1, "query": "Open one", "gold": ["a/createIssue", "a/createIssue"]},
         {"id": 2, "query": "Nothing does this", "gold": []},
     ]
-    for name, rows in (("tools.jsonl", [tool, bare]), ("queries.jsonl", queries)):
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, written in (("tools.jsonl", [tool, bare]), ("queries.jsonl", queries)):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in written))
     return tmp_path
 
 
@@ -29,6 +38,27 @@ def test_a_set_has_its_tools_and_the_queries_that_have_an_answer(folder):
     tools = load(folder)
     assert [tool.id for tool in tools.tools] == ["a/createIssue", "b"]
     assert tools.queries == (TrainingQuery("1", "Open one", ("a/createIssue",)),)
+
+
+def test_requests_are_a_set_with_the_tools_of_their_sets(folder, tmp_path, monkeypatch):
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text(json.dumps({"query": "a bug!", "gold": [f"{folder.name}/a/createIssue"]}))
+    monkeypatch.setattr("benchmarks.training.sets.REQUESTS", requests)
+    assert write_requests(folder.parent, tmp_path / "made") == (2, 1)
+    made = load(tmp_path / "made")
+    assert [tool.id for tool in made.tools] == [
+        f"{folder.name}/{id_}" for id_ in ("a/createIssue", "b")
+    ]
+    assert made.queries[0].text == "a bug!"
+    requests.write_text(json.dumps({"query": "x", "gold": [f"{folder.name}/c"]}))
+    with pytest.raises(BadTrainingSet, match="has no tool"):
+        write_requests(folder.parent, tmp_path / "made")
+
+
+def test_written_requests_have_a_language_and_tools():
+    written = list(rows(REQUESTS))
+    assert len({row["query"] for row in written}) == len(written)
+    assert all(row["language"] and row["gold"] and row["query"].strip() for row in written)
 
 
 @pytest.mark.parametrize(
