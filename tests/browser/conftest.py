@@ -20,6 +20,7 @@ from playwright.async_api import Browser, Page, async_playwright
 from config.a2a import A2AAgent
 from config.access import Rule
 from config.models import Strategy
+from config.registries import RegistrySettings
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.console.operations import ConsoleOperations
@@ -27,6 +28,7 @@ from tests import polling
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
 from tests.fixtures_servers import serving
+from tests.servers.mcp_registry import PublishedServers, server_json, serving_registry
 from tests.servers.provider import Provider, chat, providing
 
 WAIT_MS = 60_000
@@ -244,14 +246,39 @@ async def house(
     house_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     folder, service = tmp_path_factory.mktemp("house"), Recorder()
-    async with serving(service) as url, providing(chat("Hello.")) as provider:
-        settings = house_settings(house_database, url, provider.url, folder)
-        async with running(settings) as client:
-            found = House(client, settings, provider)
-            await polling.until(found.has_wings)
-            await seed(found)
-            yield found
-        service.release.set()
+    with serving_registry(published_servers()) as registry:
+        async with serving(service) as url, providing(chat("Hello.")) as provider:
+            registries = {"own": RegistrySettings(registry)}
+            settings = house_settings(
+                house_database, url, provider.url, folder, registries=registries
+            )
+            async with running(settings) as client:
+                found = House(client, settings, provider)
+                await polling.until(found.has_wings)
+                await seed(found)
+                yield found
+            service.release.set()
+
+
+def published_servers() -> PublishedServers:
+    """A server at an address that asks for two inputs, and a program."""
+    inputs = [
+        {"name": "X-Key", "isSecret": True, "isRequired": True, "description": HOSTILE[0]},
+        {"name": "X-Region", "choices": ["eu", "us"], "default": "eu"},
+    ]
+    remote = {"type": "streamable-http", "url": "https://weather.example/mcp", "headers": inputs}
+    package = {
+        "registryType": "npm",
+        "identifier": "clock",
+        "version": "1.0.0",
+        "transport": {"type": "stdio"},
+    }
+    return PublishedServers(
+        [
+            server_json("io.github.ada/weather", remotes=[remote], title=HOSTILE[0][:100]),
+            server_json("io.github.ada/clock", packages=[package]),
+        ]
+    )
 
 
 async def seed_good(house: House) -> None:
