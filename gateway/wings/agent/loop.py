@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from config.agent import AgentSettings
 from gateway.context import Context, RunMark
 from gateway.wings.agent.context_window import window
-from gateway.wings.agent.events import WAITS, WAITS_FOR_CONNECTION, EventWriter
+from gateway.wings.agent.events import WAITS_FOR_CONNECTION, EventWriter
 from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.steps import (
     AgentTurn,
@@ -319,12 +319,12 @@ class Loop:
         waiting = self.turn.rounds[-1].held.values()
         if not waiting:
             return None
-        for held in waiting:
-            self.events.put(
-                "StatusUpdate", status=WAITS, phase="tools",
-                tool_call_id=held.call_id, approval=held.approval, expires=held.expires,
-            )  # fmt: skip
-        return Ending(state="waiting", approvals=[held.approval for held in waiting])
+        updates = [
+            {"tool_call_id": held.call_id, "approval": held.approval, "expires": held.expires}
+            for held in waiting
+        ]
+        approvals = [held.approval for held in waiting]
+        return Ending(state="waiting", approvals=approvals, updates=updates)
 
     async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
         limit = asyncio.Semaphore(self.settings.parallel)

@@ -13,7 +13,7 @@ from gateway.context import Context, Principal, RunMark
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
 from gateway.state.fair_limiter import FairLimiter
-from gateway.wings.agent.events import EventWriter, summary
+from gateway.wings.agent.events import WAITS, EventWriter, summary
 from gateway.wings.agent.loop import Loop
 from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.steps import AgentTurn, fold_steps
@@ -203,6 +203,10 @@ class Runner(RunSupervisor[Run]):
     async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
         """Store how a run ends or waits, then tell it."""
         await self.runs.end(run, ending)
+        if writer is not None and ending.updates:  # a person may decide as soon as they are told
+            for update in ending.updates:
+                writer.put("StatusUpdate", status=WAITS, phase="tools", **update)
+            await writer.flush()
         if writer is None or ending.state == "waiting":
             await stir(self._log, stream_of("agent", run.id))
             return

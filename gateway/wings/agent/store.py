@@ -1,6 +1,6 @@
 """Conversations, runs and steps in the database. All methods raise `psycopg.OperationalError`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date, datetime
 from operator import add, sub
@@ -119,6 +119,7 @@ class Ending:
     error: str = ""
     answer: str = ""
     approvals: Sequence[str] = ()
+    updates: Sequence[Mapping[str, Any]] = ()  # events of what it waits for; told once it does
 
 
 class ConversationBusy(Exception):

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
+from gateway.wings.agent.store import Runs
 from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat, delta, failing, providing, sse
@@ -166,6 +167,27 @@ async def test_a_stream_ends_where_a_person_has_to_decide(rig: Rig) -> None:
     await rig.post(f"/approvals/{data['approval']}", {"approve": False})
     await rig.until(run, "completed")
     assert (await follow_run(rig, run, number))[-1][0] == "Completed"
+
+
+async def test_a_person_may_decide_as_soon_as_they_are_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run waits by then, however slow the database is, which no test can make it."""
+    end = Runs.end
+
+    async def end_late(*given: Any) -> None:
+        await anyio.sleep(0.3)
+        await end(*given)
+
+    monkeypatch.setattr(Runs, "end", end_late)
+    rig.script(chat("", [DELETE]), chat("Done."))
+    url = f"{rig.client.url}/agent/v1/ask"
+    with anyio.fail_after(60):
+        async with rig.client.http.post(url, json={"message": "x"}, headers=STREAM) as response:
+            async for _, _, data in read(response):
+                if "approval" in data:
+                    decision = f"/approvals/{data['approval']}"
+                    assert (await rig.post(decision, {"approve": False}))[0] == 204
 
 
 async def test_a_client_that_leaves_within_its_body_is_no_error(
