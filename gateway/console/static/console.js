@@ -30,7 +30,11 @@
     for (const one of inside.querySelectorAll("[data-chart]")) chart(one);
   }
 
-  for (const one of document.querySelectorAll("nav [aria-current='page']")) one.scrollIntoView({ block: "nearest" });
+  // By scrollIntoView the first Tab would go on from there, past the link that skips the menu.
+  for (const place of document.querySelectorAll("nav [aria-current='page']")) {
+    const menu = place.closest(".side");
+    if (menu) menu.scrollTop = Math.max(0, place.offsetTop + place.offsetHeight - menu.clientHeight);
+  }
 
   document.addEventListener("click", async (event) => {
     const copy = event.target.closest("[data-copy]");

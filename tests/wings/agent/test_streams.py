@@ -169,7 +169,7 @@ async def test_a_stream_ends_where_a_person_has_to_decide(rig: Rig) -> None:
     assert (await follow_run(rig, run, number))[-1][0] == "Completed"
 
 
-async def test_a_person_may_decide_as_soon_as_they_are_told(
+async def test_a_decision_may_follow_its_event_at_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run waits by then, however slow the database is, which no test can make it."""
