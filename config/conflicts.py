@@ -346,8 +346,8 @@ def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """Agents that are served with a toolset or a strategy that does not exist, and cards that
-    nobody can sign, or whose signed form would lead elsewhere."""
+    """Served agents whose toolset or strategy does not exist, and settings of signed cards without
+    a key to sign with, or with addresses that the signed form would change."""
     strategies = settings.models.strategies
     if settings.a2a.enabled and settings.a2a.sign:
         yield from _unsignable_texts(settings, where)

@@ -403,9 +403,7 @@ class Context(Struct):
     request_id: str
     session: Session | None = None
     peer: Peer | None = None  # None where the front can send only the answer
-    asker: Asker | None = (
-        None  # of a wing that makes the call; where there is one, no peer is asked
-    )
+    asker: Asker | None = None  # of a wing that makes the call: it is asked instead of the peer
     headers: CallHeaders = NO_CALL_HEADERS
     toolset: str | None = None  # restricts to its tools; None: all
     options: QueryOptions = NO_OPTIONS

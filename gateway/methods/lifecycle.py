@@ -75,11 +75,10 @@ class Lifecycle:
     async def initialize(self, context: Context, _request: Request) -> InitializeResult:
         """The transport has opened the session and negotiated the revision."""
         catalog, revision = self._lists.catalog(context), context.revision
-        can, instructions = (
-            capabilities(catalog, revision),
-            self._instructions_text(context, catalog),
+        instructions = self._instructions_text(context, catalog)
+        return InitializeResult(
+            revision.name, capabilities(catalog, revision), SERVER, instructions
         )
-        return InitializeResult(revision.name, can, SERVER, instructions)
 
     async def discover(self, context: Context, _request: Request) -> DiscoverResult:
         catalog = self._lists.catalog(context)

@@ -344,10 +344,8 @@ class ToolMethods:
             raise _refusal(tool, *problems_of(checker, arguments))
         arguments = given
         if reserved.fields and tool.binding.facts.projects == "selection":
-            arguments = {
-                **arguments,
-                FIELDS: reserved.texts,
-            }  # they determine the GraphQL selection
+            # they determine the GraphQL selection
+            arguments = {**arguments, FIELDS: reserved.texts}
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except InvalidParams as fault:  # valid by the schema but not encodable in a request

@@ -19,7 +19,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
-class Question(Struct, frozen=True, omit_defaults=True):
+class InputQuestion(Struct, frozen=True, omit_defaults=True):
     """An input that a person may or has to give. `where`: what it becomes a part of."""
 
     name: str
@@ -45,7 +45,7 @@ class Inputs:
     complete once all inputs were read."""
 
     given: Mapping[str, str]
-    questions: dict[str, Question] = field(default_factory=dict)
+    questions: dict[str, InputQuestion] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -104,7 +104,7 @@ class Inputs:
             raise ImportRejected(
                 f"It asks for {name[:100]!r} as a secret, and openly in another place: refused."
             )
-        self.questions[name] = Question(
+        self.questions[name] = InputQuestion(
             name, where, described.description,
             required=required, secret=secret, default=None if secret else described.default,
             choices=described.choices, format=described.format, placeholder=described.placeholder,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from config.networks import is_unencrypted
 from config.source_conflicts import FRAMING
 from gateway.upstreams.mcp.registries.arguments import Arguments, program_arguments
-from gateway.upstreams.mcp.registries.inputs import Inputs, Question, Value, fill
+from gateway.upstreams.mcp.registries.inputs import InputQuestion, Inputs, Value, fill
 from gateway.upstreams.mcp.registries.reader import Entry
 from registry.documents.ssrf_protection import check_host
 from schemas.errors import ImportRejected
@@ -74,7 +74,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     headers: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: tuple[InputQuestion, ...] = ()
     missing: tuple[str, ...] = ()
     confirms: tuple[str, ...] = ()
     digest: str = ""
