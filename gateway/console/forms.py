@@ -6,11 +6,12 @@ one such field. Names of fields are JSON Pointers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 
+from gateway.operations.member_texts import MemberTexts
 from schemas.errors import Fault
 from schemas.json_schema.pointers import ABSENT, escape
 from schemas.json_schema.references import find, reference_of, siblings
@@ -58,10 +59,27 @@ class FormField:
     longest: int | None = None  # characters
     default: str = ""
     error: str = ""
+    title: str = ""  # "": people see the label, which is the member's name
+    example: str = ""
+    picks: str = ""  # kind of the things that are offered; "": none
+    rarely: bool = False  # it is folded
+    is_hidden: bool = False  # its value is sent along
 
     @property
     def id(self) -> str:
         return "f" + "".join(c if c.isalnum() else f"-{ord(c):x}-" for c in self.pointer)
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether a person has to see it: it has a value, or an error."""
+        inside = any(inner_field.is_filled for inner_field in self.fields)
+        own = self.value not in ("", "{}", "[]", self.default) and self.kind != "union"
+        return bool(own or self.checked or self.error or inside)
+
+    @property
+    def lines(self) -> list[str]:
+        """The values of a list, and an empty one to fill."""
+        return [*filter(None, self.value.split("\n")), ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +360,7 @@ def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormFi
         "help": _text(schema.get("description")),
         "error": errors.get(node.pointer, ""),
         "default": "" if "default" not in schema else _json(schema["default"]),
+        "example": _example_text(schema),
     }
     if node.kind == "group":
         inner = value if isinstance(value, dict) else {}
@@ -375,6 +394,15 @@ def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormFi
     return FormField(node.pointer, node.label, node.kind, value=text, longest=longest, **field)
 
 
+def _example_text(schema: Json) -> str:
+    """An example of a text or a number that the schema has."""
+    examples = schema.get("examples")
+    example = examples[0] if isinstance(examples, list) and examples else None
+    if isinstance(example, bool) or not isinstance(example, str | int | float):
+        return ""
+    return str(example)[:LINE]
+
+
 def _text_of(node: FormNode, value: Any) -> str:
     if value is _ABSENT or value is None:
         return ""
@@ -398,7 +426,8 @@ def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
         return node.choices[0]
     if node.kind == "switch":
         return bool(data.get(node.pointer))
-    text = (data.get(node.pointer) or [""])[-1].replace("\r\n", "\n")
+    texts = data.get(node.pointer) or [""]
+    text = ("\n".join(texts) if node.kind == "lines" else texts[-1]).replace("\r\n", "\n")
     if not text or (not text.strip() and node.kind not in {"text", "area"}):
         return _nothing(node)
     try:
@@ -499,6 +528,43 @@ def _takes_lines(pattern: str) -> bool:
 
 def _count(node: FormNode) -> int:
     return 1 + sum(map(_count, node.nodes))
+
+
+def add_texts(
+    fields: Sequence[FormField], texts: MemberTexts, path: str = ""
+) -> tuple[FormField, ...]:
+    """The fields with the words for people, in the order that these have; folded ones last. A
+    member without words has its name as its title."""
+    places = {name: at for at, name in enumerate(texts)}
+    made = [_add_text(inner_field, texts, path) for inner_field in fields]
+    made.sort(
+        key=lambda one: (not one.required, one.rarely, places.get(path + one.label, len(places)))
+    )
+    return tuple(made)
+
+
+def _add_text(field: FormField, texts: MemberTexts, path: str) -> FormField:
+    text = texts.get(path + field.label)
+    inside = path if field.kind == "union" and not field.label else f"{path}{field.label}/"
+    fields = add_texts(field.fields, texts, inside)
+    if text is None:
+        title = field.label.replace("_", " ")
+        return replace(
+            field, title=title[:1].upper() + title[1:], help=_sentence(field.help), fields=fields
+        )
+    return replace(
+        field,
+        title=text.title,
+        help=text.help,
+        example=text.example,
+        picks=text.choices,
+        rarely=text.rarely,
+        fields=fields,
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text and text[-1] not in ".!?" else text
 
 
 def walk(fields: Sequence[FormField]) -> Iterator[FormField]:

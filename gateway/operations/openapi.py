@@ -1,7 +1,8 @@
 """OpenAPI 3.1 description of the API, generated from the declarations that serve it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, get_args
 
 import msgspec
 
@@ -82,10 +83,36 @@ class _Schemas:
             types += [kind for kind in (operation.gives, operation.body) if kind is not None]
             types += [JobView] if operation.job else []
         schemas, self.components = msgspec.json.schema_components(types, ref_template=REFS)
+        for operation in operations:
+            for kind in get_args(operation.body) or (operation.body,):
+                _add_texts(self.components.get(getattr(kind, "__name__", ""), {}), operation)
         self._found = {repr(kind): schema for kind, schema in zip(types, schemas, strict=True)}
 
     def of(self, kind: Any) -> Any:
         return self._found[repr(kind)]
+
+
+def _add_texts(component: Json, operation: Operation) -> None:
+    """Add the words for people to the members of a body."""
+    for name, schema in component.get("properties", {}).items():
+        if text := operation.members.get(name):
+            schema |= {"title": text.title, "description": text.help}
+            examples = list(_examples(schema, text.example))
+            schema |= {"examples": examples} if examples else {}
+
+
+def _examples(schema: Json, text: str) -> Iterator[Any]:
+    """The example as a value of the schema."""
+    types = {part.get("type") for part in (schema, *schema.get("anyOf", ()))}
+    if not text:
+        return
+    if "string" in types:
+        yield text
+    elif "array" in types and not text.startswith("["):
+        yield text.split("\n")
+    else:
+        with suppress(msgspec.DecodeError):
+            yield msgspec.json.decode(text)
 
 
 def _operation(one: Operation, schemas: _Schemas) -> Json:
@@ -111,7 +138,9 @@ def _scopes(one: Operation) -> list[str]:
 
 def _parameters(one: Operation) -> Iterator[Json]:
     for name in one.names:
-        yield {"name": name, "in": "path", "required": True, "schema": _plain(one.type_of(name))}
+        row = {"name": name, "in": "path", "required": True, "schema": _plain(one.type_of(name))}
+        words = one.text_of(name)
+        yield row if words is None else {**row, "description": words.help, "example": words.example}
     for field in msgspec.structs.fields(one.query):
         yield {"name": field.encode_name, "in": "query", "schema": _plain(field.type)}
     if one.keeps_answers:

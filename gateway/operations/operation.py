@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from config.value_types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Context, Principal
 from gateway.operations.jobs import NO_JOB, AsJob, Job
+from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
 from gateway.operations.pages import Pages
 from gateway.operations.problems import unavailable
 from registry.database.postgres import Pool
@@ -178,6 +179,9 @@ class Operation:
     types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES
     details: str = ""  # what a model has to know beside the summary
     brief: bool = False  # `details` say what it gives, and its tool has no output schema
+    members: MemberTexts = field(
+        default_factory=dict
+    )  # of its body; of its path, beside NAME_TEXTS
 
     def __post_init__(self) -> None:
         if self.job is not None and self.secret:
@@ -196,6 +200,10 @@ class Operation:
     def type_of(self, name: str) -> Any:
         """The type of a path parameter."""
         return self.types.get(name) or NAMES[name]
+
+    def text_of(self, name: str) -> MemberText | None:
+        """The words about a member of the body, or about a path parameter."""
+        return self.members.get(name) or (NAME_TEXTS.get(name) if name in self.names else None)
 
     @property
     def effect(self) -> Effect:

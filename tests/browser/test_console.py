@@ -159,7 +159,7 @@ async def a_rule_is_made(visitor: Watched) -> None:
     page = visitor.page
     await page.get_by_role("link", name="Policy", exact=True).click()
     await page.get_by_role("link", name="New rule").click()
-    await page.locator("#n-rule").fill("ask-first")
+    await page.locator('[name="name.rule"]').fill("ask-first")
     await page.locator('[name="/effect"]').select_option(label="approve")
     await page.locator('[name="/tools"]').fill("createPet")
     await page.screenshot(path=picture("walk-4-rule"), full_page=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.member_texts import AGENT, SKILL_GRANT
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
@@ -94,7 +95,8 @@ class AgentOperations:
             Operation("getAgent", "GET", item, "Show an agent.", READ, self.get, AgentView),
             Operation(
                 "putAgent", "PUT", item, "Add or update an agent; its skills stay.",
-                WRITE, self.put, AgentView, body=AgentRequest, creates=True, match="optional",
+                WRITE, self.put, AgentView, body=AgentRequest, members=AGENT,
+                creates=True, match="optional",
             ),
             Operation(
                 "deleteAgent", "DELETE", item, "Remove an agent; its skills stay.", WRITE,
@@ -102,7 +104,8 @@ class AgentOperations:
             ),
             Operation(
                 "grantSkills", "POST", f"{item}/skills", "Grant skills to an agent.", WRITE,
-                self.grant, AgentView, body=SkillGrant, match="optional", of="getAgent",
+                self.grant, AgentView, body=SkillGrant, members=SKILL_GRANT,
+                match="optional", of="getAgent",
             ),
             Operation(
                 "revokeSkills", "DELETE", f"{item}/skills/{{skill}}", "Revoke a skill of an agent.",

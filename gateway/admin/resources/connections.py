@@ -11,6 +11,7 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.admin.parts import Disconnect, JobParts
 from gateway.admin.resources.keys import Words
+from gateway.admin.resources.member_texts import SHARED_ROLES
 from gateway.operations.operation import (
     Identifier,
     Line,
@@ -94,7 +95,8 @@ class ConnectionOperations:
             Operation(
                 "shareConnection", "PUT", f"{item}/roles",
                 "Share your own connection, or one of an API key, with roles.",
-                write, self.share, ConnectionView, body=SharedRoles, types=types,
+                write, self.share, ConnectionView, body=SharedRoles, members=SHARED_ROLES,
+                types=types,
             ),
             Operation(
                 "deleteConnection", "DELETE", item,

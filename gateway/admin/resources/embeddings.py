@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from config.settings import EmbeddingSettings
 from gateway.admin.parts import JobParts
+from gateway.admin.resources.member_texts import EMBEDDINGS, FAILED_EMBEDDINGS
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
 from gateway.operations.problems import ProblemDetails, not_found
@@ -63,11 +64,13 @@ class EmbeddingOperations:
             Operation(
                 "refreshEmbeddings", "POST", "/embeddings/refresh",
                 "Queue tools for new embeddings.", WRITE, self.refresh, Queued, body=Refresh,
+                members=EMBEDDINGS,
                 problems=(404,),
             ),
             Operation(
                 "retryEmbeddings", "POST", "/embeddings/retry", "Retry failed embeddings.",
-                WRITE, self.retry, Queued, body=Retry, optional_body=True, problems=(404,),
+                WRITE, self.retry, Queued, body=Retry, members=FAILED_EMBEDDINGS,
+                optional_body=True, problems=(404,),
             ),
             Operation(
                 "backfillEmbeddings", "POST", "/embeddings/backfill",

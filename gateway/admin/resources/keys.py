@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from config.value_types import END, ScopeName
 from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.member_texts import KEY_ROTATION, NEW_KEY, REVOCATION
 from gateway.admin.scopes import check_scopes, known_scopes, scopes_of_settings
 from gateway.context import Principal
 from gateway.operations.operation import (
@@ -148,13 +149,14 @@ class KeyOperations:
             ),
             Operation(
                 "createKey", "POST", "/keys", "Create an API key.", WRITE, self.create, MadeKey,
-                201, body=NewKey, no_tool=withheld,
+                201, body=NewKey, members=NEW_KEY, no_tool=withheld,
             ),
             Operation("getKey", "GET", key, "Show a key.", READ, self.get, ApiKey),
             Operation(
                 "rotateKey", "POST", f"{key}/rotations",
                 "Replace an API key by a new one of its principal.", WRITE, self.rotate, MadeKey,
-                201, body=KeyRotation, optional_body=True, problems=(409,), no_tool=withheld,
+                201, body=KeyRotation, members=KEY_ROTATION,
+                optional_body=True, problems=(409,), no_tool=withheld,
             ),
             Operation(
                 "revokeKey", "DELETE", key, "Revoke an API key permanently.", WRITE,
@@ -167,7 +169,7 @@ class KeyOperations:
             Operation(
                 "revokeTokens", "POST", "/revocations",
                 "Revoke a token, or all tokens of a principal.", WRITE, self.revoke_tokens,
-                Revocation, 201, body=NewRevocation, destroys=True,
+                Revocation, 201, body=NewRevocation, members=REVOCATION, destroys=True,
             ),
             Operation(
                 "getRevocation", "GET", revocation, "Show a revocation.", READ,

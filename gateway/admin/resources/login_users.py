@@ -14,6 +14,7 @@ from config.settings import Settings
 from config.value_types import END
 from gateway.admin.parts import RegistryParts
 from gateway.admin.resources.keys import Reload, Words, check_given
+from gateway.admin.resources.member_texts import NEW_USER, ROLES
 from gateway.operations.operation import (
     ALL,
     Operation,
@@ -103,7 +104,8 @@ class LoginUserOperations:
             ),
             Operation(
                 "createUser", "POST", "/users", "Add a user, and make an invitation.", ALL,
-                self.create, InvitedUser, 201, body=NewUser, problems=(409,), no_tool=withheld,
+                self.create, InvitedUser, 201, body=NewUser, members=NEW_USER,
+                problems=(409,), no_tool=withheld,
             ),
             Operation(
                 "inviteUser", "POST", f"{item}/invitations",
@@ -113,7 +115,7 @@ class LoginUserOperations:
             Operation(
                 "setUserRoles", "PUT", f"{item}/roles",
                 "Set the roles of a user, whose logins end.", ALL, self.set_roles, UserView,
-                body=UserRoles, types=types,
+                body=UserRoles, members=ROLES, types=types,
             ),
             Operation(
                 "disableUser", "POST", f"{item}/disable", "Disable a user, whose logins end.",

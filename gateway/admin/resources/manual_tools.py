@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, convert
 from config.settings import Scripts
 from config.sources import SourceSettings
 from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.member_texts import NEW_TOOL
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.tools import (
     Description,
@@ -134,7 +135,7 @@ class ManualToolOperations:
         return (
             Operation(
                 "createTool", "POST", "/tools", "Create a manual tool.", WRITE, self.create,
-                ToolView, 201, body=ToolRequest,
+                ToolView, 201, body=ToolRequest, members=NEW_TOOL,
             ),
             Operation(
                 "createTools", "POST", "/imports/tools",
@@ -143,7 +144,8 @@ class ManualToolOperations:
             ),
             Operation(
                 "editTool", "PUT", item, "Change the description and metadata of a tool.", WRITE,
-                self.edit, ToolView, body=ToolEdit, match="optional", of="getTool",
+                self.edit, ToolView, body=ToolEdit, members=NEW_TOOL,
+                match="optional", of="getTool",
             ),
             Operation(
                 "deleteTool", "DELETE", item, "Remove a manual tool.", WRITE,

@@ -14,6 +14,7 @@ from config.access_conflicts import rule_problems
 from config.settings import Toolset
 from config.value_types import ScopeName, ToolsetName
 from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.member_texts import RULE
 from gateway.audit.queries import AuditQuery, search
 from gateway.audit.records import AuditEntry
 from gateway.context import Principal
@@ -182,7 +183,7 @@ class PolicyOperations:
             Operation("getRule", "GET", rule, "Show a rule.", READ, self.get, RuleView),
             Operation(
                 "putRule", "PUT", rule, "Create or replace a rule.", WRITE, self.put, RuleView,
-                body=Rule, match="required", creates=True, problems=(409,),
+                body=Rule, members=RULE, match="required", creates=True, problems=(409,),
             ),
             Operation(
                 "deleteRule", "DELETE", rule, "Delete a rule.", WRITE, self.delete, status=204,

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.admin.parts import JobParts
+from gateway.admin.resources.member_texts import SECRET
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
 from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
@@ -78,8 +79,7 @@ class SecretOperations:
                 self.put,
                 StoredSecret,
                 query=ForceOption,
-                body=SchemeSettings,
-                secret=True,
+                body=SchemeSettings, members=SECRET, secret=True,
                 no_tool="its request holds a secret, which no model is to see",
             ),
             Operation(

@@ -10,6 +10,12 @@ from msgspec import Meta, Struct
 from config.settings import SkillsSettings
 from config.value_types import SourceName
 from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.member_texts import (
+    SKILL_DEPENDENCY,
+    SKILL_IMPORT,
+    SKILL_ROLLBACK,
+    TOOL_LINKS,
+)
 from gateway.operations.operation import (
     Line,
     Operation,
@@ -163,7 +169,7 @@ class SkillOperations:
             ),
             Operation(
                 "importSkills", "POST", "/skills", "Import skills: all of them, or none.", WRITE,
-                self.save, SkillsSaved, body=SkillImport,
+                self.save, SkillsSaved, body=SkillImport, members=SKILL_IMPORT,
             ),
             Operation(
                 "generateSkills", "POST", "/skills/generation",
@@ -181,7 +187,7 @@ class SkillOperations:
             ),
             Operation(
                 "linkTools", "POST", f"{item}/tools", "Link tools to a skill.", WRITE, self.link,
-                SkillView, body=ToolLinks, match="optional", of="getSkill",
+                SkillView, body=ToolLinks, members=TOOL_LINKS, match="optional", of="getSkill",
             ),
             Operation(
                 "unlinkTools", "DELETE", f"{item}/tools/{{tool}}", "Unlink a tool from a skill.",
@@ -190,7 +196,7 @@ class SkillOperations:
             Operation(
                 "dependSkill", "PUT", f"{item}/dependencies/{{dependency}}",
                 "Add a dependency of a skill.", WRITE, self.depend, SkillView,
-                body=DependencyRequest, match="optional", of="getSkill",
+                body=DependencyRequest, members=SKILL_DEPENDENCY, match="optional", of="getSkill",
             ),
             Operation(
                 "undependSkill", "DELETE", f"{item}/dependencies/{{dependency}}",
@@ -207,7 +213,8 @@ class SkillOperations:
             ),
             Operation(
                 "rollBackSkill", "POST", f"{item}/rollback", "Serve an older version again.",
-                WRITE, self.roll_back, SavedSkill, body=SkillRollback, match="optional",
+                WRITE, self.roll_back, SavedSkill, body=SkillRollback, members=SKILL_ROLLBACK,
+                match="optional",
                 of="getSkill",
             ),
         )  # fmt: skip

@@ -26,6 +26,7 @@ from gateway.admin.resources.import_requests import (
     ImportRequest,
     MachineImport,
 )
+from gateway.admin.resources.member_texts import IMPORT, ROLLBACK, UPLOAD
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
@@ -246,13 +247,14 @@ class SourceOperations:
             ),
             Operation(
                 "importSource", "POST", "/sources", "Import a new source.", WRITE,
-                self.create, ImportResult, 201, query=ReportQuery, body=body,
+                self.create, ImportResult, 201, query=ReportQuery, body=body, members=IMPORT,
                 job=AsJob(lock="source:{body.name}"),
             ),
             Operation(
                 "previewImport", "POST", "/imports/preview",
                 "Read a description and tell what an import would make of it.", WRITE,
-                self.preview, ImportResult, query=ReportQuery, body=body, waits=True,
+                self.preview, ImportResult, query=ReportQuery, body=body, members=IMPORT,
+                waits=True,
             ),
             Operation("getSource", "GET", item, "Show a source.", READ, self.get, SourceDetail),
             Operation(
@@ -262,7 +264,8 @@ class SourceOperations:
             Operation(
                 "uploadDocument", "PUT", f"{item}/document",
                 "Import another description of an uploaded source.", WRITE,
-                self.upload, ImportResult, body=SourceUpload, match="optional", of="getSource",
+                self.upload, ImportResult, body=SourceUpload, members=UPLOAD,
+                match="optional", of="getSource",
                 problems=(409,), no_tool="models do not upload documents",
                 job=again,
             ),
@@ -283,6 +286,7 @@ class SourceOperations:
             Operation(
                 "rollBack", "POST", f"{item}/rollback", "Serve an older version again.", WRITE,
                 self.roll_back, RollbackView, query=ReportQuery, body=RollbackRequest,
+                members=ROLLBACK,
                 optional_body=True, match="optional", of="getSource", job=again,
             ),
         )  # fmt: skip

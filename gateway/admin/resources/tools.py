@@ -13,6 +13,7 @@ from config.code import CodeSettings
 from config.sources import SourceSettings
 from config.value_types import END, CallWay
 from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.member_texts import DESCRIPTION, METADATA
 from gateway.operations.operation import (
     Line,
     Operation,
@@ -249,7 +250,8 @@ class ToolOperations:
             ),
             Operation(
                 "describeTool", "PUT", f"{item}/description", "Change the description of a tool.",
-                WRITE, self.describe, ToolView, body=DescribeRequest, match="optional",
+                WRITE, self.describe, ToolView, body=DescribeRequest, members=DESCRIPTION,
+                match="optional",
                 of="getTool",
             ),
             Operation(
@@ -260,7 +262,7 @@ class ToolOperations:
             Operation(
                 "changeMetadata", "PUT", f"{item}/metadata",
                 "Change the metadata of a tool.", WRITE, self.change,
-                ToolView, body=Metadata, match="optional", of="getTool",
+                ToolView, body=Metadata, members=METADATA, match="optional", of="getTool",
             ),
             Operation(
                 "disableTool", "POST", f"{item}/disable", "Disable a tool.", WRITE,

@@ -20,10 +20,12 @@ from msgspec import NODEFAULT, inspect
 
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.options import seconds_of
+from gateway.operations.member_texts import MemberText
 from gateway.operations.operation import Operation
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
+EXAMPLE = 40  # characters
 PAGING = frozenset({"after", "limit"})
 RESERVED = frozenset({"tenant", "url"})  # parameters that commands have besides
 SECONDS = "_s"  # at the end of the names of spans of time
@@ -132,6 +134,7 @@ class Member:
     default: Any = None
     is_flag: bool = False
     is_list: bool = False
+    example: str = ""
 
     @property
     def parameter(self) -> str:
@@ -152,7 +155,11 @@ def members_of_call(operation: Operation) -> Mapping[str, Member]:
     kinds = [operation.query, *([] if body is None else [body])]
     fields = {field.encode_name: field for kind in kinds for field in msgspec.structs.fields(kind)}
     of_pages = PAGING if "after" in fields else frozenset[str]()
-    members = (_member(field) for name, field in fields.items() if name not in of_pages)
+    members = (
+        _member(field, operation.members.get(name))
+        for name, field in fields.items()
+        if name not in of_pages
+    )
     return {member.name: member for member in members}
 
 
@@ -167,6 +174,7 @@ def option(member: Member, word: str = "", text: str = "") -> click.Option:
     word, text = word or member.word, text or member.help
     if member.is_list:
         text = f"{text.removesuffix('.')}; repeatable."
+    text += f" Example: {member.example}" if member.example else ""
     if member.type in EXAMPLES:
         text = f"{text} {EXAMPLES[member.type]}".lstrip()
     return click.Option(
@@ -213,7 +221,7 @@ def _list(member: Member, texts: Sequence[Any]) -> list[Any]:
     return [] if list(texts) == [""] else list(texts)
 
 
-def _member(field: msgspec.structs.FieldInfo) -> Member:
+def _member(field: msgspec.structs.FieldInfo, words: MemberText | None) -> Member:
     kind, text = _plain(inspect.type_info(field.type))
     default = None if field.default is NODEFAULT else field.default
     is_list = isinstance(kind, inspect.VarTupleType | inspect.ListType)
@@ -221,14 +229,17 @@ def _member(field: msgspec.structs.FieldInfo) -> Member:
         kind, inner = _plain(kind.item_type)
         text = text or inner
     name = field.encode_name
+    type_ = _type(kind, name)
+    fits = words is not None and len(words.example) <= EXAMPLE and type_ not in EXAMPLES
     return Member(
         name,
-        _type(kind, name),
+        type_,
         field.required,
-        _sentence(text),
+        _sentence(text) if words is None else words.help,
         default,
         is_flag=isinstance(kind, inspect.BoolType) and not is_list,
         is_list=is_list,
+        example=words.example if words and fits and "\n" not in words.example else "",
     )
 
 

@@ -11,10 +11,20 @@ import msgspec
 from starlette.responses import Response
 
 from gateway.admin.resource_views import VIEWS
-from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
+from gateway.console.forms import (
+    Form,
+    FormField,
+    Reading,
+    add_texts,
+    chosen_for,
+    chosen_in,
+    example,
+    read_json,
+)
 from gateway.console.operations import NO_ERRORS, OperationAnswer
 from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
+from gateway.operations.member_texts import NAME_TEXTS
 from gateway.operations.operation import NoQuery, Operation
 from gateway.operations.resource_view import ResourceView
 from schemas.json_schema.references import dereference
@@ -179,8 +189,8 @@ async def list_page(visit: PageRequest) -> Response:
         200 if answer.ok else answer.status,
         screen=screen,
         filters=[
-            replace(field, pointer=field.label, help="")
-            for field in fields
+            replace(field, pointer=field.label, help="", example="")
+            for field in add_texts(fields, NAME_TEXTS)
             if field.kind in FILTERED
         ],
         filtered=bool(value),
@@ -374,16 +384,24 @@ def _act_page(
     errors = {**reading.errors, **errors}
     is_latest = answer is not None and answer.status == 412  # whatever was posted
     draws = filled.is_drawn and operation.body is not None
+    names = _name_fields(visit, filled, errors)
+    open_names = tuple(field for field in names if not field.is_hidden)
     return visit.page(
         "do.html",
         200 if answer is None else answer.status,
         operation=operation,
         title=title_of(visit, operation),
         names={name: filled.names.get(name, "") for name in operation.names},
-        fixed=visit.request.method == "GET" and set(filled.names) == set(operation.names),
+        hidden=[field for field in names if field.is_hidden],
+        open_names=() if draws else open_names,
         prefix=NAMES,
         has_body=operation.body is not None,
-        fields=filled.form.fields(reading.value, errors) if draws else (),
+        fields=(
+            *open_names,
+            *add_texts(filled.form.fields(reading.value, errors), operation.members),
+        )
+        if draws
+        else (),
         is_drawn=filled.is_drawn,
         can_draw=filled.form.is_drawn,
         text=visit.posted_value(JSON_FIELD)
@@ -404,6 +422,28 @@ def _act_page(
         key=(not is_latest and visit.posted_value("idempotency_key")) or secrets.token_urlsafe(16),
         back=_back(visit, operation, filled.names),
     )
+
+
+def _name_fields(
+    visit: PageRequest, filled: ActForm, errors: Mapping[str, str]
+) -> Sequence[FormField]:
+    """The fields of path parameters. A page that was opened for an entry does not ask for it, nor
+    does one that removes it."""
+    operation = filled.operation
+    texts = {name: text for name in operation.names if (text := operation.text_of(name))}
+    is_fixed = visit.request.method == "GET" and set(filled.names) == set(operation.names)
+    fields = (
+        FormField(
+            NAMES + name, name, "text", required=True, value=filled.names.get(name, ""),
+            error=errors.get(NAMES + name, ""),
+        )
+        for name in operation.names
+    )  # fmt: skip
+    removes = operation.effect == "remove"
+    return [
+        replace(field, is_hidden=bool(is_fixed or (removes and field.value and not field.error)))
+        for field in add_texts(tuple(fields), texts)
+    ]
 
 
 def _sent_along(filled: ActForm) -> str:

@@ -2,21 +2,21 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from gateway.admin.resources.import_requests import Import
-from gateway.console.forms import Form, FormField, chosen_in, read_json
+from gateway.admin.resources.member_texts import IMPORT
+from gateway.console.forms import Form, add_texts, chosen_in, read_json
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 
 ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
-FIRST = ("name", "url", "document", "base_url")
 STATUSES = ("imported", "degraded", "held", "skipped")
 SHOWN = 200  # outcomes on a page
 SCHEMES = 20  # that a page names
@@ -139,7 +139,7 @@ async def import_page(visit: PageRequest) -> Response:
     is_drawn = not as_text
     return visit.page(
         "import.html",
-        fields=_order_fields(form.fields(value, errors)) if is_drawn else (),
+        fields=add_texts(form.fields(value, errors), IMPORT) if is_drawn else (),
         is_drawn=is_drawn,
         can_draw=True,
         text=visit.posted_value("json") if errors and as_text
@@ -150,15 +150,6 @@ async def import_page(visit: PageRequest) -> Response:
         problem=problem,
         key=visit.posted_value("idempotency_key") or secrets.token_urlsafe(16),
     )  # fmt: skip
-
-
-def _order_fields(fields: Sequence[FormField]) -> tuple[FormField, ...]:
-    """The fields of an import, what every import needs first."""
-    (union,) = fields
-    inner = sorted(
-        union.fields, key=lambda one: FIRST.index(one.label) if one.label in FIRST else 9
-    )
-    return (replace(union, fields=tuple(inner)),)
 
 
 def _report(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,19 @@
     }
   });
 
+  /* The last line of a list that is filled gets an empty one behind it. */
+  document.addEventListener("input", (event) => {
+    const input = event.target;
+    const list = input.closest(".picks");
+    if (!list || !input.value || input !== [...list.querySelectorAll("input")].at(-1)) return;
+    const another = input.cloneNode();
+    another.removeAttribute("id");
+    another.value = "";
+    another.setAttribute("aria-label", `${list.querySelector("span").textContent.trim()} ${list.querySelectorAll("input").length + 1}`);
+    input.after(another);
+    htmx.process(another);
+  });
+
   document.addEventListener("change", async (event) => {
     const input = event.target;
     if (input.matches("[data-file-into]") && input.files.length) {

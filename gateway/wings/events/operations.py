@@ -24,6 +24,7 @@ from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch, kinds_of
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
+from gateway.wings.events.member_texts import ERASURE, INVOCATION, REDRIVE
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.requests_and_views import (
     ID,
@@ -105,7 +106,8 @@ class EventOperations:
             Operation(
                 "events_invoke", "POST", "/invocations",
                 "Call a tool or a skill later: the call goes on after this request.", INVOKE,
-                self.invoke, InvocationView, 202, body=NewInvocation, problems=(409, 429),
+                self.invoke, InvocationView, 202, body=NewInvocation, members=INVOCATION,
+                problems=(409, 429),
                 forwards="skillName",
                 details="events_get has its result. The same correlationId with the same request "
                 "is the same invocation.",
@@ -175,12 +177,12 @@ class EventOperations:
             Operation(
                 "events_redrive", "POST", "/redrives",
                 "Run invocations that FAILED again: some by id, or all that match.", ADMIN,
-                self.redrive, Redriven, body=Redrive,
+                self.redrive, Redriven, body=Redrive, members=REDRIVE,
             ),
             Operation(
                 "events_erase", "POST", "/erasures",
                 "Erase arguments, results and errors of a caller. States and times stay.", ADMIN,
-                self.erase, Erased, body=Erasure, destroys=True,
+                self.erase, Erased, body=Erasure, members=ERASURE, destroys=True,
                 details="Open invocations are cancelled.",
             ),
             Operation(

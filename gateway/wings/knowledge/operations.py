@@ -22,6 +22,12 @@ from gateway.wings.knowledge.communities import Communities
 from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewDocument
 from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
+from gateway.wings.knowledge.member_texts import (
+    COLLECTION_SETTINGS,
+    DOCUMENTS,
+    INGESTION,
+    NEW_DOCUMENT,
+)
 from gateway.wings.knowledge.packing import PackedPassages, pack_chunks
 from gateway.wings.knowledge.requests_and_views import (
     AddDocument,
@@ -170,7 +176,8 @@ class KnowledgeOperations:
         return (
             Operation(
                 "knowledge_add", "POST", "/documents", "Store a text as a document.", WRITE,
-                self.add, DocumentAdded, 201, body=AddDocument, problems=(409,),
+                self.add, DocumentAdded, 201, body=AddDocument, members=NEW_DOCUMENT,
+                problems=(409,),
             ),
             Operation(
                 "knowledge_add_file", "POST", "/files",
@@ -180,13 +187,13 @@ class KnowledgeOperations:
             Operation(
                 "knowledge_ingest", "POST", "/sources",
                 "Store the files of a URL, a git repository or a bucket, or what changed in them.",
-                WRITE, self.ingest, FilesIngested, body=IngestSource,
+                WRITE, self.ingest, FilesIngested, body=IngestSource, members=INGESTION,
                 job=AsJob(lock="{body.collection}"),
             ),
             Operation(
                 "knowledge_delete", "POST", "/documents/delete",
                 "Delete documents with all that is known from them.", WRITE, self.delete,
-                DocumentsDeleted, body=DeleteDocuments, destroys=True,
+                DocumentsDeleted, body=DeleteDocuments, members=DOCUMENTS, destroys=True,
             ),
             Operation(
                 "knowledge_documents", "GET", "/documents",
@@ -214,7 +221,8 @@ class KnowledgeOperations:
             Operation(
                 "knowledge_put_collection", "PUT", COLLECTION_PATH,
                 "Create a collection, or change it and whom it grants access.", WRITE,
-                self.put_collection, CollectionView, body=PutCollection, types=COLLECTION,
+                self.put_collection, CollectionView, body=PutCollection,
+                members=COLLECTION_SETTINGS, types=COLLECTION,
             ),
             Operation(
                 "knowledge_delete_collection", "DELETE", COLLECTION_PATH,

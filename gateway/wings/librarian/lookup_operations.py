@@ -13,6 +13,7 @@ from gateway.operations.problems import invalid
 from gateway.wings.document_library import Passage, PassageQuery, PassageView, SymbolQuery
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
+from gateway.wings.librarian.member_texts import PASSAGES
 from gateway.wings.librarian.repository_maps import draw_map
 from gateway.wings.librarian.requests_and_views import (
     ChunkList,
@@ -52,7 +53,7 @@ class LookupOperations:
             Operation(
                 "librarian_search", "POST", "/search",
                 "Find passages of documents and code, by words and meaning.", READ, self.search,
-                PassagesFound, body=SearchLibrary, details=DATA,
+                PassagesFound, body=SearchLibrary, members=PASSAGES, details=DATA,
             ),
             Operation(
                 "librarian_grep", "POST", "/grep",

@@ -22,6 +22,7 @@ from gateway.operations.problems import ProblemDetails, conflict, not_found, una
 from gateway.wings.interface import Screen, WingParts
 from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.librarian.library_access import DATA, READ, WRITE, LibraryAccess, context_of
+from gateway.wings.librarian.member_texts import QUESTION
 from gateway.wings.librarian.part_answers import AnswerCache, Asker
 from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progress, QueryEngine
 from gateway.wings.librarian.requests_and_views import CollectionName
@@ -173,7 +174,8 @@ class QuestionOperations:
         query = Operation(
             "librarian_query", "POST", "/query",
             "Answer a question about documents, with the lines that the answer is from.", READ,
-            self.query, LibraryAnswerView, body=AskLibrary, waits=True, details=DATA,
+            self.query, LibraryAnswerView, body=AskLibrary, members=QUESTION,
+            waits=True, details=DATA,
         )  # fmt: skip
         audit = Operation(
             "librarian_questions", "GET", "/questions",
@@ -196,6 +198,7 @@ class QuestionOperations:
                 "librarian_research", "POST", "/research",
                 "Answer a hard question about documents by a model that writes code to search, "
                 "read and ask.", WRITE, self.research, LibraryAnswerView, body=ResearchLibrary,
+                members=QUESTION,
                 waits=True, job=AsJob(), problems=(409, 429), details=DATA,
             ),
             Operation(

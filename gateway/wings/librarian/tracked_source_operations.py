@@ -19,6 +19,7 @@ from gateway.operations.problems import invalid, not_found
 from gateway.wings.document_library import CollectionStatus, SourcePlace
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import READ, WRITE, LibraryAccess, context_of
+from gateway.wings.librarian.member_texts import TRACKED_SOURCE
 from gateway.wings.librarian.requests_and_views import CollectionName, Collections
 from gateway.wings.librarian.tracked_sources import TrackedSource, TrackedSources
 from registry.access.secrets import Keys, SecretRefused, Secrets
@@ -189,7 +190,7 @@ class TrackingOperations:
             Operation(
                 "librarian_add_source", "POST", "/sources",
                 "Have a collection follow a git branch, a URL or a bucket.", WRITE, self.add,
-                SourceTracked, 201, body=TrackSource,
+                SourceTracked, 201, body=TrackSource, members=TRACKED_SOURCE,
             ),
             Operation(
                 "librarian_sources", "GET", "/sources", "List the sources that are followed.",

@@ -16,6 +16,7 @@ from gateway.operations.problems import invalid
 from gateway.wings.memory.caller_owners import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.erasure import ErasureCounts
 from gateway.wings.memory.export_and_import import ImportCounts, Transfer, list_held
+from gateway.wings.memory.member_texts import FORGET, PROMOTION
 from gateway.wings.memory.prompt_text import text_of
 from gateway.wings.memory.requests_and_views import (
     ByCaller,
@@ -123,12 +124,12 @@ class KeepingOperations:
             Operation(
                 "memory_promote", "POST", "/promote",
                 "Keep memories of the session for its user.", WRITE, self.promote, PromotedMemory,
-                body=Promote,
+                body=Promote, members=PROMOTION,
             ),
             Operation(
                 "memory_forget", "POST", "/forget",
                 "Delete memories for good, with their history.", WRITE, self.forget, ErasureCounts,
-                body=Forget, problems=(409,), destroys=True,
+                body=Forget, members=FORGET, problems=(409,), destroys=True,
                 details="By ids, by a filter, or all that is held of a user. Use dry_run to count "
                 f"first. Other users take the scope {ERASE}.",
             ),

@@ -11,6 +11,7 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.operations.pages import ListPage, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.memory.caller_owners import READ, WRITE, WRITE_ORG, Reader
+from gateway.wings.memory.member_texts import MEMORY_CHANGE, NEW_MEMORIES
 from gateway.wings.memory.requests_and_views import (
     AddedItem,
     AddMemories,
@@ -61,7 +62,7 @@ class MemoryOperations:
         return (
             Operation(
                 "memory_add", "POST", "/memories", "Remember something for later.", WRITE,
-                self.add, MemoriesAdded, 201, body=AddMemories,
+                self.add, MemoriesAdded, 201, body=AddMemories, members=NEW_MEMORIES,
                 details="scope: session (until it ends), user (found in any session of this user), "
                 "agent (for this agent alone, no personal data), org (for everybody). Give a value "
                 "that can change its slot, as home.city, and use `replaces` to correct a memory.",
@@ -86,7 +87,7 @@ class MemoryOperations:
             Operation(
                 "memory_update", "PUT", memory_path,
                 "Change a memory; the text before stays in its history.", WRITE, self.update,
-                MemoryView, body=UpdateMemory, types=MEMORY, problems=(409,),
+                MemoryView, body=UpdateMemory, members=MEMORY_CHANGE, types=MEMORY, problems=(409,),
             ),
             Operation(
                 "memory_history", "GET", f"{memory_path}/history",

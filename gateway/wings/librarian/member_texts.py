@@ -1,0 +1,54 @@
+"""Words for people about the members of requests of the librarian."""
+
+from gateway.operations.member_texts import MemberText, MemberTexts
+
+_COLLECTIONS = MemberText(
+    "Collections",
+    "Look in these alone; empty: in all that you may read.",
+    "handbook",
+    choices="collections",
+)
+
+QUESTION: MemberTexts = {
+    "question": MemberText("Question", "A whole sentence.", "How long can I return a pet?"),
+    "collection": MemberText(
+        "Collection", "Look in this one first.", "handbook", choices="collections", rarely=True
+    ),
+    "collections": _COLLECTIONS,
+    "max_chunks": MemberText("Passages", "The most passages that are read.", "10", rarely=True),
+    "include_sources": MemberText(
+        "Show the places", "The answer has the lines that it is from.", rarely=True
+    ),
+}
+
+PASSAGES: MemberTexts = {
+    "query": MemberText("Search", "Words or a sentence; it is found by meaning, too.", "refunds"),
+    "collections": _COLLECTIONS,
+    "path": MemberText("Paths", "A pattern: * within a folder, ** across folders.", "docs/**/*.md"),
+    "limit": MemberText("Limit", "The most passages.", "10", rarely=True),
+    "by": MemberText("Show", "Each passage, or the best one of each file.", rarely=True),
+}
+
+TRACKED_SOURCE: MemberTexts = {
+    "collection": MemberText(
+        "Collection",
+        "It gets the documents; a new name makes a new one.",
+        "handbook",
+        choices="collections",
+    ),
+    "type": MemberText("Kind of place", "A git repository, a bucket (S3) or a URL."),
+    "location": MemberText(
+        "Address",
+        "An https URL or s3://BUCKET/PREFIX; credentials are secrets of the source `knowledge`.",
+        "https://github.com/example/handbook.git",
+    ),
+    "every_s": MemberText("Seconds between readings", "0: it is read when somebody asks.", "3600"),
+    "filter": MemberText(
+        "Only these files", "Patterns as in .gitignore; empty: all files.", "docs/**/*.md"
+    ),
+    "ref": MemberText("Branch or tag", "Of git; empty: the default branch.", "main"),
+    "below": MemberText(
+        "Folder", "The paths of its documents begin with it.", "handbook", rarely=True
+    ),
+    "webhook": MemberText("Webhook", "A signed webhook has it read again at once.", rarely=True),
+}
