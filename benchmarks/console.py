@@ -24,7 +24,7 @@ import aiohttp
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.operations.pages import cursor
+from gateway.operations.paging import cursor
 from registry.database.postgres import EMBEDDED, Database, borrow
 from registry.evaluation.temporary_catalog import CARELESS
 from registry.sources.import_plan import SourceDraft

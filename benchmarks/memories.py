@@ -36,7 +36,7 @@ from benchmarks.table import Target as Goal
 from benchmarks.toolgate import Installation, installation, serving
 from config.load import load
 from config.settings import Settings
-from gateway.app.questions import Scores, rank_scores
+from gateway.app.evaluation_questions import Scores, rank_scores
 from gateway.cli.common.questions import means_of
 from gateway.cli.memory import DEPTHS
 from gateway.wings.memory.caller_owners import Reader

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.admin.worker_peers import STATUS_S, WorkerPeers, registry_of_all
+from gateway.guards.error_responses import refusal
 from gateway.guards.metrics_access import MetricsAccess
-from gateway.guards.refusal import refusal
 from gateway.interfaces import Events
 from registry.catalog.feed import FeedState
 from schemas.errors import Forbidden

@@ -24,7 +24,7 @@ from gateway.operations.operation_server import (
 )
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.rest_api import OperationApi, ReceivedRequest, Routes, check_scope
-from gateway.state.rates import LocalRates, network_of
+from gateway.state.rate_windows import LocalRates, network_of
 from schemas.errors import TooManyRequests, whole_seconds
 
 

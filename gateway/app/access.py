@@ -27,25 +27,31 @@ from gateway.audit.records import AuditEntry, printable
 from gateway.audit.retention import maintain_regularly
 from gateway.context import Context, Identify
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
-from gateway.guards.authorization_server import AuthorizationServer
+from gateway.guards.authorization_server_proxy import AuthorizationServer
 from gateway.guards.body_budget import BodyBudget
-from gateway.guards.connections import BoundedProtocol, bounded_protocol
-from gateway.guards.issuers import Issuer
-from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown, demanding
-from gateway.guards.shedding import Shedding
+from gateway.guards.connection_limits import BoundedProtocol, bounded_protocol
+from gateway.guards.load_shedding import Shedding
+from gateway.guards.protected_resource import (
+    WELL_KNOWN,
+    Challenges,
+    ResourceIdentifiers,
+    WellKnown,
+    demanding,
+)
+from gateway.guards.token_issuers import Issuer
 from gateway.interfaces import Counter, Events, Guard, Middleware, Rates
-from gateway.middleware.audit import AuditTrail
+from gateway.middleware.audit_trail import AuditTrail
 from gateway.middleware.circuit_breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.message_metrics import Metrics
-from gateway.middleware.policy import ForwarderGuard, PolicyGuard, arguments_for_approvers
+from gateway.middleware.policy_guard import ForwarderGuard, PolicyGuard, arguments_for_approvers
 from gateway.middleware.rate_limits import RateLimits, RefusalCounts
-from gateway.operations.jobs import JobAct
-from gateway.policy.approvals import ApprovalGate
+from gateway.operations.job_declarations import JobAct
+from gateway.policy.approval_gate import ApprovalGate
 from gateway.policy.engine import callers_rules
 from gateway.policy.visibility import Denials, PolicyView
 from gateway.protocol.sealed_state import Sealer
-from gateway.state.rates import LeasedRates, LocalRates
+from gateway.state.rate_windows import LeasedRates, LocalRates
 from registry.access.access_feed import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
@@ -54,8 +60,8 @@ from registry.database.postgres import AWAY, DatabaseHandle, Pool
 from schemas.errors import ToolgateError
 
 if TYPE_CHECKING:  # a gateway without hooks does not import them
-    from gateway.middleware.hooks.hook import Hook, Hooks
-    from gateway.middleware.hooks.listeners import AuditHooks, IdentityHooks, Outcome
+    from gateway.middleware.hooks.configured_hook import Hook, Hooks
+    from gateway.middleware.hooks.identity_and_list_hooks import AuditHooks, IdentityHooks, Outcome
 
 log = logging.getLogger("toolgate.access")
 
@@ -315,7 +321,7 @@ class Access:
             if self._begun is not None and hook.at in {"identity", "audit"} - self._begun:
                 text = "needs a restart: the gateway began without a hook there"
                 raise ToolgateError(f"hooks.{name}.at: {hook.at} {text}")
-        from gateway.middleware.hooks.hook import Hooks
+        from gateway.middleware.hooks.configured_hook import Hooks
 
         return Hooks(settings, self._hooks)
 
@@ -382,21 +388,21 @@ class Access:
     def _hooks_of_identities(self) -> "IdentityHooks | None":
         if not self._hooks_at("identity"):
             return None
-        from gateway.middleware.hooks.listeners import IdentityHooks
+        from gateway.middleware.hooks.identity_and_list_hooks import IdentityHooks
 
         return IdentityHooks(lambda: self._hooks_at("identity"))
 
     def _listen_to_records(self) -> "AuditHooks | None":
         if not self._hooks_at("audit"):
             return None
-        from gateway.middleware.hooks.listeners import AuditHooks
+        from gateway.middleware.hooks.identity_and_list_hooks import AuditHooks
 
         return AuditHooks(lambda: self._hooks_at("audit"))
 
     def _list_hooks(self) -> Sequence[Middleware]:
         if not (hooks := self._hooks_at("list")):
             return []
-        from gateway.middleware.hooks.listeners import ListHooks
+        from gateway.middleware.hooks.identity_and_list_hooks import ListHooks
 
         return [ListHooks(hooks).middleware]
 
@@ -404,7 +410,7 @@ class Access:
         """The guards of hooks: in front of the rules, and next to the services."""
         if self._hooks is None:
             return (), ()
-        from gateway.middleware.hooks.guards import AfterHooks, BeforeHooks
+        from gateway.middleware.hooks.call_hooks import AfterHooks, BeforeHooks
 
         before, at = self._hooks.at("before"), self._hooks.at
         inner = AfterHooks(at("after"), before=before, credential=at("credential"))

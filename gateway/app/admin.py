@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from config.settings import Settings
 from gateway.admin.health import Health
 from gateway.admin.http_api import AdminAction, AdminApi
-from gateway.admin.parts import JobParts, RegistryParts, operation_dependencies
+from gateway.admin.registry_parts import JobParts, RegistryParts, operation_dependencies
 from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.search import Find
 from gateway.admin.resources.sessions import SessionOperations

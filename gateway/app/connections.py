@@ -14,18 +14,18 @@ from config.settings import Settings
 from gateway.app.access import Access
 from gateway.connections.accounts_tool import AccountsTool
 from gateway.connections.call_guard import ConnectionGuard
+from gateway.connections.connect_pages import ConnectionPages, ServiceFacts
 from gateway.connections.connector import PersonalConnector
 from gateway.connections.identity_assertions import IdentityAssertions
 from gateway.connections.oauth_accounts import OAuthAccounts
-from gateway.connections.pages import ConnectionPages, ServiceFacts
-from gateway.connections.requirements import most_needed
+from gateway.connections.required_accounts import most_needed
 from gateway.context import Context, Identity, new_request_id
 from gateway.login.login_acts import RecordLogin
 from gateway.login.provider_tokens import ProviderTokens
 from gateway.login.server import LoginServer
 from gateway.methods.lists import Lists
 from gateway.policy.visibility import PolicyView
-from gateway.upstreams.http.connections import Connections
+from gateway.upstreams.http.source_pools import Connections
 from registry.catalog.catalogs import Catalogs
 from registry.connections.accounts import StoredConnection
 from registry.database.postgres import AWAY, Pool

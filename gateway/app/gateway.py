@@ -15,7 +15,7 @@ from config.reload import REQUEST_PATH, reload_settings
 from config.settings import Settings
 from gateway.admin.health import Health
 from gateway.admin.http_api import AdminApi
-from gateway.admin.parts import no_connection
+from gateway.admin.registry_parts import no_connection
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access, StoredSecrets
@@ -62,7 +62,7 @@ if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
     from gateway.console.asgi_app import Console
-    from gateway.middleware.hooks.hook import Hooks
+    from gateway.middleware.hooks.configured_hook import Hooks
     from registry.search.replica import Replica
 
 

@@ -24,9 +24,16 @@ from prometheus_client.registry import Collector
 from config.settings import Settings
 from gateway.app.admin import job_operations
 from gateway.context import Principal
+from gateway.operations.job_declarations import (
+    ENDED,
+    RESPOND_ASYNC,
+    SCHEDULE,
+    Heard,
+    JobAct,
+    JobView,
+)
 from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
-from gateway.operations.jobs import ENDED, RESPOND_ASYNC, SCHEDULE, Heard, JobAct, JobView
 from gateway.operations.operation import ALL, Operation, OperationInput
 from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.operations.problems import ProblemDetails, not_found, sentence, unavailable

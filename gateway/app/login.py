@@ -9,16 +9,16 @@ from config.login import LoginSettings
 from config.settings import Settings
 from gateway.app.access import ENDPOINTS, Access, LoginAccess, resources_of
 from gateway.audit.records import AuditEntry, printable
-from gateway.guards.claims import Claims
-from gateway.guards.issuers import Issuer, Tenants
+from gateway.guards.token_claims import Claims
+from gateway.guards.token_issuers import Issuer, Tenants
+from gateway.login.access_tokens import LoginKeys
 from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.login.scopes import Scopes
 from gateway.login.server import LoginServer
-from gateway.login.signing import LoginKeys
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
-from registry.login.logins import Logins
-from registry.login.users import erase_login
+from registry.login.logins_and_grants import Logins
+from registry.login.password_users import erase_login
 
 
 class Login:

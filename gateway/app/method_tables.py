@@ -30,11 +30,11 @@ from gateway.methods.search_tools import (
     SearchTools,
     Usage,
 )
-from gateway.methods.skills.agents import Agents, Handles
-from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.acting_agents import Agents, Handles
+from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill
-from gateway.methods.tasks import TaskMethods
 from gateway.methods.tools import BuiltInTools, CallToolResolver, ToolMethods
+from gateway.methods.upstream_tasks import TaskMethods
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher, Method
 from gateway.protocol.revision_adapter import tool_result

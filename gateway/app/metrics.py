@@ -9,7 +9,7 @@ from gateway.admin.health import Health
 from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
 from gateway.middleware.message_metrics import Metrics
-from gateway.upstreams.mcp.servers import ServerGauges
+from gateway.upstreams.mcp.server_set import ServerGauges
 from registry.catalog.catalog import Catalog
 from registry.catalog.feed import FeedState
 from registry.catalog.tool_lists import ToolList

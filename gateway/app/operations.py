@@ -3,7 +3,7 @@
 Read by the admin API, and by commands that call operations in their own process.
 """
 
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.catalog import CatalogOperations

@@ -26,11 +26,11 @@ from gateway.app.shared_state import SharedState
 from gateway.context import Identify
 from gateway.guards.access_log import AccessLog
 from gateway.guards.body_budget import BodyGuard
+from gateway.guards.error_responses import not_found, on_crash
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.host_and_origin import OriginGuard
 from gateway.guards.local_only import LocalOnly
 from gateway.guards.metrics_access import MetricsAccess
-from gateway.guards.refusal import not_found, on_crash
 from gateway.methods.results_by_revision import SERVER
 from gateway.protocol.dialects import Rules
 from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher

@@ -17,10 +17,10 @@ from gateway.state.idempotency import Idempotency
 from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.peer_nodes import send_heartbeats
+from gateway.state.session_streams import Streams
 from gateway.state.sessions import Sessions
 from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
 from gateway.state.stores import Retention, make_stores
-from gateway.state.streams import Streams
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import AWAY, Database
 from schemas.errors import Unavailable

@@ -20,19 +20,19 @@ from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import StoredAnswers
 from gateway.upstreams.a2a.card_watch import CardWatch
 from gateway.upstreams.a2a.upstream import A2aUpstream
-from gateway.upstreams.auth.accounts import Connector
 from gateway.upstreams.auth.caller import OwnAudiences
+from gateway.upstreams.auth.personal_accounts import Connector
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.http.connections import contexts
 from gateway.upstreams.http.downloads import Downloads
+from gateway.upstreams.http.source_pools import contexts
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
-from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.parked_calls import DeferredCalls, ParkedCalls, RemoteParking
 from gateway.upstreams.mcp.relay import McpRelay, McpUpstream
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
@@ -124,7 +124,7 @@ UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
 def _client(settings: Settings) -> type[Client]:
     if not settings.tracing.enabled:
         return Client
-    from gateway.upstreams.http.traced import TracedClient
+    from gateway.upstreams.http.traced_client import TracedClient
 
     return TracedClient
 

@@ -48,7 +48,7 @@ from gateway.methods.results_by_revision import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.operation import Operation
 from gateway.operations.operation_server import IdempotentRunner, problem_response
-from gateway.operations.pages import Pages
+from gateway.operations.paging import Pages
 from gateway.operations.problems import ProblemDetails, bad_request, unavailable
 from gateway.operations.request_parsing import headers_of, too_large
 from gateway.operations.rest_api import again_later, check_known, send_response

@@ -14,7 +14,7 @@ from gateway.app.jobs import JobRules, Jobs
 from gateway.app.wings import READY_WAIT_S, migrate_wing, stored_parts
 from gateway.audit.database_writer import AuditWriter, is_recorded
 from gateway.middleware.guardrails import Guardrails
-from gateway.operations.jobs import Heard
+from gateway.operations.job_declarations import Heard
 from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys

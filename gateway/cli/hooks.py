@@ -13,7 +13,7 @@ from gateway.cli.common.failure import FAILED, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows
-from gateway.middleware.hooks.hook import Hook, HookAnswer, HookFailed, Hooks
+from gateway.middleware.hooks.configured_hook import Hook, HookAnswer, HookFailed, Hooks
 from schemas.errors import ToolgateError
 
 COMMANDS = {

@@ -15,7 +15,7 @@ from msgspec.structs import fields
 
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.audited_commands import VIA, actor
 from gateway.cli.common.database import Registry, open_registry
@@ -29,7 +29,7 @@ from gateway.cli.running.client import (
     OperationRefused,
 )
 from gateway.context import Context, Identity, Principal, new_request_id
-from gateway.operations.jobs import Job
+from gateway.operations.job_declarations import Job
 from gateway.operations.operation import ALL, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.operation_server import (
     IdempotentRunner,
@@ -201,7 +201,9 @@ async def _list_server(settings: Settings, registry: Registry | None, spec: "Imp
     """The lists of a server, with the credentials of the registry. Raises ImportRejected."""
     stored = {}
     if registry is not None:
-        stored = await load("gateway.app.stored_access:stored_in")(settings, registry.database.pool)
+        stored = await load("gateway.app.access_for_commands:stored_in")(
+            settings, registry.database.pool
+        )
     async with load("gateway.cli.common.lister:open_lister")(settings, stored) as lister:
         document: bytes = await lister(spec)
         return document

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from config.settings import Settings
-from gateway.app.questions import Question, Scores, rank_scores, read_questions
+from gateway.app.evaluation_questions import Question, Scores, rank_scores, read_questions
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json

@@ -9,7 +9,7 @@ import click
 
 from config.models import Strategy
 from config.settings import Settings
-from gateway.app.stored_access import stored_in
+from gateway.app.access_for_commands import stored_in
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup

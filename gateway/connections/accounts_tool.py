@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gateway.connections.connect_pages import ServiceFacts
 from gateway.connections.connector import PersonalConnector
-from gateway.connections.pages import ServiceFacts
 from gateway.context import Context
 from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.methods.describe_tools import answer

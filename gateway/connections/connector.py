@@ -27,18 +27,19 @@ from config.settings import Settings
 from config.sources import Connect, SchemeSettings
 from gateway.connections.identity_assertions import IdentityAssertions
 from gateway.connections.metrics import ConnectionMetrics
-from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
-from gateway.connections.requirements import (
+from gateway.connections.required_accounts import (
     Requirement,
     connect_of,
     header_credential,
     header_value,
     requirement,
 )
-from gateway.connections.trials import trial_of
+from gateway.connections.token_renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
+from gateway.connections.trial_credentials import trial_of
 from gateway.context import Context
 from gateway.login.login_acts import LoginAct, RecordLogin
-from gateway.upstreams.auth.accounts import (
+from gateway.upstreams.auth.credentials import entry_for
+from gateway.upstreams.auth.personal_accounts import (
     Connector,
     LoginTokens,
     Security,
@@ -46,7 +47,6 @@ from gateway.upstreams.auth.accounts import (
     fold_name,
     fold_schemes,
 )
-from gateway.upstreams.auth.credentials import entry_for
 from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
@@ -55,7 +55,7 @@ from registry.connections.accounts import (
     StoredConnection,
     erase_connections,
 )
-from registry.connections.tickets import Tickets
+from registry.connections.connect_links import Tickets
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.binding import Credential
 from schemas.challenges import read_challenge

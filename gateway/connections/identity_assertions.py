@@ -14,20 +14,20 @@ import msgspec
 
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
-from gateway.connections.oauth.clients import given_client
 from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed
+from gateway.connections.oauth.gateway_as_client import given_client
 from gateway.connections.oauth.grants import GrantFailed, Grants
-from gateway.connections.oauth.reach import Reach
+from gateway.connections.oauth.guarded_requests import Reach
 from gateway.connections.oauth_accounts import find_key
-from gateway.connections.requirements import header_value
+from gateway.connections.required_accounts import header_value
 from gateway.context import Context
-from gateway.http_client.token_endpoint import INTERACTIONS, AccessToken, TokenFailed
+from gateway.http_client.token_requests import INTERACTIONS, AccessToken, TokenFailed
+from gateway.login.access_tokens import LoginKeys
 from gateway.login.provider_tokens import ProviderTokens
-from gateway.login.signing import LoginKeys
-from gateway.upstreams.auth.accounts import Connector, Security, SourceAccount
 from gateway.upstreams.auth.caller import bare
 from gateway.upstreams.auth.delegation import login_fault
-from gateway.upstreams.auth.tokens import AccessTokens
+from gateway.upstreams.auth.personal_accounts import Connector, Security, SourceAccount
+from gateway.upstreams.auth.service_tokens import AccessTokens
 from registry.connections.accounts import Owner
 from schemas.errors import Forbidden, Unavailable
 from schemas.source import Source

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.connections.renewals import RenewalFailed, RenewalRefused
+from gateway.connections.token_renewals import RenewalFailed, RenewalRefused
 
 
 class ConnectionMetrics(Collector):

@@ -11,7 +11,15 @@ from msgspec import Struct
 
 from config.settings import Settings
 from config.sources import Connect, SchemeSettings
-from gateway.connections.oauth.clients import (
+from gateway.connections.oauth.discovery import (
+    DETAIL,
+    Discovered,
+    Discovery,
+    DiscoveryFailed,
+    DiscoveryStep,
+    McpServer,
+)
+from gateway.connections.oauth.gateway_as_client import (
     WIRE_NAMES,
     AssertionKey,
     AuthMethod,
@@ -21,14 +29,6 @@ from gateway.connections.oauth.clients import (
     OAuthClients,
     given_client,
 )
-from gateway.connections.oauth.discovery import (
-    DETAIL,
-    Discovered,
-    Discovery,
-    DiscoveryFailed,
-    DiscoveryStep,
-    McpServer,
-)
 from gateway.connections.oauth.grants import (
     AuthorizationRefused,
     GrantFailed,
@@ -37,19 +37,19 @@ from gateway.connections.oauth.grants import (
     Tokens,
     choose_scopes,
 )
-from gateway.connections.oauth.reach import Reach, RequestFailed
-from gateway.connections.oauth.servers import AuthorizationServer, named_server
-from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
-from gateway.connections.requirements import connect_of
-from gateway.http_client.token_endpoint import TokenFailed
-from gateway.login.signing import LoginKeys
+from gateway.connections.oauth.guarded_requests import Reach, RequestFailed
+from gateway.connections.oauth.server_metadata import AuthorizationServer, named_server
+from gateway.connections.required_accounts import connect_of
+from gateway.connections.token_renewals import RenewalFailed, RenewalRefused, Renewed
+from gateway.http_client.token_requests import TokenFailed
+from gateway.login.access_tokens import LoginKeys
 from registry.access.keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.connections.accounts import Connection, Connections, NewConnection, Owner, Secret
-from registry.connections.registered_clients import RegisteredClients
+from registry.connections.gateway_registrations import RegisteredClients
 from registry.database.postgres import AWAY, Pool
-from registry.login.keys import ALGORITHM
+from registry.login.signing_keys import ALGORITHM
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
 from schemas.errors import ToolgateError, Unavailable

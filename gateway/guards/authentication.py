@@ -19,8 +19,8 @@ from starlette.types import Scope
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Identity, Principal
-from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.tokens import Token, TokenVerifier
+from gateway.guards.jwt_verifier import Token, TokenVerifier
+from gateway.guards.token_issuers import Issuer, issuers_of
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
 from registry.access.revocations import load_revocations, purge

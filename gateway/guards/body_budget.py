@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.access import LimitsSettings
-from gateway.guards.refusal import refuse
-from gateway.guards.shedding import memory_limit
-from gateway.state.rates import network_of
+from gateway.guards.error_responses import refuse
+from gateway.guards.load_shedding import memory_limit
+from gateway.state.rate_windows import network_of
 from schemas.errors import Fault, InvalidRequest, Overloaded, PayloadTooLarge, TooManyRequests
 
 SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.guards.refusal import refuse
+from gateway.guards.error_responses import refuse
 from schemas.errors import Fault, Unavailable
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Collection, Sequence
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.guards.refusal import refuse
+from gateway.guards.error_responses import refuse
 from schemas.errors import Fault, Forbidden, InvalidRequest
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")

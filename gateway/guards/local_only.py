@@ -2,8 +2,8 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.guards.error_responses import refuse
 from gateway.guards.metrics_access import is_local
-from gateway.guards.refusal import refuse
 from schemas.errors import Forbidden
 
 LOCAL_ONLY = (

@@ -17,7 +17,7 @@ from msgspec import Struct
 from gateway.login import texts
 from gateway.login.clients import LoginClient, LoginClients
 from gateway.login.scopes import Resources
-from registry.login.logins import NewGrant
+from registry.login.logins_and_grants import NewGrant
 
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 STATE_LIMIT = 4000  # characters

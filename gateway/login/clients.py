@@ -28,17 +28,17 @@ from msgspec import Struct
 from config.settings import Settings
 from gateway.console.texts import visible
 from gateway.context import new_request_id
-from gateway.guards.issuers import Issuer, KeySource, Tenants
-from gateway.guards.tokens import TokenVerifier
+from gateway.guards.jwt_verifier import TokenVerifier
+from gateway.guards.token_issuers import Issuer, KeySource, Tenants
 from gateway.guards.verification_keys import KeysMissing, LocalKeys, UnusableKey, read_jwks
 from gateway.login.client_keys import ClientKeys
 from gateway.login.login_errors import LoginError
 from gateway.login.redirects import is_loopback, matches, redirect_problem
-from gateway.state.rates import LocalRates
+from gateway.state.rate_windows import LocalRates
 from registry.database.postgres import Pool
 from registry.documents.fetch import FetchedDocument, fetch
-from registry.login.clients import Clients, StoredClient
-from registry.login.logins import Logins
+from registry.login.logins_and_grants import Logins
+from registry.login.registered_clients import Clients, StoredClient
 from schemas.errors import ImportRejected, whole_seconds
 
 log = logging.getLogger("toolgate.login")

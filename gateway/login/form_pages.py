@@ -10,7 +10,7 @@ from starlette.responses import Response
 from gateway.console.page_request import read_form
 from gateway.console.sessions import csrf_token, is_csrf_token
 from gateway.login import pages
-from gateway.login.accounts import Accounts, Visit, is_same_origin
+from gateway.login.browser_sessions import Accounts, Visit, is_same_origin
 from gateway.operations.request_parsing import headers_of, receive_body
 
 NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}

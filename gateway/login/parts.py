@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from config.settings import Settings
-from gateway.login.accounts import Accounts
+from gateway.login.browser_sessions import Accounts
 from gateway.login.clients import LoginClients
 from gateway.login.login_acts import RecordLogin
 from gateway.login.providers import Provider
 from gateway.login.scopes import Resources, Scopes
 from registry.database.postgres import Pool
-from registry.login.logins import Logins
+from registry.login.logins_and_grants import Logins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

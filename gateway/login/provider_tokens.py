@@ -12,8 +12,8 @@ import anyio
 
 from config.settings import Settings
 from gateway.context import Principal
-from gateway.http_client.token_endpoint import CLAIMS_LIMIT, AccessToken, TokenFailed
-from gateway.login.accounts import origin_of
+from gateway.http_client.token_requests import CLAIMS_LIMIT, AccessToken, TokenFailed
+from gateway.login.browser_sessions import origin_of
 from gateway.login.providers import (
     PersonLeft,
     Provider,
@@ -22,11 +22,11 @@ from gateway.login.providers import (
     ProviderRefused,
 )
 from gateway.upstreams.auth.exchange_profiles import profile_of
-from gateway.upstreams.auth.tokens import AccessTokens
+from gateway.upstreams.auth.service_tokens import AccessTokens
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import AWAY, Pool
-from registry.login.logins import LOGIN_MARK, Logins
+from registry.login.logins_and_grants import LOGIN_MARK, Logins
 from schemas.errors import Unavailable
 
 CACHED_BYTES = 16_777_216

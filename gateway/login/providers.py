@@ -23,12 +23,12 @@ from config.access import CLIENT_PROVIDER, RESERVED_ISSUER, USERS_PROVIDER
 from config.login import ProviderSettings, known_as
 from config.networks import is_unencrypted
 from config.settings import Settings
-from gateway.guards.authorization_server import AuthorizationServer
-from gateway.guards.claims import claim, strings
-from gateway.guards.issuers import Issuer, Tenants
-from gateway.guards.tokens import TokenVerifier
+from gateway.guards.authorization_server_proxy import AuthorizationServer
+from gateway.guards.jwt_verifier import TokenVerifier
+from gateway.guards.token_claims import claim, strings
+from gateway.guards.token_issuers import Issuer, Tenants
 from gateway.guards.verification_keys import KeysMissing, RemoteKeys
-from gateway.http_client.token_endpoint import (
+from gateway.http_client.token_requests import (
     INTERACTIONS,
     INVALID_GRANT,
     ClientCredentials,

@@ -15,28 +15,28 @@ from starlette.routing import BaseRoute, Route
 
 from config.settings import Settings
 from gateway.console.assets import asset_response
-from gateway.guards.oauth import METADATA_AGE_S
+from gateway.guards.protected_resource import METADATA_AGE_S
 from gateway.login import pages
-from gateway.login.accounts import Accounts
+from gateway.login.access_tokens import LoginKeys
 from gateway.login.authorization_endpoint import read_parameters, repeated_name
-from gateway.login.browser import address_of
+from gateway.login.browser_login import address_of
+from gateway.login.browser_sessions import Accounts
 from gateway.login.clients import METHODS, LoginClients, read_metadata
 from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.login.login_errors import OPEN, LoginError, as_json
 from gateway.login.parts import LoginParts
+from gateway.login.password_logins import UserLogins
 from gateway.login.providers import Provider
 from gateway.login.scopes import Resources, Scopes
-from gateway.login.signing import LoginKeys
 from gateway.login.token_endpoint import JWT_BEARER, TokenIssuer
 from gateway.login.user_pages import UserPages
-from gateway.login.users import UserLogins
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
-from gateway.state.rates import LocalRates, network_of
+from gateway.state.rate_windows import LocalRates, network_of
 from registry.access.secrets import Keys
 from registry.access.vault import Vault
 from registry.database.postgres import AWAY, Pool
-from registry.login.users import Users
+from registry.login.password_users import Users
 from schemas.errors import Fault, whole_seconds
 
 ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"

@@ -13,17 +13,17 @@ import msgspec
 from jwt.exceptions import PyJWTError
 
 from config.access import CLIENT_PROVIDER, USERS_PROVIDER
+from gateway.login.access_tokens import LoginKeys
 from gateway.login.clients import LoginClient
 from gateway.login.login_acts import Decision, LoginAct
 from gateway.login.login_errors import LoginError
 from gateway.login.parts import LoginParts
 from gateway.login.providers import PersonLeft, Provider, ProviderAway, ProviderRefused
-from gateway.login.signing import LoginKeys
 from registry.access.secrets import SecretRefused
 from registry.database.postgres import borrow
-from registry.login.logins import CodeClaim, Grant, Refused, Taken
+from registry.login.logins_and_grants import CodeClaim, Grant, Refused, Taken
+from registry.login.password_users import Users
 from registry.login.people import Person, match_email, note_login
-from registry.login.users import Users
 from schemas.pkce import challenge_of
 
 log = logging.getLogger("toolgate.login")

@@ -6,11 +6,11 @@ from starlette.responses import RedirectResponse, Response
 
 from config.access import USERS_PROVIDER
 from gateway.login import texts, totp
-from gateway.login.accounts import Visit, is_same_origin
-from gateway.login.browser import BrowserLogin, address_of, password_form
+from gateway.login.browser_login import BrowserLogin, address_of, password_form
+from gateway.login.browser_sessions import Visit, is_same_origin
 from gateway.login.form_pages import NO_STORE
+from gateway.login.password_logins import PasswordForm, UserLogins
 from gateway.login.passwords import PasswordRefused
-from gateway.login.users import PasswordForm, UserLogins
 
 
 class UserPages(BrowserLogin):

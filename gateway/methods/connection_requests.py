@@ -14,8 +14,8 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.prompts import params_of
 from gateway.methods.results_by_revision import call_result
+from gateway.protocol.account_request_state import MOST, make_state
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client
-from gateway.protocol.connection_state import MOST, make_state
 from gateway.protocol.revision_adapter import Members
 from gateway.protocol.upstream_errors import URL_ELICITATION_REQUIRED
 from schemas.errors import ConnectionRequired, RelayedFault

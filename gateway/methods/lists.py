@@ -17,7 +17,7 @@ from config.value_types import CodeDisclosure, DisclosureMode
 from gateway.context import Context, Principal, RunMark
 from gateway.interfaces import CompleteResults
 from gateway.methods.results_by_revision import STAMP
-from gateway.methods.skills.agents import Agents, fitting
+from gateway.methods.skills.acting_agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
 from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog, Page, ResourceLocation

@@ -12,7 +12,7 @@ from gateway.interfaces import Relay, RelayRequest
 from gateway.methods.capabilities import has, require
 from gateway.methods.lists import Lists
 from gateway.methods.results_by_revision import WRITTEN
-from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
 from registry.catalog.catalog import Catalog

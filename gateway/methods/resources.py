@@ -15,7 +15,7 @@ from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
 from gateway.methods.results_by_revision import WRITTEN
-from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
 from gateway.state.change_notifications import Hub

@@ -18,7 +18,7 @@ from config.settings import Toolset
 from gateway.context import Context, Principal
 from gateway.methods.describe_tools import answer, stubs_of
 from gateway.methods.lists import Lists
-from gateway.methods.skills.agents import Handles
+from gateway.methods.skills.acting_agents import Handles
 from gateway.protocol.revision_adapter import Members, is_failure
 from gateway.state.background_tasks import BackgroundTasks
 from registry.catalog.catalog import Catalog

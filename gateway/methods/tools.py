@@ -35,12 +35,12 @@ from gateway.methods.results_by_revision import (
     rate_limit_result,
 )
 from gateway.methods.search_tools import Usage
-from gateway.methods.skills.agents import Handles
+from gateway.methods.skills.acting_agents import Handles
 from gateway.operations.tool_calls import OperationResult, job_location
 from gateway.operations.tool_definitions import AS_JOB
-from gateway.policy.approvals import META_APPROVAL
+from gateway.policy.approval_gate import META_APPROVAL
 from gateway.protocol import upstream_errors
-from gateway.protocol.connection_state import times_asked
+from gateway.protocol.account_request_state import times_asked
 from gateway.protocol.revision_adapter import FAILED, Members, tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from config.settings import Tracing
 from gateway.context import Context
 from gateway.interfaces import Execute, Handler, Route, ToolCall
-from gateway.middleware.audit import fingerprint_of
+from gateway.middleware.audit_trail import fingerprint_of
 from gateway.middleware.message_metrics import CallMetrics, Metrics, is_error, outcome_label
 from gateway.protocol.revision_adapter import is_failure
 from gateway.telemetry.histograms import BUCKETS_S

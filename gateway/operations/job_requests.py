@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.context import Context, Identity, Principal, RunMark
-from gateway.operations.jobs import AsJob, Job, JobView
+from gateway.operations.job_declarations import AsJob, Job, JobView
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import Headers, convert_body

@@ -16,8 +16,8 @@ from anyio import CancelScope
 
 from config.settings import JobsSettings
 from gateway.context import Principal
+from gateway.operations.job_declarations import AsJob, Heard, JobAct, JobEvent
 from gateway.operations.job_requests import Acceptance, asked_by, asked_of, unknown_operation
-from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.operation_server import OperationResponse, OperationServer, problem_response
 from gateway.operations.problems import ProblemDetails, lacks_scope, unavailable

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from gateway.operations.job_declarations import JobState, JobView
 from gateway.operations.job_requests import view_of
-from gateway.operations.jobs import JobState, JobView
 from gateway.operations.operation import Line, OperationInput
-from gateway.operations.pages import ListPage, Pages, Paging, cursor, place, unknown
+from gateway.operations.paging import ListPage, Pages, Paging, cursor, place, unknown
 from gateway.operations.problems import not_found
 from registry.database.postgres import Pool
 from registry.jobs.store import JobRow, JobStore, key_of

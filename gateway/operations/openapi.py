@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from gateway.operations.jobs import RESPOND_ASYNC, JobView
+from gateway.operations.job_declarations import RESPOND_ASYNC, JobView
 from gateway.operations.operation import Operation
-from gateway.operations.pages import Paging
+from gateway.operations.paging import Paging
 from gateway.operations.problems import MEDIA_TYPE, ProblemDocument
 from schemas.json_schema.references import reference_to
 

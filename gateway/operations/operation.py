@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from config.value_types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Context, Principal
-from gateway.operations.jobs import NO_JOB, AsJob, Job
+from gateway.operations.job_declarations import NO_JOB, AsJob, Job
 from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
-from gateway.operations.pages import Pages
+from gateway.operations.paging import Pages
 from gateway.operations.problems import unavailable
 from registry.database.postgres import Pool
 from schemas.tool import Annotations

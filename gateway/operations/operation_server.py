@@ -13,7 +13,7 @@ import psycopg
 from msgspec import Struct
 
 from gateway.context import Principal
-from gateway.operations.jobs import RESPOND_ASYNC, JobView, prefers_async
+from gateway.operations.job_declarations import RESPOND_ASYNC, JobView, prefers_async
 from gateway.operations.operation import (
     Operation,
     OperationInput,

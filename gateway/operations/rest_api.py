@@ -18,6 +18,7 @@ from gateway.context import Identify, Identity, Principal, new_request_id
 from gateway.operations.operation import Operation, OperationInput, allows
 from gateway.operations.operation_server import OperationResponse, problem_response
 from gateway.operations.problems import ProblemDetails, bad_request, lacks_scope, not_found
+from gateway.operations.progress_streams import ProgressStream, wants_events
 from gateway.operations.request_parsing import (
     Headers,
     check_accept,
@@ -28,7 +29,6 @@ from gateway.operations.request_parsing import (
     receive_body,
     segments,
 )
-from gateway.operations.streams import ProgressStream, wants_events
 from schemas.errors import Fault, TooManyRequests, Unavailable
 
 T = TypeVar("T")

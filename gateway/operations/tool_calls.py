@@ -11,7 +11,7 @@ from msgspec import Raw, field
 from msgspec.structs import replace as replaced
 
 from gateway.context import Context
-from gateway.operations.jobs import RESPOND_ASYNC, Job, prefers_async
+from gateway.operations.job_declarations import RESPOND_ASYNC, Job, prefers_async
 from gateway.operations.operation import (
     BODY,
     IF_MATCH,
@@ -22,7 +22,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.operation_server import OperationResponse, OperationServer, problem_response
 from gateway.operations.problems import ProblemDetails, ProblemDocument
-from gateway.operations.progress import report_progress
+from gateway.operations.progress_notifications import report_progress
 from gateway.operations.request_parsing import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.tool_definitions import AS_JOB, members_of
 from schemas.binding import OperationBinding

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.operations.jobs import JobView
+from gateway.operations.job_declarations import JobView
 from gateway.operations.openapi import without_null
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog

@@ -1,6 +1,6 @@
 """A process of Python in the sandbox that stays: frames go in and out of its two pipes.
 
-It has the isolation of `runner.py`; it reads and writes only these pipes.
+It has the isolation of `script_runner.py`; it reads and writes only these pipes.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from gateway.http_client.deadline import Deadline
-from gateway.sandbox.runner import (
+from gateway.sandbox.script_runner import (
     DIRECTORY,
     ERROR_BYTES,
     GRACE_S,
@@ -36,7 +36,7 @@ from schemas.errors import ToolgateError
 
 T = TypeVar("T")
 
-SHARED = ("inside", "javascript")  # modules that programs inside import, before those that do
+SHARED = ("jail_pipes", "javascript")  # modules that programs inside import, before those that do
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 START_S = 60.0  # for the process of a session, on a machine under load
 

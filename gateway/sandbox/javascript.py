@@ -12,7 +12,7 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-from gateway.sandbox.inside import Output, Pipes
+from gateway.sandbox.jail_pipes import Output, Pipes
 
 ENGINE = "/quickjs.so"  # where the jail has it
 PRELUDE_LINE = (

@@ -31,7 +31,7 @@ from collections.abc import (
 )
 from typing import Any
 
-from gateway.sandbox.inside import Output, Pipes, freeze, take_pipes
+from gateway.sandbox.jail_pipes import Output, Pipes, freeze, take_pipes
 from gateway.sandbox.javascript import JavaScriptRun
 
 NAME = "program"

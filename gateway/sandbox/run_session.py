@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.sandbox.inside import Output, Pipes, freeze, take_pipes
+from gateway.sandbox.jail_pipes import Output, Pipes, freeze, take_pipes
 
 STACK_BYTES = 1 << 20  # of a thread: more would fill the address space
 

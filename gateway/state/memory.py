@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
-from gateway.state.rates import MICROS, admit, live, slot_us
-from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
+from gateway.state.rate_windows import MICROS, admit, live, slot_us
+from gateway.state.session_streams import StreamPlace, Watchers, check, event_id, place_of
 
 Clock = Callable[[], float]  # s, monotonic
 

@@ -23,8 +23,8 @@ from psycopg.types.json import Jsonb
 
 from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
-from gateway.state.rates import SLOTS, admit, live, slot_us
-from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
+from gateway.state.rate_windows import SLOTS, admit, live, slot_us
+from gateway.state.session_streams import StreamPlace, Watchers, check, event_id, place_of
 from registry.database.postgres import AWAY, RESYNC, Database, Notice, borrow
 from schemas.errors import Unavailable
 

@@ -35,8 +35,8 @@ from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
 from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
-from gateway.state.rates import MICROS, SLOTS, admit, live, slot_us
-from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
+from gateway.state.rate_windows import MICROS, SLOTS, admit, live, slot_us
+from gateway.state.session_streams import StreamPlace, Watchers, check, event_id, place_of
 from schemas.errors import ToolgateError, Unavailable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 from gateway.context import Session
 from gateway.protocol import sse_writer
 from gateway.state.client_requests import ClientRequests
-from gateway.state.streams import Ids, StreamRecorder, Streams
+from gateway.state.session_streams import Ids, StreamRecorder, Streams
 from gateway.transports.http_messages import Responder
 from gateway.transports.mcp_endpoint import McpFront
 from schemas.errors import ClientRequestFailed, Unavailable

@@ -9,7 +9,7 @@ from starlette.types import Receive
 from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse_writer
 from gateway.protocol.sse_writer import STANDALONE, Position
-from gateway.state.streams import READ_AT_ONCE, UNKNOWN_EVENT, ReplayedEvent
+from gateway.state.session_streams import READ_AT_ONCE, UNKNOWN_EVENT, ReplayedEvent
 from gateway.transports.client_connection import DisconnectWatch, send_all
 from gateway.transports.http_messages import Responder
 from gateway.transports.mcp_endpoint import McpFront

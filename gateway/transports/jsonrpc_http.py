@@ -22,7 +22,7 @@ from gateway.context import (
     Identity,
     QueryOptions,
 )
-from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
+from gateway.operations.job_declarations import RESPOND_ASYNC, prefers_async
 from gateway.protocol.dialects import (
     Answer,
     Legacy,

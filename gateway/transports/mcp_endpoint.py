@@ -10,8 +10,8 @@ from gateway.context import Identify, Principal, QueryOptions, Session
 from gateway.protocol.dispatcher import Batches, Dispatcher
 from gateway.state.change_notifications import Hub
 from gateway.state.client_requests import ClientRequests
+from gateway.state.session_streams import Streams
 from gateway.state.sessions import Sessions
-from gateway.state.streams import Streams
 from gateway.transports.http_messages import query_options, query_value
 from schemas.errors import SessionNotFound, UnknownToolset
 

@@ -14,7 +14,7 @@ from gateway.context import NO_OPTIONS, Context, Identity, Principal, Session
 from gateway.protocol.admission import AdmittedRequest, Headers, admit, check_version
 from gateway.protocol.dispatcher import UnknownMethod, member_server, run_cancellable
 from gateway.protocol.sse_writer import STANDALONE, read_position
-from gateway.state.streams import Ids
+from gateway.state.session_streams import Ids
 from gateway.transports.client_connection import (
     WATCH_S,
     DisconnectWatch,

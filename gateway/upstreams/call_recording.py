@@ -27,7 +27,7 @@ from gateway.upstreams.http.client import (
     address_of,
     replace_headers,
 )
-from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed, read
+from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed, read
 from schemas.errors import Fault, SourceDown
 from schemas.jsonrpc import encode
 from schemas.masking import MASK, mask_secrets

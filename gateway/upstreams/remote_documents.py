@@ -1,8 +1,8 @@
 """Remote reads for imports: lists of MCP servers, schemas of GraphQL endpoints."""
 
 from config.settings import Imports
-from gateway.upstreams.http.connections import Connections
-from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.mcp.list_reader import Lister
 from registry.sources.graphql_documents import introspect
 from registry.sources.source_reader import ImportSpec
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from config.settings import Scripts
 from gateway.context import Context
-from gateway.sandbox.runner import Sandbox, ScriptFailed
+from gateway.sandbox.script_runner import Sandbox, ScriptFailed
 from gateway.upstreams.http.responses_as_results import failure_result
 from gateway.upstreams.python import tool_result
 from schemas.binding import ScriptBinding

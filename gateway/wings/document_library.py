@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta, Struct
 
 from gateway.context import Context
-from gateway.operations.jobs import Job
+from gateway.operations.job_declarations import Job
 
 Lines = tuple[int, int]  # the first and the last, from 1
 Role = Literal["define", "call", "import", "inherit", "link", "mention"]

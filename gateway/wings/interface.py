@@ -27,7 +27,7 @@ from config.login import LoginSettings
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.interfaces import CompleteResults, Events, Handler, Log, ToolCall
 from gateway.operations.operation import Operation
-from gateway.operations.pages import Pages
+from gateway.operations.paging import Pages
 from gateway.operations.resource_view import ResourceView
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.document_library import Library

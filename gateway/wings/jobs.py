@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from gateway.operations.job_declarations import JobView
 from gateway.operations.job_views import JobFilter, JobViews
-from gateway.operations.jobs import JobView
 from gateway.operations.operation import Operation, OperationInput
-from gateway.operations.pages import ListPage, Pages
+from gateway.operations.paging import ListPage, Pages
 from registry.database.postgres import Pool
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from gateway.context import CallHeaders, Context, Identify, Identity
 from gateway.interfaces import Execute, ToolCall
-from gateway.operations.jobs import JobView
+from gateway.operations.job_declarations import JobView
 from gateway.operations.openapi import describe
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.operation_server import (
@@ -24,6 +24,7 @@ from gateway.operations.operation_server import (
     OperationServer,
 )
 from gateway.operations.problems import MEDIA_TYPE, ProblemDetails, unavailable
+from gateway.operations.progress_streams import PARAMS
 from gateway.operations.request_parsing import Headers
 from gateway.operations.rest_api import (
     OperationApi,
@@ -32,7 +33,6 @@ from gateway.operations.rest_api import (
     again_later,
     check_scope,
 )
-from gateway.operations.streams import PARAMS
 from gateway.operations.tool_calls import OperationResult, OperationUpstream, arguments_of
 from gateway.operations.tool_definitions import draft_of, output_schema
 from gateway.protocol.revision_adapter import is_failure

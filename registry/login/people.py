@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.login.logins import end_logins, revoke_subject
+from registry.login.logins_and_grants import end_logins, revoke_subject
 
 ERASED = "erased "  # before the digest of a principal
 

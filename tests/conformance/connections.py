@@ -24,13 +24,13 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.login import ProviderSettings
-from gateway.connections.oauth.clients import ClientDocuments, OAuthClients, given_client
 from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed, McpServer
+from gateway.connections.oauth.gateway_as_client import ClientDocuments, OAuthClients, given_client
 from gateway.connections.oauth.grants import AuthorizationRefused, Grants, Tokens, choose_scopes
-from gateway.connections.oauth.reach import Reach
-from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.connections.oauth.guarded_requests import Reach
+from gateway.connections.oauth.server_metadata import AuthorizationServer
 from gateway.login.providers import Provider
-from registry.connections.registered_clients import Registration
+from registry.connections.gateway_registrations import Registration
 from schemas.challenges import Challenge, read_challenge
 from schemas.errors import ToolgateError
 from schemas.mcp.revisions import STATELESS

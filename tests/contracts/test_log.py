@@ -9,8 +9,8 @@ from anyio.lowlevel import checkpoint
 
 from gateway.interfaces import Event, Log
 from gateway.state.node_bus import STREAM
+from gateway.state.session_streams import StreamPlace, event_id, place_of
 from gateway.state.stores import Retention
-from gateway.state.streams import StreamPlace, event_id, place_of
 from schemas.errors import InvalidParams, Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
 

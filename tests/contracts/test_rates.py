@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from gateway.state.rates import SHARE, LeasedRates
+from gateway.state.rate_windows import SHARE, LeasedRates
 from tests.contracts.backends import Pair
 
 pytestmark = pytest.mark.anyio

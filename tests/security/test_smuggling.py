@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from gateway.guards.connections import bounded_protocol
+from gateway.guards.connection_limits import bounded_protocol
 from tests.fixtures_servers import serving
 from tests.servers.rest import respond
 

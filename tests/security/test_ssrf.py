@@ -16,11 +16,11 @@ from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.http.file_arguments import CallFile, RemoteFile, StreamedBody
+from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
 from gateway.upstreams.http.uploads import Uploads
-from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.list_reader import Lister
+from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
 from registry.documents import ssrf_protection
 from registry.documents.fetch import fetch

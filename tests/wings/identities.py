@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.context import Context, Identity, Principal
-from gateway.operations.jobs import NO_JOB, Job
+from gateway.operations.job_declarations import NO_JOB, Job
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.request_parsing import convert_body
 from registry.database.postgres import Database

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.hooks import HookSettings
 from config.settings import Settings
-from gateway.operations.jobs import RESPOND_ASYNC
+from gateway.operations.job_declarations import RESPOND_ASYNC
 from tests.fixtures_gateway import Recorder, running
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
 from tests.servers.hooks import EVENTS, LEFT, MODULE

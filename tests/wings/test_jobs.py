@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.operations.jobs import RESPOND_ASYNC
+from gateway.operations.job_declarations import RESPOND_ASYNC
 from registry.access.policies import Policies
 from registry.database.postgres import Database
 from registry.jobs.store import JobStore

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.member_texts import AGENT, SKILL_GRANT
 from gateway.operations.operation import (
     Operation,
@@ -15,7 +15,7 @@ from gateway.operations.operation import (
     OperationOutput,
     SkillName,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import not_found
 from registry.skills.agents import AgentDraft, AgentStore, GrantedSkills
 

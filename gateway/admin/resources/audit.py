@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.admin.parts import JobParts
+from gateway.admin.registry_parts import JobParts
 from gateway.audit.queries import (
     AuditQuery,
     LegacyClient,
@@ -17,7 +17,7 @@ from gateway.audit.queries import (
 )
 from gateway.audit.records import AuditEntry
 from gateway.audit.verification import ChainReport, verify
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import (
     Line,
     Operation,
@@ -25,7 +25,7 @@ from gateway.operations.operation import (
     OperationInput,
     Time,
 )
-from gateway.operations.pages import ListPage, Paging, cursor, place, unknown
+from gateway.operations.paging import ListPage, Paging, cursor, place, unknown
 from gateway.operations.problems import conflict, unavailable
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR
 from registry.access.policies import Policies

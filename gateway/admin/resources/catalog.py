@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from config.settings import Settings
 from config.value_types import SourceName
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.sources import ImportResult, ReportQuery, SourceOperations
 from gateway.operations.operation import (
@@ -24,9 +24,15 @@ from gateway.operations.operation import (
     OperationInput,
     OperationOutput,
 )
-from gateway.operations.pages import ListPage, Paging, cursor, place, unknown
+from gateway.operations.paging import ListPage, Paging, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
-from gateway.upstreams.mcp.registries.plans import (
+from gateway.upstreams.mcp.registries.registry_reader import (
+    LATEST,
+    Entry,
+    EntryMissing,
+    RegistryReader,
+)
+from gateway.upstreams.mcp.registries.server_plans import (
     Choice,
     Draft,
     Packages,
@@ -38,7 +44,6 @@ from gateway.upstreams.mcp.registries.plans import (
     make_plan,
     namespace_proof,
 )
-from gateway.upstreams.mcp.registries.reader import LATEST, Entry, EntryMissing, RegistryReader
 from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from registry.sources.versions import Difference
@@ -311,7 +316,7 @@ class CatalogOperations:
     def _packages(self) -> Packages:
         if not self._parts.at_machine:
             return _NoPackages()
-        from gateway.upstreams.mcp.registries.packages import InstalledPackages
+        from gateway.upstreams.mcp.registries.installed_packages import InstalledPackages
 
         return InstalledPackages(self._settings)
 

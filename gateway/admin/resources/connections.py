@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from config.access import RESERVED_ISSUER
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.admin.parts import Disconnect, JobParts
+from gateway.admin.registry_parts import Disconnect, JobParts
 from gateway.admin.resources.keys import Words
 from gateway.admin.resources.member_texts import SHARED_ROLES
 from gateway.operations.operation import (
@@ -19,7 +19,7 @@ from gateway.operations.operation import (
     OperationDependencies,
     OperationInput,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, not_found
 from registry.access.secrets import Keys
 from registry.connections.accounts import Connection, Connections, Kind

@@ -7,9 +7,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.settings import EmbeddingSettings
-from gateway.admin.parts import JobParts
+from gateway.admin.registry_parts import JobParts
 from gateway.admin.resources.member_texts import EMBEDDINGS, FAILED_EMBEDDINGS
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.table import wing_kinds

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.admin.parts import JobParts
+from gateway.admin.registry_parts import JobParts
 from gateway.admin.resources.search import Find
-from gateway.operations.jobs import AsJob, Job
+from gateway.operations.job_declarations import AsJob, Job
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, invalid
 from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
 from registry.evaluation.results import DEPTH

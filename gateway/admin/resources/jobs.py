@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 
 from config.settings import JobsSettings
+from gateway.operations.job_declarations import SCHEDULE, AsJob, JobView
 from gateway.operations.job_views import JobFilter, JobViews
-from gateway.operations.jobs import SCHEDULE, AsJob, JobView
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, allows
-from gateway.operations.pages import ListPage
+from gateway.operations.paging import ListPage
 from gateway.operations.problems import ProblemDetails
 from registry.jobs.store import JobRow, JobStore
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.value_types import END, ScopeName
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.member_texts import KEY_ROTATION, NEW_KEY, REVOCATION
 from gateway.admin.scopes import check_scopes, known_scopes, scopes_of_settings
 from gateway.context import Principal
@@ -22,7 +22,7 @@ from gateway.operations.operation import (
     allows,
     check_time,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, conflict, not_found, sentence
 from registry.access.keys import (
     NAME_LIMIT,

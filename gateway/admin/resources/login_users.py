@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from config.settings import Settings
 from config.value_types import END
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.keys import Reload, Words, check_given
 from gateway.admin.resources.member_texts import NEW_USER, ROLES
 from gateway.operations.operation import (
@@ -22,9 +22,9 @@ from gateway.operations.operation import (
     OperationInput,
     OperationOutput,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import conflict, not_found
-from registry.login.users import NAME, User, Users, principal_of
+from registry.login.password_users import NAME, User, Users, principal_of
 
 READ, WRITE = "admin:logins:read", "admin:logins:write"
 NAMED = "a name of a-z, 0-9, . _ @ + and -, at most 64 characters, that begins with a-z or 0-9"

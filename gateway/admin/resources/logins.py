@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.keys import Reload
 from gateway.operations.operation import (
     Identifier,
@@ -17,11 +17,11 @@ from gateway.operations.operation import (
     OperationDependencies,
     OperationInput,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, not_found
-from registry.login.clients import Clients, Kind
-from registry.login.logins import LoginRow, Logins
+from registry.login.logins_and_grants import LoginRow, Logins
 from registry.login.people import People
+from registry.login.registered_clients import Clients, Kind
 
 READ, WRITE = "admin:logins:read", "admin:logins:write"
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, convert
 
 from config.settings import Scripts
 from config.sources import SourceSettings
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.member_texts import NEW_TOOL
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.tools import (

@@ -13,7 +13,7 @@ from config.access import Policy, Rule
 from config.access_conflicts import rule_problems
 from config.settings import Toolset
 from config.value_types import ScopeName, ToolsetName
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.member_texts import RULE
 from gateway.audit.queries import AuditQuery, search
 from gateway.audit.records import AuditEntry
@@ -27,7 +27,7 @@ from gateway.operations.operation import (
     Time,
     ToolName,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import (
     Mistake,
     ProblemDetails,

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.settings import SearchSettings as Settings
-from gateway.admin.parts import JobParts
+from gateway.admin.registry_parts import JobParts
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
 from gateway.operations.problems import conflict
 from registry.embedding.texts import sentences

@@ -7,10 +7,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.admin.parts import JobParts
+from gateway.admin.registry_parts import JobParts
 from gateway.admin.resources.member_texts import SECRET
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret

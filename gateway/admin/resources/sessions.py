@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from gateway.interfaces import SessionRecord
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import not_found
 from gateway.state.sessions import Sessions
 

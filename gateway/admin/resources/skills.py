@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from config.settings import SkillsSettings
 from config.value_types import SourceName
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.member_texts import (
     SKILL_DEPENDENCY,
     SKILL_IMPORT,
@@ -23,7 +23,7 @@ from gateway.operations.operation import (
     OperationInput,
     ToolName,
 )
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import invalid, not_found
 from registry.skills.folders import SKILLS_LIMIT, SkillFolder, check_names, folder_from
 from registry.skills.generated import generate_skills, tag_texts

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from config.settings import Imports, Toolset
 from config.sources import SourceSettings
-from gateway.admin.parts import JobParts
+from gateway.admin.registry_parts import JobParts
 from gateway.admin.resources.connections import ConnectionOperations
 from gateway.admin.resources.import_requests import (
     AnyImport,
@@ -28,7 +28,7 @@ from gateway.admin.resources.import_requests import (
 )
 from gateway.admin.resources.member_texts import IMPORT, ROLLBACK, UPLOAD
 from gateway.admin.resources.secrets import SecretOperations
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
@@ -36,7 +36,7 @@ from gateway.operations.operation import (
     OperationOutput,
     TaggedView,
 )
-from gateway.operations.pages import ListPage, Paging, place
+from gateway.operations.paging import ListPage, Paging, place
 from gateway.operations.problems import (
     ProblemDetails,
     changed_problem,
@@ -45,7 +45,7 @@ from gateway.operations.problems import (
     not_found,
     unavailable,
 )
-from gateway.upstreams.auth.requirements import SourceCredentials, hint, place_of, standing
+from gateway.upstreams.auth.required_credentials import SourceCredentials, hint, place_of, standing
 from registry.catalog.toolsets import unknown
 from registry.display.budgets import tokens
 from registry.documents.ssrf_protection import has_private_host

@@ -9,7 +9,7 @@ from config.settings import Toolset
 from config.value_types import DisclosureMode
 from gateway.admin.health import Health
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from registry.catalog.catalogs import Catalogs
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from config.code import CodeSettings
 from config.sources import SourceSettings
 from config.value_types import END, CallWay
-from gateway.admin.parts import RegistryParts
+from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.member_texts import DESCRIPTION, METADATA
 from gateway.operations.operation import (
     Line,
@@ -21,7 +21,7 @@ from gateway.operations.operation import (
     OperationInput,
     TaggedView,
 )
-from gateway.operations.pages import ListPage, Paging, place
+from gateway.operations.paging import ListPage, Paging, place
 from gateway.operations.problems import Mistake, conflict, invalid, not_found
 from gateway.state.fair_limiter import FairLimiter
 from registry.catalog.catalog import Catalog

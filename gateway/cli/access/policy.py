@@ -10,7 +10,7 @@ from config.access import Rule
 from config.access_conflicts import rule_problems
 from config.settings import Settings
 from gateway.app.access import Identities
-from gateway.app.stored_access import rules_in
+from gateway.app.access_for_commands import rules_in
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import json_option

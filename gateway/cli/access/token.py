@@ -17,7 +17,7 @@ from jwt.exceptions import PyJWTError
 from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
 from gateway.app.access import bound_audiences
-from gateway.app.stored_access import Revocations, revocations_in
+from gateway.app.access_for_commands import Revocations, revocations_in
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
@@ -27,9 +27,9 @@ from gateway.cli.operations import open_client
 from gateway.cli.running.client import gateway_options
 from gateway.context import Principal
 from gateway.guards.authentication import is_key
-from gateway.guards.claims import claim
-from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.tokens import TokenVerifier
+from gateway.guards.jwt_verifier import TokenVerifier
+from gateway.guards.token_claims import claim
+from gateway.guards.token_issuers import Issuer, issuers_of
 from gateway.guards.verification_keys import KeyRing, KeysMissing, LocalKeys, RemoteKeys
 
 

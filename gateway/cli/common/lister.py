@@ -8,13 +8,13 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.app.stored_access import NONE, Stored
+from gateway.app.access_for_commands import NONE, Stored
 from gateway.cli.common.output import err
 from gateway.cli.common.text import harmless
 from gateway.methods.results_by_revision import SERVER
-from gateway.upstreams.http.connections import Connections
-from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.mcp.list_reader import Lister
+from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
 from gateway.upstreams.remote_documents import RemoteDocuments
 

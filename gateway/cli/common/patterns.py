@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.app.stored_access import rules_in
+from gateway.app.access_for_commands import rules_in
 from gateway.cli.common.checks import Check
 from gateway.cli.common.database import Registry, has_database, open_present_registry
 from gateway.policy.engine import CompiledRule, Subject

@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from gateway.app.questions import Question, Scores
+from gateway.app.evaluation_questions import Question, Scores
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.common.progress import track
 

@@ -12,8 +12,8 @@ from config.load import load, settings_file
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from config.yaml_document import SettingsError
+from gateway.app.access_for_commands import stored_in
 from gateway.app.components import has_jobs
-from gateway.app.stored_access import stored_in
 from gateway.cli.common.checks import MARKS, STYLES, Check, collect
 from gateway.cli.common.database import named_file, open_present_registry, run
 from gateway.cli.common.failure import FAILED, USAGE, fail

@@ -18,15 +18,15 @@ from msgspec.structs import replace
 import gateway
 from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
-from gateway.app.stored_access import Stored
+from gateway.app.access_for_commands import Stored
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
-from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
+from gateway.guards.token_issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from gateway.hybrid.functions import load_function
-from gateway.sandbox.runner import Sandbox
-from gateway.upstreams.auth.requirements import hint, standing
-from gateway.upstreams.http.connections import NO_ENTRIES
+from gateway.sandbox.script_runner import Sandbox
+from gateway.upstreams.auth.required_credentials import hint, standing
+from gateway.upstreams.http.source_pools import NO_ENTRIES
 from schemas.binding import Binding, Language
 from schemas.errors import ToolgateError
 from schemas.tool import Tool
@@ -231,7 +231,7 @@ def hooks(settings: Settings) -> Iterator[Check]:
     """Whether each hook of the settings can be loaded."""
     if not settings.hooks:
         return
-    from gateway.middleware.hooks.hook import Hooks
+    from gateway.middleware.hooks.configured_hook import Hooks
 
     for name, own in settings.hooks.items():
         try:

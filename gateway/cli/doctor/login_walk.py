@@ -24,7 +24,7 @@ from gateway.cli.common.checks import Check
 from gateway.cli.doctor.login_clients import GRANTS, KnownClient
 from gateway.cli.running.login import listen_for_answer, wait_for_answer
 from gateway.guards.verification_keys import RemoteKeys
-from gateway.http_client.token_endpoint import (
+from gateway.http_client.token_requests import (
     INVALID_CLIENT,
     ClientCredentials,
     TokenEndpoint,

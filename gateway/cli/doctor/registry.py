@@ -17,7 +17,7 @@ from gateway import hybrid
 from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
-from gateway.operations.jobs import SCHEDULE
+from gateway.operations.job_declarations import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
 from registry.database.postgres import Database, Pool, borrow

@@ -15,7 +15,7 @@ from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import print_json
 from gateway.cli.doctor.local_checks import reachable
 from gateway.connections.oauth_accounts import OAuthAccounts
-from gateway.connections.requirements import most_needed
+from gateway.connections.required_accounts import most_needed
 from schemas.errors import ToolgateError
 from schemas.similar_names import did_you_mean
 from schemas.source import Source

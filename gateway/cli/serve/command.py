@@ -28,7 +28,7 @@ from gateway.cli.running.connect import carry, key_of_client, own_streams
 from gateway.cli.serve.process import Client, ServingProcess
 from gateway.cli.serve.supervisor import Supervisor, inherited_listener
 from gateway.cli.serve.worker_channel import MODEL, WorkerLink, serve_model
-from gateway.guards.issuers import ANY_AUDIENCE, OPEN, takes_any_audience
+from gateway.guards.token_issuers import ANY_AUDIENCE, OPEN, takes_any_audience
 from schemas.errors import ToolgateError
 
 

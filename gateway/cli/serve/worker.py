@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from config.logging import configure
 from config.settings import Settings
+from gateway.app.access_for_commands import stored_in
 from gateway.app.components import has_jobs
-from gateway.app.stored_access import stored_in
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lister import open_lister

@@ -15,7 +15,7 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.parameters import DOCUMENT, given_members, members_of_call, option
 from gateway.cli.operations import Connect, client_option, declared_operations
-from gateway.sandbox.runner import Sandbox
+from gateway.sandbox.script_runner import Sandbox
 from gateway.upstreams.script import OFF
 
 RESOURCE = "manual_tools:ManualToolOperations"

@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.connections import ConnectionsSettings
-from gateway.connections.oauth.reach import Answer, Reach, RequestFailed, origin_of
-from gateway.connections.oauth.servers import ENTRA_HOSTS, AuthorizationServer, read_server
+from gateway.connections.oauth.guarded_requests import Answer, Reach, RequestFailed, origin_of
+from gateway.connections.oauth.server_metadata import ENTRA_HOSTS, AuthorizationServer, read_server
 from schemas.challenges import Challenge, read_challenge
 from schemas.errors import ToolgateError
 from schemas.issuers import is_same_issuer, well_known

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from gateway.connections.oauth.clients import AssertionKey, OAuthClient
-from gateway.connections.oauth.reach import GUARD, Reach
-from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.connections.oauth.gateway_as_client import AssertionKey, OAuthClient
+from gateway.connections.oauth.guarded_requests import GUARD, Reach
+from gateway.connections.oauth.server_metadata import AuthorizationServer
 from gateway.http_client.client_assertions import JWT_BEARER
-from gateway.http_client.token_endpoint import (
+from gateway.http_client.token_requests import (
     INTERACTIONS,
     INVALID_CLIENT,
     INVALID_GRANT,

@@ -16,7 +16,7 @@ from gateway.console.operations import Trial
 from gateway.console.page_request import PageRequest, as_json, in_lines, indent_json
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
-from gateway.policy.approvals import META_APPROVAL
+from gateway.policy.approval_gate import META_APPROVAL
 from schemas.tool import TextContent
 
 FILTERS = ("source", "state", "tier", "protocol")

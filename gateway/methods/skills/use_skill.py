@@ -16,7 +16,7 @@ from gateway.interfaces import SessionChange
 from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.search_tools import BY_WORDS, UNSEARCHABLE, Find, unsearchable_result
-from gateway.methods.skills.agents import Agents, GrantedTools, Handles, granted_tools
+from gateway.methods.skills.acting_agents import Agents, GrantedTools, Handles, granted_tools
 from gateway.state.change_notifications import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog

@@ -18,8 +18,8 @@ from gateway.http_client.http1 import Http1Response, TooLarge
 from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
-from gateway.upstreams.http.connections import UpstreamFailed, read
 from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES, is_json, printable
+from gateway.upstreams.http.source_pools import UpstreamFailed, read
 from schemas.a2a.errors import A2AFault
 from schemas.a2a.model import (
     A2AObject,

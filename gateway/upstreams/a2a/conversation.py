@@ -23,11 +23,11 @@ from config.networks import is_unencrypted
 from gateway.audit.records import is_secret_name
 from gateway.context import Context
 from gateway.http_client.http1 import ConnectFailed
-from gateway.operations.jobs import Job
+from gateway.operations.job_declarations import Job
 from gateway.protocol.client_features import ELICIT, RefusalReason, for_client, for_server
 from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentMisbehaved, AgentRefused
-from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.link import MESSAGE, SEVERITY, wanted_level
+from gateway.upstreams.http.source_pools import UpstreamFailed
+from gateway.upstreams.mcp.link_and_handlers import MESSAGE, SEVERITY, wanted_level
 from schemas.a2a.model import (
     HOPS,
     INTERRUPTED,

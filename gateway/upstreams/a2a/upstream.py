@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.context import Context
-from gateway.operations.progress import report_progress
+from gateway.operations.progress_notifications import report_progress
 from gateway.protocol.client_features import ELICIT
 from gateway.protocol.sealed_state import Sealer
 from gateway.state.background_tasks import BackgroundTasks
@@ -23,9 +23,9 @@ from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentRefused
 from gateway.upstreams.a2a.conversation import Conversation
 from gateway.upstreams.a2a.results import Handles, result_of
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.file_arguments import file_of, media_type_of, name_of
 from gateway.upstreams.http.responses_as_results import failed_call, failure_result
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.http.uploads import Uploads
 from schemas.a2a.model import Message, Part
 from schemas.binding import A2aBinding

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Context, Principal
-from gateway.upstreams.auth.accounts import LoginTokens, SourceAccount
+from gateway.upstreams.auth.personal_accounts import LoginTokens, SourceAccount
 from schemas.urls import is_below
 
 

@@ -15,18 +15,18 @@ from msgspec.structs import replace
 
 from config.sources import SchemeSettings
 from gateway.context import Context
-from gateway.http_client.token_endpoint import (
+from gateway.http_client.token_requests import (
     AccessToken,
     ClientCredentials,
     TokenEndpoint,
     TokenFailed,
     basic,
 )
-from gateway.upstreams.auth.accounts import SourceAccount, fold_name, is_personal
 from gateway.upstreams.auth.delegation import delegate
-from gateway.upstreams.auth.tokens import client_token
+from gateway.upstreams.auth.personal_accounts import SourceAccount, fold_name, is_personal
+from gateway.upstreams.auth.service_tokens import client_token
 from gateway.upstreams.http.client import HttpRequest, HttpResponse
-from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
+from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
 from schemas.errors import ToolgateError

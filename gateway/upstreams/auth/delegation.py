@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gateway.context import Context
-from gateway.http_client.token_endpoint import CONSENT_REQUIRED, INTERACTIONS, TokenFailed
+from gateway.http_client.token_requests import CONSENT_REQUIRED, INTERACTIONS, TokenFailed
 from gateway.upstreams.auth.caller import (
     Caller,
     NoCaller,
@@ -15,8 +15,8 @@ from gateway.upstreams.auth.caller import (
     caller_of,
     logged_in_caller,
 )
-from gateway.upstreams.auth.tokens import SourceExchange
-from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
+from gateway.upstreams.auth.service_tokens import SourceExchange
+from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed
 from schemas.errors import ClaimsRequired, ConnectionRequired, Fault
 from schemas.source import Source
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from config.sources import TokenExchange
 from gateway.http_client.client_assertions import JWT_BEARER, sign_authentication
-from gateway.http_client.token_endpoint import TokenAnswer
+from gateway.http_client.token_requests import TokenAnswer
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind

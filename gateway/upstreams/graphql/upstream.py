@@ -28,8 +28,8 @@ from gateway.upstreams.http.client import (
     headers_of_hooks,
     replace_headers,
 )
-from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.responses_as_results import failed_call, failure_result
+from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode

@@ -20,11 +20,17 @@ from gateway.context import Context
 from gateway.http_client.deadline import RunningCall
 from gateway.http_client.failure_texts import failure_text, is_outage
 from gateway.http_client.http1 import Http1Response, Site, Stream, TooLarge
-from gateway.upstreams.auth.accounts import Connector, SourceAccount
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
 from gateway.upstreams.auth.delegation import auth_headers, on_behalf, renew_caller
-from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
+from gateway.upstreams.auth.personal_accounts import Connector, SourceAccount
 from gateway.upstreams.http.file_arguments import StreamedBody
+from gateway.upstreams.http.source_pools import (
+    NOBODY,
+    Connections,
+    SourcePool,
+    UpstreamFailed,
+    read,
+)
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")

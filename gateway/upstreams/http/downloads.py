@@ -12,8 +12,8 @@ from gateway.context import Principal
 from gateway.http_client.http1 import Http1Response, TooLarge
 from gateway.state.stored_answers import AnswerInfo, StorageFull, StoredAnswers
 from gateway.upstreams.http.client import Download
-from gateway.upstreams.http.connections import declared_within
 from gateway.upstreams.http.responses_as_results import charset_of, essence, is_textual
+from gateway.upstreams.http.source_pools import declared_within
 from schemas.errors import Unavailable
 
 _SETTING = "answers.download_bytes"

@@ -24,7 +24,6 @@ from gateway.context import Context
 from gateway.http_client.deadline import Deadline
 from gateway.http_client.http1 import Stream
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.file_arguments import (
     ANY_TYPE,
     CallFile,
@@ -35,6 +34,7 @@ from gateway.upstreams.http.file_arguments import (
     media_type_of,
     name_of,
 )
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from registry.documents.ssrf_protection import (
     PrivateAddress,
     PublicResolver,

@@ -25,7 +25,6 @@ from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
-from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.responses_as_results import (
     by_status,
     failed_hybrid_call,
@@ -33,6 +32,7 @@ from gateway.upstreams.http.responses_as_results import (
     no_answer,
     status_failure,
 )
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from schemas.binding import HybridBinding
 from schemas.errors import ToolgateError
 from schemas.hybrid import UPSTREAM_FAILED, Status, StatusFault, split, status_members

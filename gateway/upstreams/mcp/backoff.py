@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 
 FIRST_PAUSE_S = 0.5
 

@@ -17,11 +17,10 @@ from gateway.context import reason_of
 from gateway.http_client.deadline import Deadline
 from gateway.http_client.http1 import TooLarge
 from gateway.state.background_tasks import wait_for_first
-from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, TimedTasks
+from gateway.upstreams.http.source_pools import UpstreamFailed
+from gateway.upstreams.mcp import message_parsers
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts, with_envelope
-from gateway.upstreams.mcp.link import (
+from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     Mailbox,
     MessageHandler,
@@ -29,7 +28,8 @@ from gateway.upstreams.mcp.link import (
     SubscribableLink,
     Timeout,
 )
-from gateway.upstreams.mcp.wire import MalformedMessage, Message
+from gateway.upstreams.mcp.message_parsers import MalformedMessage, Message
+from gateway.upstreams.mcp.running_requests import Exchange, Exchanges, TimedTasks
 from schemas.mcp.messages import CANCELLED, META_SUBSCRIPTION, PROGRESS
 from schemas.mcp.revisions import Revision
 
@@ -145,7 +145,7 @@ class DuplexLink(SubscribableLink):
         return await self._result_of(exchange, headers=headers)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        await self._send(wire.notice(method, params))
+        await self._send(message_parsers.notice(method, params))
 
     @asynccontextmanager
     async def listen(
@@ -172,7 +172,7 @@ class DuplexLink(SubscribableLink):
     def receive(self, text: bytes) -> None:
         """Receive one JSON text from the server."""
         try:
-            messages = wire.decode(text)
+            messages = message_parsers.decode(text)
         except MalformedMessage as error:
             log.info("mcp_unreadable", extra={"source": self._name, "error": str(error)})
             return

@@ -22,16 +22,16 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from gateway.context import Context
-from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.endpoint import HttpFault, HttpStatusError
-from gateway.upstreams.mcp.link import (
+from gateway.upstreams.http.source_pools import UpstreamFailed
+from gateway.upstreams.mcp.http_endpoint import HttpFault, HttpStatusError
+from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     Link,
     MessageHandler,
     ServerDescription,
     SessionLost,
 )
-from gateway.upstreams.mcp.wire import MalformedMessage
+from gateway.upstreams.mcp.message_parsers import MalformedMessage
 from schemas.errors import (
     HeaderMismatch,
     MethodNotFound,

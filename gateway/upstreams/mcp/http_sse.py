@@ -11,11 +11,16 @@ from gateway.http_client.deadline import Deadline
 from gateway.http_client.sse_parser import EventStream, ServerEvent
 from gateway.state.background_tasks import wait_for_first
 from gateway.upstreams.auth.caller import CallerHolder
-from gateway.upstreams.http.connections import SourcePool
+from gateway.upstreams.http.source_pools import SourcePool
 from gateway.upstreams.mcp.duplex_link import DuplexLink
-from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
-from gateway.upstreams.mcp.link import ClientProfile, MessageHandler, SessionLost, Timeout
-from gateway.upstreams.mcp.wire import MalformedMessage
+from gateway.upstreams.mcp.http_endpoint import JSON, SSE, TROUBLE, ServerEndpoint
+from gateway.upstreams.mcp.link_and_handlers import (
+    ClientProfile,
+    MessageHandler,
+    SessionLost,
+    Timeout,
+)
+from gateway.upstreams.mcp.message_parsers import MalformedMessage
 from registry.documents.ssrf_protection import read_url
 from schemas.mcp.revisions import V2025_11_25, Revision
 

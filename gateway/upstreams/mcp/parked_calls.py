@@ -21,7 +21,7 @@ from gateway.interfaces import Log, RelayRequest, SessionStore
 from gateway.protocol.sealed_state import Sealer
 from gateway.state.node_bus import Bus
 from gateway.upstreams.mcp.handshake import RETRY_MEMBERS, canonical
-from gateway.upstreams.mcp.link import ClientHandler, MessageHandler, OnChange
+from gateway.upstreams.mcp.link_and_handlers import ClientHandler, MessageHandler, OnChange
 from schemas.errors import (
     ClientRequestFailed,
     Fault,

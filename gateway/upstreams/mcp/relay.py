@@ -16,14 +16,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context
 from gateway.interfaces import Relay, RelayRequest
+from gateway.protocol.account_request_state import without_own_state
 from gateway.protocol.client_features import RefusalReason, for_client
-from gateway.protocol.connection_state import without_own_state
 from gateway.protocol.revision_adapter import is_failure
 from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.delegation import Headers
 from gateway.upstreams.http.client import headers_of_hooks
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp.handshake import (
     RETRY_MEMBERS,
     canonical,
@@ -32,7 +32,7 @@ from gateway.upstreams.mcp.handshake import (
     handshake_params,
     stateless_params,
 )
-from gateway.upstreams.mcp.link import (
+from gateway.upstreams.mcp.link_and_handlers import (
     ClientHandler,
     Link,
     MessageHandler,
@@ -48,9 +48,9 @@ from gateway.upstreams.mcp.parked_calls import (
     Members,
     answer_of,
 )
-from gateway.upstreams.mcp.pool import SHARED, SessionKey
 from gateway.upstreams.mcp.server import McpServer
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.server_set import Servers
+from gateway.upstreams.mcp.session_pool import SHARED, SessionKey
 from schemas.binding import McpBinding
 from schemas.errors import (
     ClientRequestFailed,

@@ -27,13 +27,13 @@ from gateway.upstreams.auth.delegation import (
     renew_caller,
 )
 from gateway.upstreams.http.client import hooked_headers
-from gateway.upstreams.http.connections import SourcePool as Connected
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePool as Connected
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp.backoff import RefreshBackoff
-from gateway.upstreams.mcp.endpoint import HttpStatusError
 from gateway.upstreams.mcp.handshake import DISCOVER, SupportedEras
-from gateway.upstreams.mcp.link import Link, MessageHandler, SubscribableLink, Timeout
-from gateway.upstreams.mcp.pool import SHARED, SessionKey, SessionPool
+from gateway.upstreams.mcp.http_endpoint import HttpStatusError
+from gateway.upstreams.mcp.link_and_handlers import Link, MessageHandler, SubscribableLink, Timeout
+from gateway.upstreams.mcp.session_pool import SHARED, SessionKey, SessionPool
 from schemas.errors import Fault, MethodNotFound, RelayedFault
 from schemas.mcp.messages import (
     PROMPTS_CHANGED,

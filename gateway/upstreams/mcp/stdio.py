@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import cast
 
 from gateway.http_client.http1 import TooLarge
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp import launcher
 from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex_link import DuplexLink
-from gateway.upstreams.mcp.link import (
+from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     MessageHandler,
     ServerDescription,
     SessionLost,
     Timeout,
 )
-from gateway.upstreams.mcp.wire import LineSplitter
+from gateway.upstreams.mcp.message_parsers import LineSplitter
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")

@@ -13,19 +13,9 @@ from gateway.context import reason_of
 from gateway.http_client.http1 import ConnectFailed, FixedHeaders, Http1Response
 from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import CallerHolder
-from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from gateway.upstreams.mcp import wire
+from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed
+from gateway.upstreams.mcp import message_parsers
 from gateway.upstreams.mcp.duplex_link import LISTEN, AcknowledgementHandler, listening
-from gateway.upstreams.mcp.endpoint import (
-    HEADERS,
-    REDIRECTS,
-    SSE,
-    TROUBLE,
-    HttpStatusError,
-    ServerEndpoint,
-    parser_of,
-)
-from gateway.upstreams.mcp.exchanges import Exchange, Exchanges
 from gateway.upstreams.mcp.handshake import (
     INITIALIZED,
     initialize,
@@ -34,7 +24,16 @@ from gateway.upstreams.mcp.handshake import (
     routing_headers,
     with_envelope,
 )
-from gateway.upstreams.mcp.link import (
+from gateway.upstreams.mcp.http_endpoint import (
+    HEADERS,
+    REDIRECTS,
+    SSE,
+    TROUBLE,
+    HttpStatusError,
+    ServerEndpoint,
+    parser_of,
+)
+from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     Link,
     MessageHandler,
@@ -44,7 +43,8 @@ from gateway.upstreams.mcp.link import (
     SubscribableLink,
     Timeout,
 )
-from gateway.upstreams.mcp.wire import JsonTextParser, MalformedMessage
+from gateway.upstreams.mcp.message_parsers import JsonTextParser, MalformedMessage
+from gateway.upstreams.mcp.running_requests import Exchange, Exchanges
 from schemas.errors import RelayedFault
 from schemas.mcp.headers import NAMED_BY
 from schemas.mcp.messages import CANCELLED
@@ -142,7 +142,7 @@ class HttpLink(Link):
                 self._endpoint.tasks.run(self.notify(CANCELLED, exchange.cancel_params))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        await self._post(wire.notice(method, params))
+        await self._post(message_parsers.notice(method, params))
 
     async def close(self) -> None:
         if self._listening is not None:
@@ -305,7 +305,7 @@ class HttpLink(Link):
         async for chunk in response.iter_any():
             for event in events.feed(chunk):
                 received = True
-                for message in wire.decode(event.data):
+                for message in message_parsers.decode(event.data):
                     await self._exchanges.receive(message, None)
         events.end()
         return received
@@ -411,7 +411,7 @@ class StatelessLink(SubscribableLink):
 
     async def _is_over(self, text: bytes, exchange: Exchange) -> bool:
         """Handle messages; True if the stream has ended. Raises the error that ends it."""
-        for message in wire.decode(text):
+        for message in message_parsers.decode(text):
             if message.answers(exchange.id):
                 message.members()
                 return True

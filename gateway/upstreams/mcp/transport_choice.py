@@ -6,7 +6,7 @@ from typing import Any
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.auth.caller import CallerHolder
-from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
+from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed
 from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.handshake import (
@@ -19,7 +19,7 @@ from gateway.upstreams.mcp.handshake import (
     stateless_facts,
 )
 from gateway.upstreams.mcp.http_sse import open_http_sse
-from gateway.upstreams.mcp.link import (
+from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     Link,
     MessageHandler,

@@ -19,8 +19,8 @@ from gateway.http_client.http1 import FixedHeaders
 from gateway.interfaces import Execute, ToolCall
 from gateway.state.stored_answers import uri_of
 from gateway.telemetry.traces import TRACEPARENT, parse
-from gateway.upstreams.auth.accounts import SourceAccount
 from gateway.upstreams.auth.credentials import Credentials, account_headers, fixed_credentials
+from gateway.upstreams.auth.personal_accounts import SourceAccount
 from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import (
     REFUSED,
@@ -33,11 +33,11 @@ from gateway.upstreams.http.client import (
     headers_of_hooks,
     replace_headers,
 )
-from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.file_arguments import StreamedBody
 from gateway.upstreams.http.responses_as_results import failed_call, failure_result
+from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed
+from gateway.upstreams.http.source_pools import read as whole
 from gateway.upstreams.http.uploads import REDIRECT_LIMIT, REDIRECTS, Uploads
 from gateway.upstreams.rest.next_page import following, with_next
 from gateway.upstreams.rest.parameter_styles import (

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from config.a2a import A2AAgent
 from gateway.context import Context
-from gateway.policy.approvals import awaited_approval
+from gateway.policy.approval_gate import awaited_approval
 from gateway.wings.a2a.questions import ClientAsker
 from gateway.wings.a2a.runner import Execute, TaskWork
 from gateway.wings.interface import WingEvent

@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 
 from config.agent import AgentSettings
 from gateway.context import Context
-from gateway.policy.approvals import awaited_approval
+from gateway.policy.approval_gate import awaited_approval
 from gateway.wings.agent.steps import PendingCall, Result
 from gateway.wings.interface import CallTool, View
 from gateway.wings.models.messages import ModelCall, ToolDefinition

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.context import Hold
-from gateway.sandbox.program import NO_ANSWER, AskRefused
+from gateway.sandbox.program_process import NO_ANSWER, AskRefused
 from registry.access.approvals import ApprovalRequest
 from schemas.errors import ToolgateError
 

@@ -14,11 +14,16 @@ import anyio
 from msgspec import Meta, Struct
 
 from config.code import CodeSettings
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
-from gateway.sandbox.program import Program, ProgramLanguage, ProgramLimits, javascript_engine
+from gateway.sandbox.program_process import (
+    Program,
+    ProgramLanguage,
+    ProgramLimits,
+    javascript_engine,
+)
 from gateway.wings.code.runner import ProgramView, Runner
 from gateway.wings.code.stored_runs import RunEntry, StoredProgram
 from gateway.wings.interface import WingParts

@@ -27,15 +27,15 @@ from msgspec.structs import replace
 from config.code import CodeSettings
 from gateway.context import Context
 from gateway.http_client.deadline import Deadline
-from gateway.operations.jobs import NO_JOB, Job
+from gateway.operations.job_declarations import NO_JOB, Job
 from gateway.operations.operation import OperationInput
 from gateway.operations.problems import ProblemDetails, not_found, unavailable
 from gateway.operations.stored_callers import (
     caller_of,
 )
-from gateway.policy.approvals import write_time
+from gateway.policy.approval_gate import write_time
 from gateway.sandbox.jailed_process import SessionEnded
-from gateway.sandbox.program import AnswerAsk, Program, ProgramEnd
+from gateway.sandbox.program_process import AnswerAsk, Program, ProgramEnd
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, Steps
 from gateway.wings.code.learned_results import LearnedResults

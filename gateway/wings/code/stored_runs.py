@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 from psycopg import sql
 
-from gateway.policy.approvals import write_time
-from gateway.sandbox.program import ProgramLanguage
+from gateway.policy.approval_gate import write_time
+from gateway.sandbox.program_process import ProgramLanguage
 from gateway.wings.code.journal import Steps
 from registry.database.leases import Claim, LeasedRows, LeaseLost, Leases, held_row
 from registry.database.postgres import Pool, borrow

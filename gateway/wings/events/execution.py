@@ -21,7 +21,7 @@ from gateway.operations.stored_callers import (
     later_context,
     read_caller,
 )
-from gateway.policy.approvals import awaited_approval
+from gateway.policy.approval_gate import awaited_approval
 from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals

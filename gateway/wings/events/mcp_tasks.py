@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from config.events import EventsSettings
 from gateway.context import Context
 from gateway.interfaces import Handler
-from gateway.operations.pages import cursor, place
+from gateway.operations.paging import cursor, place
 from gateway.operations.problems import ProblemDetails
 from gateway.protocol.revision_adapter import task_result
 from gateway.protocol.sealed_state import TaskIds, knows_tasks

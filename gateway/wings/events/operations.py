@@ -13,9 +13,9 @@ from msgspec.structs import asdict
 from config.events import EventSchedule, EventsSettings
 from config.value_types import TopicName
 from gateway.context import Context, Principal, new_request_id
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.pages import ListPage, Pages, cursor, place, unknown
+from gateway.operations.paging import ListPage, Pages, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
 from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.acceptor import CorrelationConflict, InvocationAcceptor

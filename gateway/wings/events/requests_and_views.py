@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from config.value_types import END
 from gateway.operations.operation import Time
-from gateway.operations.pages import Paging
+from gateway.operations.paging import Paging
 from gateway.wings.events.journal import Delivery, Invocation, InvocationAttempt, Reason, Status
 
 CorrelationId = Annotated[

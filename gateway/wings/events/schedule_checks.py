@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 
 from config.events import EventsSettings
-from gateway.operations.jobs import SCHEDULE
+from gateway.operations.job_declarations import SCHEDULE
 from gateway.wings.events.journal import Journal
 from gateway.wings.interface import Finding
 from registry.catalog.catalog import Catalog

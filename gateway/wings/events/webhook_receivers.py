@@ -16,7 +16,7 @@ from config.sources import SchemeSettings
 from config.value_types import SkillKey
 from gateway.http_client.webhooks import PREFIX, WebhookSender, check_receiver
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.pages import ListPage, Pages, Paging
+from gateway.operations.paging import ListPage, Pages, Paging
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, unavailable
 from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool, borrow

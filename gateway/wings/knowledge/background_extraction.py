@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from config.knowledge import KnowledgeExtraction
 from gateway.context import Principal
-from gateway.operations.jobs import SCHEDULE, Job
+from gateway.operations.job_declarations import SCHEDULE, Job
 from gateway.wings.interface import Screen
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.extracted_names import (

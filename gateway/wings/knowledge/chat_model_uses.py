@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.context import Context, Principal
-from gateway.operations.jobs import SCHEDULE, AsJob
+from gateway.operations.job_declarations import SCHEDULE, AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.interface import CallTool, Screen

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
-from gateway.operations.jobs import Job
+from gateway.operations.job_declarations import Job
 from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.document_library import (
     CollectionStatus,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.jobs import Job, NoJob
+from gateway.operations.job_declarations import Job, NoJob
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_url

@@ -10,9 +10,9 @@ from msgspec import convert
 
 from config.knowledge import CollectionName, KnowledgeSettings
 from config.value_types import HostId
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.pages import cursor, place, unknown
+from gateway.operations.paging import cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.knowledge.caller_access import READ, WRITE, KnowledgeReader, knowledge_reader

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, convert, structs
 
 from config.knowledge import CollectionName
 from config.value_types import END, HostId
-from gateway.operations.pages import Cursor
+from gateway.operations.paging import Cursor
 from gateway.wings.document_library import Passage, PassageView
 from gateway.wings.knowledge.caller_access import Access
 from gateway.wings.knowledge.chunkers import StoredChunker

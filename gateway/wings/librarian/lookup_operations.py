@@ -8,7 +8,7 @@ from msgspec import convert
 
 from config.librarian import LibrarianSettings
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.pages import cursor, place, unknown
+from gateway.operations.paging import cursor, place, unknown
 from gateway.operations.problems import invalid
 from gateway.wings.document_library import Passage, PassageQuery, PassageView, SymbolQuery
 from gateway.wings.interface import WingParts

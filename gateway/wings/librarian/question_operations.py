@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.librarian import AUTO, LibrarianSettings, RunLimits
 from config.value_types import HostId
 from gateway.context import Context, Principal
-from gateway.operations.jobs import NO_JOB, AsJob
+from gateway.operations.job_declarations import NO_JOB, AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails, conflict, not_found, unavailable
 from gateway.wings.interface import Screen, WingParts

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from config.value_types import END
-from gateway.operations.pages import Cursor
+from gateway.operations.paging import Cursor
 from gateway.wings.document_library import Lines, Passage, PassageView, Role
 
 CollectionName = Annotated[

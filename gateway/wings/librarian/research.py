@@ -21,7 +21,7 @@ from msgspec import Raw
 from config.librarian import LibrarianSettings
 from gateway.context import Context
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
-from gateway.sandbox.session import AskRefused, CellResult, CodeSession
+from gateway.sandbox.python_session import AskRefused, CellResult, CodeSession
 from gateway.wings.document_library import Library, Passage
 from gateway.wings.librarian.cell_library import CellLibrary, CellScope
 from gateway.wings.librarian.citations import MOST, QuotedFinding, Verifier, claims_of, plain

@@ -13,7 +13,7 @@ from config.librarian import LibrarianSettings
 from config.sources import SchemeSettings
 from config.value_types import HostId
 from gateway.http_client.webhooks import PREFIX
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.problems import invalid, not_found
 from gateway.wings.document_library import CollectionStatus, SourcePlace

@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from config.librarian import LibrarianSettings
 from gateway.context import CallHeaders, Context, new_request_id
-from gateway.operations.jobs import NO_JOB, Job
+from gateway.operations.job_declarations import NO_JOB, Job
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.operations.stored_callers import caller_of, current_caller, later_context, read_caller
 from gateway.wings.document_library import IngestedSource, ReadableCollection, SourcePlace

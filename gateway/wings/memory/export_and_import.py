@@ -8,7 +8,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.memory import MemorySession
-from gateway.operations.pages import ListPage, cursor, place, unknown
+from gateway.operations.paging import ListPage, cursor, place, unknown
 from gateway.wings.memory.caller_owners import ERASE, Reader
 from gateway.wings.memory.requests_and_views import RefusedItem
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of

@@ -9,9 +9,9 @@ from msgspec import Meta, Struct, structs
 from psycopg import sql
 
 from config.value_types import HostId
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput
-from gateway.operations.pages import Cursor, ListPage
+from gateway.operations.paging import Cursor, ListPage
 from gateway.operations.problems import invalid
 from gateway.wings.memory.caller_owners import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.erasure import ErasureCounts

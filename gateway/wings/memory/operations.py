@@ -8,7 +8,7 @@ from psycopg import sql
 
 from config.value_types import HostId
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.pages import ListPage, cursor, place, unknown
+from gateway.operations.paging import ListPage, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.memory.caller_owners import READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.member_texts import MEMORY_CHANGE, NEW_MEMORIES

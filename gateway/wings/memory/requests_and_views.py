@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from config.memory import MemorySettings
 from config.value_types import HostId
-from gateway.operations.pages import Cursor
+from gateway.operations.paging import Cursor
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.memory.dates import in_words
 from gateway.wings.memory.masking import ContentRefused, Mask, mask_text, masked_json

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.operations.operation import Operation, OperationInput
-from gateway.operations.pages import ListPage, Paging
+from gateway.operations.paging import ListPage, Paging
 from gateway.wings.interface import AdminAccess
 from gateway.wings.memory.erasure import Eraser, ErasureCounts
 from gateway.wings.memory.export_and_import import list_held

@@ -19,7 +19,7 @@ from gateway.guards.authentication import Authenticator
 from gateway.hybrid.functions import load_function
 from gateway.policy.engine import Engine
 from gateway.state.memory import MemorySessions
-from gateway.upstreams.http.connections import Connections
+from gateway.upstreams.http.source_pools import Connections
 from gateway.upstreams.remote_documents import RemoteDocuments
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState

@@ -18,7 +18,7 @@ from openapi_spec_validator import validate
 
 from config.settings import Settings
 from gateway.context import Principal
-from gateway.operations.jobs import RESPOND_ASYNC, JobAct
+from gateway.operations.job_declarations import RESPOND_ASYNC, JobAct
 from registry.database.postgres import Database
 from registry.jobs.store import JobStore
 from tests.fixtures_database import HOST

@@ -7,11 +7,11 @@ import pytest
 
 from config.settings import DatabaseSettings
 from registry.access.keys import ApiKeys
-from registry.login.clients import Clients, StoredClient
-from registry.login.logins import Consent, Logins
+from registry.login.logins_and_grants import Consent, Logins
+from registry.login.registered_clients import Clients, StoredClient
 from tests.fixtures_database import HOST
 from tests.gateway.login.company import REDIRECT, browsing, company
-from tests.gateway.login.test_users import NEW, PASSWORD, Town, log_in, set_password, town
+from tests.gateway.login.test_password_logins import NEW, PASSWORD, Town, log_in, set_password, town
 
 pytestmark = pytest.mark.anyio
 

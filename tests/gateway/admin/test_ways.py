@@ -32,9 +32,9 @@ from registry.access.approvals import ApprovalRequest, Approvals
 from registry.access.secrets import Keys
 from registry.connections.accounts import Connections, NewConnection, Owner, Secret
 from registry.database.postgres import borrow
-from registry.login.clients import Clients, StoredClient
-from registry.login.logins import add_login
+from registry.login.logins_and_grants import add_login
 from registry.login.people import Person, handle_of, note_login
+from registry.login.registered_clients import Clients, StoredClient
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, Admin, bearer, open_admin

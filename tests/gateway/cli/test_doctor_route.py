@@ -35,7 +35,7 @@ def test_each_step_of_a_call_leads_to_its_code(toolgate: Toolgate) -> None:
 def test_steps_follow_the_settings_and_the_method(toolgate: Toolgate) -> None:
     audited = {"TOOLGATE_AUDIT__MODE": "always"}
     names = [step["name"] for step in steps(toolgate, "tools/call", **audited)]
-    assert "gateway.middleware.audit.AuditTrail.guard" in names
+    assert "gateway.middleware.audit_trail.AuditTrail.guard" in names
     plain = [step["name"] for step in steps(toolgate, "tools/call")]
     assert not [name for name in plain if "audit" in name]
     assert not [s for s in steps(toolgate, "tools/list") if s["stage"] == "guard of calls"]

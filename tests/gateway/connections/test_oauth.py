@@ -12,7 +12,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from config.sources import Connect
-from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.connections.oauth.server_metadata import AuthorizationServer
 from gateway.connections.oauth_accounts import OAuthRefused, check_pin
 from registry.database.postgres import borrow
 from tests.fixtures_gateway import DEADLINE_S

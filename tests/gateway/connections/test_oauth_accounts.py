@@ -13,8 +13,8 @@ import pytest
 
 from config.settings import DatabaseSettings
 from config.sources import SchemeSettings
-from gateway.connections.oauth.clients import AssertionKey, OAuthClient
-from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.connections.oauth.gateway_as_client import AssertionKey, OAuthClient
+from gateway.connections.oauth.server_metadata import AuthorizationServer
 from gateway.connections.oauth_accounts import OAuthAccounts
 from registry.connections.accounts import Connection, Owner, Secret
 from registry.database.migrate import REGISTRY

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def act_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """People of tests are faster than those for whom a refusal is remembered some seconds."""
-    monkeypatch.setattr("gateway.upstreams.auth.tokens.INTERACTION_TTL_S", 0.0)
+    monkeypatch.setattr("gateway.upstreams.auth.service_tokens.INTERACTION_TTL_S", 0.0)
 
 
 async def orders(request: Request) -> Response:

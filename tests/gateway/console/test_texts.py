@@ -8,7 +8,7 @@ from string import Formatter
 import pytest
 
 from gateway.admin.resource_views import VIEWS
-from gateway.connections import pages as connection_pages
+from gateway.connections import connect_pages as connection_pages
 from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.page_request import RENDERED, markdown
 from gateway.console.pages.access import csv_cell

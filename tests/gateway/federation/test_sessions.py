@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.upstreams.mcp.pool import SessionPool
+from gateway.upstreams.mcp.session_pool import SessionPool
 from tests.fixtures_gateway import MODERN, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.federation.conftest import caller, gateway_to

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from config.load import load
-from gateway.guards.connections import bounded_protocol
+from gateway.guards.connection_limits import bounded_protocol
 from tests.fixtures_servers import serving
 
 pytestmark = pytest.mark.anyio

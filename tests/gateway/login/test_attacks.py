@@ -445,7 +445,7 @@ async def test_clocks_of_nodes_end_no_login(
         client, tokens = await made.grant_tokens(browser)
         status, first = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
-        monkeypatch.setattr("registry.login.logins.datetime", Ahead)
+        monkeypatch.setattr("registry.login.logins_and_grants.datetime", Ahead)
         status, second = await made.refresh(client, tokens["refresh_token"])
         assert status == 200
         assert first["refresh_token"] == second["refresh_token"]

@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.login.accounts import is_same_origin
+from gateway.login.browser_sessions import is_same_origin
 from gateway.login.redirects import matches, redirect_problem
-from registry.login.logins import Logins, NewGrant
+from registry.login.logins_and_grants import Logins, NewGrant
 from tests.gateway.login.company import REDIRECT, browsing, company, fields
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from registry.access.secrets import Keys
 from registry.access.vault import Vault
 from registry.database.postgres import Database
 from registry.login import LOGIN
-from registry.login.keys import SigningKeys
+from registry.login.signing_keys import SigningKeys
 from tests.gateway.login.company import browsing, company
 
 pytestmark = pytest.mark.anyio
@@ -46,8 +46,8 @@ async def test_a_lost_database_refuses_no_token_that_may_be_good(
 
         with monkeypatch.context() as outage:
             outage.setattr(SigningKeys, "load", fail)
-            outage.setattr("gateway.login.signing.RELOAD_S", 0.0)
+            outage.setattr("gateway.login.access_tokens.RELOAD_S", 0.0)
             assert await made.status(token) == 503
-            outage.setattr("gateway.login.signing.RELOAD_S", 1000.0)  # nobody looks again
+            outage.setattr("gateway.login.access_tokens.RELOAD_S", 1000.0)  # nobody looks again
             assert await made.status(token) == 503
             assert await made.status(tokens["access_token"]) == 200

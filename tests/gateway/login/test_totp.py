@@ -8,11 +8,18 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.login import totp, users
+from gateway.login import password_logins, totp
 from tests.gateway.admin.test_logins import asking
 from tests.gateway.login.company import Answer, Browser, browsing, fields
 from tests.gateway.login.test_attacks import sql
-from tests.gateway.login.test_users import PASSWORD, Town, in_table, log_in, set_password, town
+from tests.gateway.login.test_password_logins import (
+    PASSWORD,
+    Town,
+    in_table,
+    log_in,
+    set_password,
+    town,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +44,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(users, "time", made)
+    monkeypatch.setattr(password_logins, "time", made)
     return made
 
 
@@ -123,7 +130,7 @@ async def test_a_code_is_good_once_at_all_nodes(
 
         async def use() -> None:
             done.append(("step", await made.users.use_step(user, step)))
-            digest = users.digest_of(recovery)
+            digest = password_logins.digest_of(recovery)
             done.append(("recovery", await made.users.use_recovery(user, digest)))
 
         with anyio.fail_after(30):

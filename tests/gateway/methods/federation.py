@@ -15,8 +15,8 @@ from msgspec import UNSET, Raw
 from gateway.context import Context, Identity, Principal, Session
 from gateway.interfaces import RelayRequest
 from gateway.methods.lists import Lists
-from gateway.methods.skills.agents import Agents
-from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.acting_agents import Agents
+from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.protocol.revision_adapter import Members
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

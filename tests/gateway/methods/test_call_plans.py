@@ -9,8 +9,8 @@ from config.access import Rule
 from gateway.context import Context, Identity, Principal
 from gateway.interfaces import ToolCall
 from gateway.methods.call_plans import CallPlans
-from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
-from gateway.policy.approvals import ApprovalGate
+from gateway.middleware.policy_guard import PolicyGuard, arguments_for_approvers
+from gateway.policy.approval_gate import ApprovalGate
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

@@ -8,7 +8,7 @@ from config.access import Rule
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.skills.agents import granted_tools
+from gateway.methods.skills.acting_agents import granted_tools
 from gateway.policy.visibility import PolicyView
 from gateway.state.change_notifications import Hub
 from registry.catalog.catalog import Catalog

@@ -15,8 +15,8 @@ from gateway.methods.capabilities import announced_lists, capabilities
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.skills.agents import Agents, Handles, granted_tools
-from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.acting_agents import Agents, Handles, granted_tools
+from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
 from gateway.protocol.sealed_state import Sealer
 from gateway.state.change_notifications import LIST_NOTIFICATIONS, Hub

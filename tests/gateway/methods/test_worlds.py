@@ -18,12 +18,12 @@ from gateway.interfaces import ToolCall
 from gateway.methods.call_plans import CallPlans
 from gateway.middleware.circuit_breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
-from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
+from gateway.middleware.policy_guard import PolicyGuard, arguments_for_approvers
 from gateway.middleware.rate_limits import RateLimits
-from gateway.policy.approvals import ApprovalGate
+from gateway.policy.approval_gate import ApprovalGate
 from gateway.policy.engine import Engine, Subject
 from gateway.policy.visibility import PolicyView
-from gateway.state.rates import LocalRates
+from gateway.state.rate_windows import LocalRates
 from registry.catalog.catalog import Catalog
 from schemas.binding import McpBinding
 from schemas.errors import Denied, Fault, SourceDown

@@ -14,11 +14,11 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.audit.records import AuditEntry
 from gateway.context import Identity, Principal
-from gateway.middleware.hooks.hook import Hook
-from gateway.middleware.hooks.listeners import AuditHooks, IdentityHooks
+from gateway.middleware.hooks.configured_hook import Hook
+from gateway.middleware.hooks.identity_and_list_hooks import AuditHooks, IdentityHooks
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, Recorder, running

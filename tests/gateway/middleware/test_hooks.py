@@ -19,7 +19,7 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.audit.queries import AuditQuery, search
 from gateway.cli.doctor.registry import hook_runs
-from gateway.middleware.hooks.hook import Hook, HookFailed
+from gateway.middleware.hooks.configured_hook import Hook, HookFailed
 from schemas.errors import ToolgateError
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving

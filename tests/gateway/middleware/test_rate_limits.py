@@ -12,7 +12,7 @@ from config.load import load
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.interfaces import Route, ToolCall
 from gateway.middleware.rate_limits import DAY_S, RateLimits
-from gateway.state.rates import LocalRates
+from gateway.state.rate_windows import LocalRates
 from schemas.errors import Overloaded, TooManyRequests, Unavailable
 from schemas.hybrid import MISSING_AUTH_TOKEN, StatusFault
 from schemas.jsonrpc import Request

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from gateway.interfaces import Route
 from gateway.middleware.message_metrics import LegacyUse
 from gateway.middleware.rate_limits import RateLimits
-from gateway.state.rates import LocalRates
+from gateway.state.rate_windows import LocalRates
 from schemas.mcp.revisions import HYBRID, JSON_RPC, V2025_11_25, V2026_07_28
-from tests.gateway.middleware.test_audit import Log
+from tests.gateway.middleware.test_audit_trail import Log
 from tests.gateway.middleware.test_rate_limits import NONE
 
 

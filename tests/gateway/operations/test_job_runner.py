@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.context import KEY_MARK, Context, Identity, Principal
+from gateway.operations.job_declarations import AsJob, JobAct
 from gateway.operations.job_requests import draft_of
 from gateway.operations.job_runner import JobRunner
-from gateway.operations.jobs import AsJob, JobAct
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.operations.problems import ProblemDetails, changed_problem, invalid, unavailable

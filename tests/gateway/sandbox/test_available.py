@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.sandbox.runner import Sandbox
+from gateway.sandbox.script_runner import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import SessionLimits
+from gateway.state.session_streams import Streams
 from gateway.state.sessions import Sessions
-from gateway.state.streams import Streams
 from schemas.mcp.revisions import V2025_06_18
 
 ANN = Principal("ann", "tenant")

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.interfaces import SessionRecord
 from gateway.state.memory import EVENT_BYTES, MemoryCounter, MemoryLog, MemorySessions
-from gateway.state.streams import place_of
+from gateway.state.session_streams import place_of
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.state.rates import MICROS, SLOTS, Window, admit, live, slot_us
+from gateway.state.rate_windows import MICROS, SLOTS, Window, admit, live, slot_us
 
 WINDOW_S = 1.0
 START_US = 1_700_000_000 * MICROS

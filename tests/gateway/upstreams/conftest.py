@@ -11,7 +11,7 @@ from config.load import load
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client, HttpRequest
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from schemas.source import Source
 from tests.clock import LoopClock
 

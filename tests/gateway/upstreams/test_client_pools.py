@@ -11,7 +11,7 @@ import pytest
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from tests.gateway.upstreams.conftest import GET, failure, limits, open_client, source
 from tests.servers.rest import Endless, Held, Recorder, Silent
 
@@ -109,7 +109,7 @@ async def test_a_server_of_the_operation_cannot_either(client, serve):
 async def test_a_server_of_the_operation_is_called_where_the_description_decides(
     serve, monkeypatch
 ):
-    monkeypatch.setattr("gateway.upstreams.http.connections.check_url_host", lambda url: None)
+    monkeypatch.setattr("gateway.upstreams.http.source_pools.check_url_host", lambda url: None)
     pets = Recorder()
     request = HttpRequest("GET", "/x", {}, server=await serve(pets) + "/v2/")
     async with open_client() as client:

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.context import Principal
 from gateway.http_client.http1 import Http1Request
-from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.downloads import NAME_LIMIT, Downloads, name_of
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from schemas.errors import Unavailable
 from tests.fixtures_servers import Serve
 from tests.gateway.upstreams.conftest import GET, open_client, source

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def act_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """People of tests are faster than those for whom a refusal is remembered some seconds."""
-    monkeypatch.setattr("gateway.upstreams.auth.tokens.INTERACTION_TTL_S", 0.0)
+    monkeypatch.setattr("gateway.upstreams.auth.service_tokens.INTERACTION_TTL_S", 0.0)
 
 
 ORDERS = Credential("entra", "oauth2", scopes=("api://orders/Orders.Read",))
@@ -127,7 +127,7 @@ async def test_calls_before_a_person_acts_ask_the_server_once(
     monkeypatch: pytest.MonkeyPatch, refusal: dict[str, Any]
 ) -> None:
     """CT10: for a few seconds, so that a model that calls on and on is no storm."""
-    monkeypatch.setattr("gateway.upstreams.auth.tokens.INTERACTION_TTL_S", 60.0)
+    monkeypatch.setattr("gateway.upstreams.auth.service_tokens.INTERACTION_TTL_S", 60.0)
     entra = Entra(refusal=refusal)
     async with orders(entra) as (call, _):
         ann = person(entra, "ann")

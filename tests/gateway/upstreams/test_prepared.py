@@ -13,11 +13,11 @@ from yarl import URL
 from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.http_client.http1 import FixedHeaders, Http1Request, Site
-from gateway.http_client.token_endpoint import AccessToken
+from gateway.http_client.token_requests import AccessToken
 from gateway.interfaces import ToolCall
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed
 from gateway.upstreams.rest.upstream import OpenAPIUpstream, RequestTemplate
 from schemas.binding import Body, Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18

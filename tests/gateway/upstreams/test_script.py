@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.context import Context, Identity, Principal
-from gateway.sandbox.runner import Sandbox
+from gateway.sandbox.script_runner import Sandbox
 from gateway.upstreams.script import ScriptUpstream
 from schemas.binding import ScriptBinding
 from schemas.mcp.revisions import V2026_07_28

@@ -10,7 +10,7 @@ import pytest
 
 from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.http.connections import TlsUnusable, UpstreamFailed, contexts
+from gateway.upstreams.http.source_pools import TlsUnusable, UpstreamFailed, contexts
 from tests.gateway.upstreams.callers import Calling, caller
 from tests.gateway.upstreams.conftest import GET, open_client, source
 from tests.gateway.upstreams.test_credentials import BEARER

@@ -13,14 +13,14 @@ from gateway.admin.resources.secrets import SecretOperations
 from gateway.app.components import components_of
 from gateway.context import Principal
 from gateway.operations.operation import OperationDependencies, OperationInput
-from gateway.operations.pages import Pages
+from gateway.operations.paging import Pages
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
 from registry.connections import CONNECTIONS
 from registry.database.postgres import Database
 from registry.login import LOGIN
-from registry.login.keys import SigningKeys
-from registry.login.logins import add_login
+from registry.login.logins_and_grants import add_login
+from registry.login.signing_keys import SigningKeys
 
 pytestmark = pytest.mark.anyio
 

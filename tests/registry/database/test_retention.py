@@ -31,15 +31,15 @@ SWEPT = {
     "embedding_task_t": "registry/embedding/queue.py",
     "usage_request_t": "registry/search/usage_log.py",
     "revocation_t": "registry/access/revocations.py",
-    "login_key_t": "registry/login/keys.py",
-    "login_failure_t": "registry/login/users.py",
-    "login_client_t": "registry/login/clients.py",
+    "login_key_t": "registry/login/signing_keys.py",
+    "login_failure_t": "registry/login/password_users.py",
+    "login_client_t": "registry/login/registered_clients.py",
     **dict.fromkeys(
         ("login_consent_t", "login_attempt_t", "login_t", "login_grant_t", "login_replay_t"),
-        "registry/login/logins.py",
+        "registry/login/logins_and_grants.py",
     ),
     **dict.fromkeys(
-        ("connection_ticket_t", "connection_attempt_t"), "registry/connections/tickets.py"
+        ("connection_ticket_t", "connection_attempt_t"), "registry/connections/connect_links.py"
     ),
     "approval_t": "registry/access/approvals.py",
     "command_idempotency_t": "gateway/state/idempotency.py",

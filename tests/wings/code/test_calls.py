@@ -149,7 +149,7 @@ async def test_a_tool_that_begins_to_write_is_refused_in_the_middle(
 async def test_progress_grows_by_calls_and_during_a_call(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.operations.progress.BEAT_S", 0.05)
+    monkeypatch.setattr("gateway.operations.progress_notifications.BEAT_S", 0.05)
     told: list[tuple[float, str | None]] = []
     enough = anyio.Event()
 

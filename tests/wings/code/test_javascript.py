@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.sandbox import program
+from gateway.sandbox import program_process
 from gateway.wings.code.operations import JAVASCRIPT
 from tests.fixtures_servers import serving
 from tests.wings.code.shop import CodeShop, code_shop
@@ -231,15 +231,15 @@ async def test_an_engine_that_is_missing_is_named(
     error, description = await ask({"languages": ("python",)})
     assert "language: expected python" in error
     assert "JavaScript" not in description
-    program.javascript_engine.cache_clear()
-    monkeypatch.setattr(program, "distribution", _missing)
+    program_process.javascript_engine.cache_clear()
+    monkeypatch.setattr(program_process, "distribution", _missing)
     try:
         error, description = await ask({})
     finally:
-        program.javascript_engine.cache_clear()
+        program_process.javascript_engine.cache_clear()
     assert "toolgate[javascript]" in error
     assert "JavaScript" not in description
 
 
 def _missing(name: str) -> Any:
-    raise program.PackageNotFoundError(name)
+    raise program_process.PackageNotFoundError(name)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.sandbox.program import AskRefused
+from gateway.sandbox.program_process import AskRefused
 from gateway.wings.code.journal import Journal, NotRepeatable, Steps
 
 pytestmark = pytest.mark.anyio

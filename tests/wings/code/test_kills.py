@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.sandbox.program import javascript_engine
+from gateway.sandbox.program_process import javascript_engine
 from registry.access.approvals import Approvals
 from registry.database.postgres import Pool
 from tests.gateway.cli.processes import Served, serving
@@ -81,7 +81,7 @@ def kill_jails() -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            is_jail = b"jail.py" in (folder / "cmdline").read_bytes()
+            is_jail = b"jail_launcher.py" in (folder / "cmdline").read_bytes()
         except OSError:
             continue
         if int(fields[1]) == os.getpid() and is_jail:

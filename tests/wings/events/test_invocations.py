@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from config.access import Rule
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.operations.pages import cursor
+from gateway.operations.paging import cursor
 from gateway.wings.events.journal import Journal
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running

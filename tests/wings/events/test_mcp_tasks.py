@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.operations.pages import cursor
+from gateway.operations.paging import cursor
 from tests.fixtures_gateway import (
     DEADLINE_S,
     META,

@@ -10,7 +10,7 @@ from config.access import Rule
 from config.events import EventSchedule
 from config.settings import Settings
 from gateway.cli.doctor.registry import schedules
-from gateway.operations.jobs import SCHEDULE
+from gateway.operations.job_declarations import SCHEDULE
 from gateway.wings.events.schedule_checks import check_schedules
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Database

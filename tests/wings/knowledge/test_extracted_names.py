@@ -17,7 +17,7 @@ from config.access import Guardrail
 from config.load import load
 from gateway.app.wings import screening
 from gateway.middleware.guardrails import Guardrails
-from gateway.operations.jobs import NO_JOB
+from gateway.operations.job_declarations import NO_JOB
 from gateway.wings.knowledge.background_extraction import _CLAIM, _RELEASE
 from gateway.wings.models.configured_models import ConfiguredModels
 from registry.database.postgres import Database, borrow

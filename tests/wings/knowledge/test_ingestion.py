@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.sources import SchemeSettings
-from gateway.operations.jobs import NO_JOB
+from gateway.operations.job_declarations import NO_JOB
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.git import git_url
 from gateway.wings.documents.reading.limits import ReadingRefused

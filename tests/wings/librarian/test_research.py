@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from config.access import Guardrail
 from gateway.app.wings import screening
 from gateway.middleware.guardrails import Guardrails
-from gateway.operations.jobs import Job, NoJob
+from gateway.operations.job_declarations import Job, NoJob
 from gateway.operations.problems import ProblemDetails
 from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
-from gateway.sandbox.session import CodeSession
+from gateway.sandbox.python_session import CodeSession
 from gateway.wings.librarian.question_operations import WITHHELD, LessLimits
 from gateway.wings.librarian.research import CLOCK, cells_of, final_of
 from gateway.wings.librarian.runs import RunStore

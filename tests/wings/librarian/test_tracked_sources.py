@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from config.load import load
 from gateway.context import Context
 from gateway.http_client.webhooks import sign
-from gateway.operations.jobs import NO_JOB
+from gateway.operations.job_declarations import NO_JOB
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.document_library import PassageQuery, SourcePlace
 from gateway.wings.knowledge.search import KIND

@@ -18,8 +18,8 @@ from config.load import load
 from config.settings import DatabaseSettings, Settings
 from gateway.cli.librarian import NAMESPACE, kind_of, xml_chunk
 from gateway.client.librarian import Librarian, LibrarianError, UploadSource, UrlSource
-from gateway.operations.jobs import ENDED
-from gateway.operations.pages import cursor
+from gateway.operations.job_declarations import ENDED
+from gateway.operations.paging import cursor
 from gateway.wings import librarian as folder
 from gateway.wings.document_library import FileLink
 from gateway.wings.librarian.repository_maps import draw_map

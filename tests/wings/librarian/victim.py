@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.operations.jobs import NoJob
+from gateway.operations.job_declarations import NoJob
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.question_operations import QuestionOperations
 from gateway.wings.librarian.runs import RunStore

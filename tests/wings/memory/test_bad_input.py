@@ -16,7 +16,7 @@ from config.settings import Settings
 from gateway.context import Principal
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.operation_server import answering
-from gateway.operations.pages import cursor
+from gateway.operations.paging import cursor
 from gateway.operations.problems import ProblemDetails
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running

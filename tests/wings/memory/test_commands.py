@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.app.questions import rank_scores
+from gateway.app.evaluation_questions import rank_scores
 from gateway.cli.common.questions import means_of
 from gateway.cli.memory import DEPTHS
 from tests.fixtures_gateway import Client, running

@@ -6,7 +6,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Meta, Struct
 
 from config.value_types import END
-from gateway.operations.jobs import AsJob
+from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
 from gateway.operations.problems import not_found
 from gateway.wings.interface import CallTool

@@ -9,14 +9,14 @@ from urllib.parse import quote
 import msgspec
 from anyio import to_thread
 
-from gateway.upstreams.mcp.registries.arguments import Arguments
-from gateway.upstreams.mcp.registries.inputs import Inputs
-from gateway.upstreams.mcp.registries.packages import (
+from gateway.upstreams.mcp.registries.installed_packages import (
     Workshop,
     check_identifier,
     check_no_runtime,
 )
-from gateway.upstreams.mcp.registries.plans import Program, check_digest
+from gateway.upstreams.mcp.registries.program_arguments import Arguments
+from gateway.upstreams.mcp.registries.server_inputs import Inputs
+from gateway.upstreams.mcp.registries.server_plans import Program, check_digest
 from schemas.errors import ImportRejected
 from schemas.server_json import Package
 

@@ -15,8 +15,8 @@ from gateway.connections.oauth.discovery import (
     McpServer,
     _choose_issuer,
 )
-from gateway.connections.oauth.reach import Reach
-from gateway.connections.oauth.servers import AuthorizationServer, named_server
+from gateway.connections.oauth.guarded_requests import Reach
+from gateway.connections.oauth.server_metadata import AuthorizationServer, named_server
 from schemas.challenges import Challenge
 from tests.fixtures_servers import Serve
 from tests.gateway.connections.oauth.limits import limits

@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from msgspec.structs import replace
 
-from gateway.connections.oauth.clients import AssertionKey, OAuthClient
 from gateway.connections.oauth.discovery import Discovery
+from gateway.connections.oauth.gateway_as_client import AssertionKey, OAuthClient
 from gateway.connections.oauth.grants import (
     UNSAID_S,
     AuthorizationRefused,
@@ -24,8 +24,8 @@ from gateway.connections.oauth.grants import (
     Tokens,
     choose_scopes,
 )
-from gateway.connections.oauth.reach import Reach
-from gateway.connections.oauth.servers import AuthorizationServer
+from gateway.connections.oauth.guarded_requests import Reach
+from gateway.connections.oauth.server_metadata import AuthorizationServer
 from schemas.pkce import challenge_of
 from tests.fixtures_servers import serving
 from tests.gateway.connections.oauth.limits import limits

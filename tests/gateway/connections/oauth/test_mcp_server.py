@@ -13,14 +13,14 @@ from mcp.client.streamable_http import streamable_http_client
 
 from config.settings import DatabaseSettings
 from examples.connections.tracker import LIFETIME_S
-from gateway.connections.oauth.clients import ClientDocuments, OAuthClients
 from gateway.connections.oauth.discovery import Discovery, McpServer
+from gateway.connections.oauth.gateway_as_client import ClientDocuments, OAuthClients
 from gateway.connections.oauth.grants import GrantFailed, Grants, Tokens, choose_scopes
-from gateway.connections.oauth.reach import Reach
+from gateway.connections.oauth.guarded_requests import Reach
 from registry.access.secrets import Keys
 from registry.access.vault import Vault
 from registry.connections import CONNECTIONS
-from registry.connections.registered_clients import RegisteredClients
+from registry.connections.gateway_registrations import RegisteredClients
 from registry.database.postgres import Database
 from registry.login import LOGIN
 from tests.fixtures_servers import serving

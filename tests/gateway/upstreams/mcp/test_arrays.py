@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gateway.upstreams.mcp.wire import DECODER_LIMIT, first_members
+from gateway.upstreams.mcp.message_parsers import DECODER_LIMIT, first_members
 
 
 @pytest.mark.parametrize("limit", [0, 2, 3, DECODER_LIMIT + 1])

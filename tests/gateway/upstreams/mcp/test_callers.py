@@ -13,9 +13,9 @@ from config.sources import SourceSettings
 from gateway.context import Context, Session
 from gateway.interfaces import RelayRequest
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.relay import McpRelay
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected, Unreachable

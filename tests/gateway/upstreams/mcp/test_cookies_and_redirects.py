@@ -11,11 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from config.sources import SourceSettings
-from gateway.upstreams.http.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
 from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.http_sse import open_http_sse
-from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.list_reader import Lister
+from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.streamable_http import HttpLink
 from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.source_reader import ImportSpec

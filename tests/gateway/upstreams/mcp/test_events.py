@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.http_client.http1 import TooLarge
 from gateway.http_client.sse_parser import EventStream, ServerEvent
-from gateway.upstreams.mcp.wire import JsonTextParser, LineSplitter
+from gateway.upstreams.mcp.message_parsers import JsonTextParser, LineSplitter
 
 LIMIT = 1000
 

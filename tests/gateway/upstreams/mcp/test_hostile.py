@@ -10,9 +10,9 @@ import pytest
 from msgspec import Raw
 
 from config.sources import SourceSettings
-from gateway.upstreams.http.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
 from gateway.upstreams.mcp.handshake import UNKNOWN
-from gateway.upstreams.mcp.link import Link
+from gateway.upstreams.mcp.link_and_handlers import Link
 from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits

@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import Cancellation
-from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.link import SessionLost, Timeout
+from gateway.upstreams.http.source_pools import UpstreamFailed
+from gateway.upstreams.mcp.link_and_handlers import SessionLost, Timeout
 from gateway.upstreams.mcp.streamable_http import HttpLink
 from schemas.errors import InvalidParams, RelayedFault
 from tests.gateway.upstreams.mcp.conftest import HELLO, PATIENT, Ears, mcp_source

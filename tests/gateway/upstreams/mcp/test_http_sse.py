@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import Cancellation
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.http_sse import open_http_sse
-from gateway.upstreams.mcp.link import SessionLost, Timeout
+from gateway.upstreams.mcp.link_and_handlers import SessionLost, Timeout
 from schemas.errors import RelayedFault
 from tests.gateway.upstreams.mcp.conftest import HELLO, LIMIT_BYTES, PATIENT, Ears, mcp_source
 from tests.servers.mcp_wire import Scripted, Turn, TwoEndpoints, failure, note, question, reply

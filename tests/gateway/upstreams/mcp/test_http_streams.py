@@ -8,8 +8,8 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.link import SessionLost, Timeout
+from gateway.upstreams.http.source_pools import UpstreamFailed
+from gateway.upstreams.mcp.link_and_handlers import SessionLost, Timeout
 from tests.gateway.upstreams.mcp.conftest import PATIENT, Ears
 from tests.servers.mcp_wire import Scripted, Turn, event, failure, note, question, reply
 

@@ -12,7 +12,7 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.mcp.link import Link
+from gateway.upstreams.mcp.link_and_handlers import Link
 from gateway.upstreams.mcp.transport_choice import Transports
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits

@@ -10,10 +10,10 @@ import pytest
 
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.http.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
 from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.handshake import UNKNOWN
-from gateway.upstreams.mcp.link import Link, NullHandler
+from gateway.upstreams.mcp.link_and_handlers import Link, NullHandler
 from gateway.upstreams.mcp.transport_choice import Transports
 from schemas.errors import Unavailable
 from schemas.source import McpOptions, Source

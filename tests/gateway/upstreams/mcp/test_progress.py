@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.mcp.link import ClientHandler
+from gateway.upstreams.mcp.link_and_handlers import ClientHandler
 from schemas.mcp.revisions import V2025_11_25
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.link import Timeout
+from gateway.upstreams.http.source_pools import UpstreamFailed
+from gateway.upstreams.mcp.link_and_handlers import Timeout
 from schemas.errors import RelayedFault
 from tests.gateway.upstreams.mcp.conftest import PATIENT, Ears
 from tests.servers.mcp_wire import MODERN, Scripted, Turn, event, failure, note, question, reply

@@ -15,12 +15,12 @@ import anyio
 import psutil
 import pytest
 
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.handshake import UNKNOWN
-from gateway.upstreams.mcp.link import SessionLost, Timeout
+from gateway.upstreams.mcp.link_and_handlers import SessionLost, Timeout
 from gateway.upstreams.mcp.stdio import ProcessCommand, open_stdio, open_stdio_stateless
 from tests.gateway.upstreams.mcp.conftest import HELLO, Ears
 from tests.servers import mcp_stdio

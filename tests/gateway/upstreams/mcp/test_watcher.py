@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.upstreams.http.connections import Connections
+from gateway.upstreams.http.source_pools import Connections
 from gateway.upstreams.mcp import backoff
 from gateway.upstreams.mcp import server as mcp_server
 from gateway.upstreams.mcp.backoff import RefreshBackoff
 from gateway.upstreams.mcp.server import McpServer
-from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience

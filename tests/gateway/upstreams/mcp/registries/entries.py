@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import Settings
-from gateway.upstreams.mcp.registries.packages import InstalledPackages
-from gateway.upstreams.mcp.registries.plans import Draft, PlanRequest, make_plan
-from gateway.upstreams.mcp.registries.reader import Entry, digest_of
+from gateway.upstreams.mcp.registries.installed_packages import InstalledPackages
+from gateway.upstreams.mcp.registries.registry_reader import Entry, digest_of
+from gateway.upstreams.mcp.registries.server_plans import Draft, PlanRequest, make_plan
 from schemas.server_json import OfficialMeta, ServerDetail
 from tests.servers.mcp_registry import server_json
 

@@ -1,0 +1,142 @@
+"""Security schemes that the operations of a source require, and whether credentials for them are
+configured."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from config.sources import SourceSettings
+from gateway.upstreams.auth.credentials import (
+    Alternative,
+    is_satisfied,
+    satisfiable,
+    satisfied_by_token,
+    settable,
+    settings_hint,
+    takes_bearer,
+)
+from gateway.upstreams.auth.personal_accounts import fold_name, fold_schemes, is_personal
+from gateway.upstreams.http.source_pools import NO_ENTRIES, Entries
+from schemas.binding import Binding, Credential
+
+Security = tuple[Alternative, ...]  # of one operation
+
+CANDIDATES = 50  # limit of distinct requirements that are compared
+NAMED = 8  # limit of schemes that are named
+
+_PLACES = {
+    "basic": "user name and password",
+    "bearer": "bearer token",
+    "oauth2": "OAuth 2 token",
+    "openIdConnect": "OpenID Connect token",
+    "mutualTLS": "client certificate",
+    "http": "Authorization header",
+}
+
+
+@dataclass
+class SourceCredentials:
+    """Credential status of the operations of one source."""
+
+    schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
+    guarded: int = 0  # operations that require credentials
+    refused: list[Security] = field(default_factory=list)  # of refused calls
+    unknown: tuple[str, ...] = ()  # names in connect.schemes that no operation requires
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether there is advice on the settings."""
+        return bool(self.refused or self.unknown)
+
+
+def standing(
+    bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
+) -> SourceCredentials:
+    """Credential status; `adjusted` has the settings of the source of `bindings`, `stored` its
+    entries in the registry."""
+    settings = adjusted or SourceSettings()
+    credentials, headers = {**stored, **settings.credentials}, settings.headers
+    by_caller = settings.exchange is not None or settings.forward_token
+    credentials_ = SourceCredentials()
+    connect, personal = settings.connect, fold_schemes(settings.connect.schemes)
+
+    def is_met(credential: Credential) -> bool:
+        if connect.mode != "off" and is_personal(credential.scheme, personal):
+            return True  # by accounts of callers
+        return (by_caller and takes_bearer(credential)) or is_satisfied(
+            credentials, headers, credential
+        )
+
+    def is_possible(security: Security) -> bool:
+        if connect.mode != "off":
+            return any(all(map(is_met, alternative)) for alternative in security)
+        if by_caller:
+            return () in security or satisfied_by_token(security, headers) is not None
+        return satisfiable(security, credentials, headers) is not None
+
+    for binding in bindings:
+        if not binding.security:
+            continue
+        credentials_.guarded += 1
+        for credential in (
+            credential for alternative in binding.security for credential in alternative
+        ):
+            credentials_.schemes[credential.scheme] = credential, is_met(credential)
+        if settings.require_credentials and not is_possible(binding.security):
+            credentials_.refused.append(binding.security)
+    declared = fold_schemes(credentials_.schemes)
+    credentials_.unknown = tuple(
+        scheme for scheme in connect.schemes if fold_name(scheme) not in declared
+    )
+    return credentials_
+
+
+def hint(name: str, found: SourceCredentials) -> str:
+    """Advice on what to configure where calls would be refused, or made without the accounts of
+    people: the credentials that fix most calls come first; remaining schemes are named."""
+    if found.unknown:
+        return (
+            f"sources.{name}.connect.schemes names {', '.join(found.unknown)}, which no operation "
+            f"requires; they require {', '.join(sorted(found.schemes)[:NAMED]) or 'nothing'}"
+        )
+    count = len(found.refused)
+    calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
+    wanted = Counter(found.refused)
+    helped = {
+        security: _satisfied_securities(security, wanted, found)
+        for security in list(wanted)[:CANDIDATES]
+    }
+    best = max(
+        helped, key=lambda security: sum(wanted[candidate] for candidate in helped[security])
+    )
+    text = f"{calls} without credentials. {settings_hint(name, [each for each in best if each])}"
+    others = wanted.keys() - helped[best]
+    if not others:
+        return text
+    schemes = sorted({scheme.scheme for security in others for each in security for scheme in each})
+    more = f" and {len(schemes) - NAMED} more" if len(schemes) > NAMED else ""
+    named = ", ".join(schemes[:NAMED]) + more
+    count = sum(wanted[security] for security in helped[best])
+    return f"{text} That is for {count}; others want {named}."
+
+
+def _satisfied_securities(
+    security: Security, wanted: Iterable[Security], found: SourceCredentials
+) -> frozenset[Security]:
+    """Members of `wanted` that credentials for `security` satisfy, too."""
+    given = {credential.scheme for credential in settable(each for each in security if each) or ()}
+    given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
+    met_too = (
+        candidate
+        for candidate in wanted
+        if any({c.scheme for c in each} <= given for each in candidate)
+    )
+    return frozenset({security, *met_too})
+
+
+def place_of(credential: Credential) -> str:
+    """Where a credential stands in a request, in words."""
+    if credential.kind != "apiKey":
+        return _PLACES[credential.kind]
+    kind = {"query": "query parameter"}.get(credential.location, credential.location)
+    return f"{kind} {credential.name}"
