@@ -26,8 +26,8 @@ from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation, serving
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, CodeSymbol
-from gateway.wings.documents.chunking.cut import CODE, cut
-from gateway.wings.documents.chunking.grammars import parser
+from gateway.wings.documents.chunking.chunks_by_kind import CODE, cut
+from gateway.wings.documents.chunking.code_grammars import parser
 from gateway.wings.documents.reading.media_types import media_type
 
 GOALS = {"flask": 80.0, "cobra": 84.0, "json": 70.0}

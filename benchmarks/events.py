@@ -23,9 +23,15 @@ from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation
 from config.events import EventsSettings
 from config.load import load as load_settings
+from gateway.wings.events.delivery_execution import Pause
 from gateway.wings.events.dispatch import Dispatch
-from gateway.wings.events.execution import Pause
-from gateway.wings.events.journal import AcceptedInvocation, Delivery, Draft, End, Journal
+from gateway.wings.events.invocation_journal import (
+    AcceptedInvocation,
+    Delivery,
+    Draft,
+    End,
+    Journal,
+)
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.sweeper import JournalSweeper

@@ -32,10 +32,10 @@ from config.settings import Settings
 from config.value_types import VECTOR_DIMENSION
 from gateway.app.components import components_of
 from gateway.wings.knowledge.caller_access import KnowledgeReader
+from gateway.wings.knowledge.chunk_filters import ChunkFilter
+from gateway.wings.knowledge.chunk_search import KIND, ChunkQuery, Mode
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import NewDocument
-from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.search import KIND, ChunkQuery, Mode
 from gateway.wings.knowledge.wiring import KnowledgeParts
 from gateway.wings.table import wing_components
 from registry.access.secrets import Keys

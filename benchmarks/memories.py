@@ -40,8 +40,8 @@ from gateway.app.evaluation_questions import Scores, rank_scores
 from gateway.cli.common.questions import means_of
 from gateway.cli.memory import DEPTHS
 from gateway.wings.memory.caller_owners import Reader
-from gateway.wings.memory.rows import NewMemory
-from gateway.wings.memory.store import MemoryStore, Target
+from gateway.wings.memory.memory_rows import NewMemory
+from gateway.wings.memory.memory_store import MemoryStore, Target
 from registry.database.embedded import Embedded
 from registry.database.postgres import Database, autocommit
 from registry.search.indexes import ensure_indexes

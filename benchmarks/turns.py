@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.many_chunks import SEED, OpenedWing, open_wing
 from config.load import load
 from gateway.wings.knowledge.caller_access import KnowledgeReader
+from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import NewDocument
-from gateway.wings.knowledge.search import KIND
 from registry.embedding.embedder_factory import make_embedder
 from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker

@@ -15,8 +15,8 @@ import anyio
 import psutil
 import pytest
 
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
+from gateway.wings.documents.reading.reading_limits import DEFAULT_LIMITS
 from tests import forkserver
 
 pytestmark = [

@@ -20,9 +20,9 @@ from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.interface import Task, Wing, WingContributions, WingParts
 from gateway.wings.models.configured_models import ConfiguredModels
-from gateway.wings.supervisor import WingLife
 from gateway.wings.table import load_wing, with_jobs
 from gateway.wings.wing_operations import WingServer, drafts
+from gateway.wings.wing_restarts import WingLife
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Database, DatabaseHandle
 from registry.embedding.embedder import Embedder

@@ -29,7 +29,7 @@ from gateway.wings.table import wing_kinds
 from schemas.jsonrpc import encode
 
 if TYPE_CHECKING:
-    from gateway.wings.documents.reading.sources import SourceFile
+    from gateway.wings.documents.reading.source_files import SourceFile
     from gateway.wings.knowledge.ray_bulk import ReembeddingReport
 
 WATCH_S = 1.0
@@ -147,7 +147,7 @@ def upload_files(gateway: RunningGateway, paths: Sequence[Path], collection: str
 
 def _list_files(paths: Sequence[Path]) -> dict[str, "_Listed"]:
     """Files by their paths in the collection, and what shows that they changed. Raises OSError."""
-    from gateway.wings.documents.reading.sources import WantedFiles, list_files
+    from gateway.wings.documents.reading.source_files import WantedFiles, list_files
 
     files: dict[str, _Listed] = {}
     for path in paths:
@@ -176,7 +176,7 @@ class _Listed(Struct, frozen=True):
 
 
 def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
-    from gateway.wings.documents.reading.sources import SourceFile, WantedFiles, read_file
+    from gateway.wings.documents.reading.source_files import SourceFile, WantedFiles, read_file
 
     for path, entry in _list_files(paths).items():
         content = read_file(path, str(entry.file), WantedFiles())
@@ -189,7 +189,7 @@ def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
 async def _upload_files(
     gateway: RunningGateway, files: Sequence[tuple[str, _Listed]], collection: str
 ) -> dict[str, Any]:
-    from gateway.wings.documents.reading.sources import LeftOut, WantedFiles, read_file
+    from gateway.wings.documents.reading.source_files import LeftOut, WantedFiles, read_file
 
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     failed: list[str] = []

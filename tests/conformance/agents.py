@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from config.a2a import A2AAgent
 from config.settings import Settings
-from gateway.wings.a2a import agents
+from gateway.wings.a2a import task_agents
 from tests.conformance.node import FOLDER, install
 from tests.fixtures_gateway import running, wordless
 from tests.fuzz.rig import database
@@ -67,7 +67,7 @@ def main(judge: str, folder: Path, python: str, port: int) -> None:
 
 
 async def run_judge(judge: str, folder: Path, python: str, port: int) -> int:
-    agents.KINDS["scripted"] = scripted_agent
+    task_agents.KINDS["scripted"] = scripted_agent
     with database() as cluster:
         settings = replace(settings_for(wordless(), judge), database=cluster.settings)
         async with running(settings, port) as client:

@@ -23,11 +23,11 @@ from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse_writer
 from gateway.wings.a2a.cards import CARD, ROOT
 from gateway.wings.a2a.operations import AgentOperations, TaskView
-from gateway.wings.a2a.runner import TaskRunner
-from gateway.wings.a2a.store import StoredTask
+from gateway.wings.a2a.task_runner import TaskRunner
+from gateway.wings.a2a.task_store import StoredTask
+from gateway.wings.http_tool_calls import ToolCalls, respond_problem, structured_body, text_of
 from gateway.wings.interface import WingParts, is_open
 from gateway.wings.sse_responses import stream_events
-from gateway.wings.tool_calls import ToolCalls, respond_problem, structured_body, text_of
 from registry.database.leases import LeaseLost
 from schemas.a2a import errors
 from schemas.a2a.errors import (

@@ -21,10 +21,10 @@ from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of
 from gateway.wings.a2a.cards import MODES, make_card, security_schemes, sign_card
-from gateway.wings.a2a.push import Webhooks
-from gateway.wings.a2a.questions import question_schema, read_answer
-from gateway.wings.a2a.runner import TaskRunner
-from gateway.wings.a2a.store import NewTask, StoredTask, make_status
+from gateway.wings.a2a.client_questions import question_schema, read_answer
+from gateway.wings.a2a.task_runner import TaskRunner
+from gateway.wings.a2a.task_store import NewTask, StoredTask, make_status
+from gateway.wings.a2a.task_webhooks import Webhooks
 from gateway.wings.interface import WingParts, is_open
 from registry.database.leases import LeaseLost
 from schemas.a2a.errors import (

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from config.a2a import A2ASettings
 from gateway.http_client.webhooks import WebhookSender
 from gateway.operations.resource_view import ResourceView
-from gateway.wings.a2a.agents import make_agents
 from gateway.wings.a2a.cards import CARD, ROOT
 from gateway.wings.a2a.http_api import A2AApi
 from gateway.wings.a2a.operations import AgentOperations
-from gateway.wings.a2a.push import Webhooks
-from gateway.wings.a2a.runner import TaskRunner
+from gateway.wings.a2a.task_agents import make_agents
+from gateway.wings.a2a.task_runner import TaskRunner
+from gateway.wings.a2a.task_webhooks import Webhooks
 from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
 from registry.database.migrate import Component
 from registry.database.postgres import Pool

@@ -23,12 +23,12 @@ from starlette.responses import Response
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse_writer
-from gateway.wings.agent.events import WAITS, WAITS_FOR_CONNECTION, RunEvent, interrupt_number
+from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
+from gateway.wings.agent.run_events import WAITS, WAITS_FOR_CONNECTION, RunEvent, interrupt_number
+from gateway.wings.agent.run_steps import AgentTurn
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.steps import AgentTurn
-from gateway.wings.agent.store import Run
 from registry.access.approvals import Approvals
 from schemas.jsonrpc import encode
 from schemas.mismatch import mismatch_text

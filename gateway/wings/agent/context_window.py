@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gateway.wings.agent.steps import AgentTurn
+from gateway.wings.agent.run_steps import AgentTurn
 from gateway.wings.models.messages import ChatMessage
 from registry.display.budgets import tokens
 

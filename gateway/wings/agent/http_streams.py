@@ -21,14 +21,14 @@ from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.protocol import sse_writer
-from gateway.wings.agent.events import RunEvent, follow_run, terminal_event
+from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.operations import REASONING, RunView
+from gateway.wings.agent.run_events import RunEvent, follow_run, terminal_event
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.store import Run
-from gateway.wings.agent.tools import text_of
+from gateway.wings.agent.toolbox import text_of
+from gateway.wings.http_tool_calls import ToolCalls, problem_of, respond_problem
 from gateway.wings.interface import WingParts
 from gateway.wings.sse_responses import last_event_number, stream_events
-from gateway.wings.tool_calls import ToolCalls, problem_of, respond_problem
 from registry.display.budgets import CHARACTERS
 from schemas.errors import Fault
 from schemas.tool import ToolResult

@@ -24,9 +24,17 @@ from msgspec.structs import replace
 from config.agent import AgentSettings
 from gateway.context import Context, RunMark
 from gateway.wings.agent.context_window import window
-from gateway.wings.agent.events import WAITS_FOR_CONNECTION, EventWriter
+from gateway.wings.agent.conversation_and_run_store import (
+    NOTHING,
+    Ending,
+    Run,
+    Runs,
+    UsageAmounts,
+    UsageTotals,
+)
 from gateway.wings.agent.run_budget import RunMeter
-from gateway.wings.agent.steps import (
+from gateway.wings.agent.run_events import WAITS_FOR_CONNECTION, EventWriter
+from gateway.wings.agent.run_steps import (
     AgentTurn,
     FoundContext,
     HistoryCompacted,
@@ -37,15 +45,7 @@ from gateway.wings.agent.steps import (
     Result,
     Step,
 )
-from gateway.wings.agent.store import (
-    NOTHING,
-    Ending,
-    Run,
-    Runs,
-    UsageAmounts,
-    UsageTotals,
-)
-from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
+from gateway.wings.agent.toolbox import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
 from gateway.wings.models.messages import (
     ChatMessage,
     ChatModel,

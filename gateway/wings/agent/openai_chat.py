@@ -20,13 +20,13 @@ from starlette.routing import Route
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse_writer
-from gateway.wings.agent.events import WAITS_FOR_CONNECTION
+from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView
+from gateway.wings.agent.run_events import WAITS_FOR_CONNECTION
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.store import Run
+from gateway.wings.http_tool_calls import problem_of
 from gateway.wings.models.usage import TokenUsage
-from gateway.wings.tool_calls import problem_of
 from schemas.errors import Fault
 from schemas.jsonrpc import encode
 from schemas.mismatch import mismatch_text

@@ -15,10 +15,15 @@ from gateway.context import Context
 from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
 from gateway.operations.stored_callers import caller_of
+from gateway.wings.agent.conversation_and_run_store import (
+    Conversation,
+    ConversationBusy,
+    NewRun,
+    Run,
+)
+from gateway.wings.agent.run_steps import AgentTurn
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.steps import AgentTurn
-from gateway.wings.agent.store import Conversation, ConversationBusy, NewRun, Run
-from gateway.wings.agent.tools import OWN, FoundTool, SearchFailed
+from gateway.wings.agent.toolbox import OWN, FoundTool, SearchFailed
 from gateway.wings.models.messages import ModelFailed, UnknownStrategy
 
 REASONING = "agent:reasoning"  # the scope to see reasoning

@@ -9,7 +9,7 @@ import time
 from datetime import date
 
 from config.agent import AgentBudget, AgentSettings
-from gateway.wings.agent.store import NOTHING, Run, UsageAmounts, UsageTotals
+from gateway.wings.agent.conversation_and_run_store import NOTHING, Run, UsageAmounts, UsageTotals
 from gateway.wings.models.usage import Budget, BudgetExhausted, ModelCost, TokenUsage
 
 WORTH_S = 1.0  # working time from which the end of a run is counted by itself

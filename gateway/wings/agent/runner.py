@@ -13,11 +13,7 @@ from gateway.context import Context, Principal, RunMark
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
 from gateway.state.fair_limiter import FairLimiter
-from gateway.wings.agent.events import WAITS, EventWriter, summary
-from gateway.wings.agent.loop import Loop
-from gateway.wings.agent.run_budget import RunMeter
-from gateway.wings.agent.steps import AgentTurn, fold_steps
-from gateway.wings.agent.store import (
+from gateway.wings.agent.conversation_and_run_store import (
     NOTHING,
     Conversations,
     Ending,
@@ -25,7 +21,11 @@ from gateway.wings.agent.store import (
     Run,
     Runs,
 )
-from gateway.wings.agent.tools import Toolbox
+from gateway.wings.agent.loop import Loop
+from gateway.wings.agent.run_budget import RunMeter
+from gateway.wings.agent.run_events import WAITS, EventWriter, summary
+from gateway.wings.agent.run_steps import AgentTurn, fold_steps
+from gateway.wings.agent.toolbox import Toolbox
 from gateway.wings.interface import WingParts
 from gateway.wings.models.messages import ChatMessage, ChatModel, LastRequest, ModelFailed
 from gateway.wings.run_streams import stir, stream_of

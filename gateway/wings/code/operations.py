@@ -24,7 +24,7 @@ from gateway.sandbox.program_process import (
     ProgramLimits,
     javascript_engine,
 )
-from gateway.wings.code.runner import ProgramView, Runner
+from gateway.wings.code.program_runner import ProgramView, Runner
 from gateway.wings.code.stored_runs import RunEntry, StoredProgram
 from gateway.wings.interface import WingParts
 from schemas.tool import Annotations

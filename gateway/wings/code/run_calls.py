@@ -17,7 +17,7 @@ from config.code import CodeSettings
 from gateway.context import CallHeaders, Context, Hold, RunMark
 from gateway.operations.job_declarations import Job
 from gateway.sandbox.program_process import AskRefused
-from gateway.wings.code.journal import CallView, HeldCall, Journal
+from gateway.wings.code.call_journal import CallView, HeldCall, Journal
 from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.stored_runs import WRITING, StoredProgram
 from gateway.wings.interface import WingParts

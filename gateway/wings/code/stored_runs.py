@@ -12,7 +12,7 @@ from psycopg import sql
 
 from gateway.policy.approval_gate import write_time
 from gateway.sandbox.program_process import ProgramLanguage
-from gateway.wings.code.journal import Steps
+from gateway.wings.code.call_journal import Steps
 from registry.database.leases import Claim, LeasedRows, LeaseLost, Leases, held_row
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose

@@ -14,7 +14,7 @@ from gateway.operations.request_parsing import has_nul
 from gateway.operations.stored_callers import caller_of
 from gateway.state.quotas import COUNT_S, Quota, Usage, UsageQuotas
 from gateway.telemetry.traces import CURRENT, ActiveTrace, parse
-from gateway.wings.events.journal import AcceptedInvocation, Conflict, Draft, Journal
+from gateway.wings.events.invocation_journal import AcceptedInvocation, Conflict, Draft, Journal
 from gateway.wings.events.requests_and_views import NewInvocation
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import WingParts

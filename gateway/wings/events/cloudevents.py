@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.wings.events.journal import Invocation, Status
+from gateway.wings.events.invocation_journal import Invocation, Status
 from gateway.wings.events.requests_and_views import CorrelationId, Text, stamp
 from schemas.cloudevents import CloudEvent
 from schemas.errors import InvalidParams

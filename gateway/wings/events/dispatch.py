@@ -13,8 +13,8 @@ import psycopg
 from anyio import CancelScope
 
 from config.events import EventsSettings
-from gateway.wings.events.execution import Execution, Pause, failed_end
-from gateway.wings.events.journal import Delivery, End, Journal
+from gateway.wings.events.delivery_execution import Execution, Pause, failed_end
+from gateway.wings.events.invocation_journal import Delivery, End, Journal
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import CANCEL, ENDED, FAILED, WORK

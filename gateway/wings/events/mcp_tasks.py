@@ -24,7 +24,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.protocol.revision_adapter import task_result
 from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from gateway.wings.events.acceptor import OWN, InvocationAcceptor, matches
-from gateway.wings.events.journal import Filter, Invocation, Journal
+from gateway.wings.events.invocation_journal import Filter, Invocation, Journal
 from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
 from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
 from gateway.wings.interface import Answer, WingParts

@@ -21,9 +21,9 @@ from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.acceptor import CorrelationConflict, InvocationAcceptor
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
+from gateway.wings.events.delivery_execution import backoff
 from gateway.wings.events.dispatch import Dispatch, kinds_of
-from gateway.wings.events.execution import backoff
-from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
+from gateway.wings.events.invocation_journal import Delivery, End, Filter, Invocation, Journal
 from gateway.wings.events.member_texts import ERASURE, INVOCATION, REDRIVE
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.requests_and_views import (

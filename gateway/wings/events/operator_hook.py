@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from config.user_modules import load_function
-from gateway.wings.events.journal import Delivery, End
+from gateway.wings.events.invocation_journal import Delivery, End
 
 log = logging.getLogger("toolgate.events")
 

@@ -20,7 +20,7 @@ from config.events import EventsSettings
 from gateway.http_client.webhooks import WebhookSender, WebhookSent
 from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.cloudevents import completion
-from gateway.wings.events.journal import COLUMNS, Invocation, Journal
+from gateway.wings.events.invocation_journal import COLUMNS, Invocation, Journal
 from gateway.wings.events.wakeups import FAILED
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import Notify

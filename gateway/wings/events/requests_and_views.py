@@ -10,7 +10,13 @@ from msgspec.structs import asdict
 from config.value_types import END
 from gateway.operations.operation import Time
 from gateway.operations.paging import Paging
-from gateway.wings.events.journal import Delivery, Invocation, InvocationAttempt, Reason, Status
+from gateway.wings.events.invocation_journal import (
+    Delivery,
+    Invocation,
+    InvocationAttempt,
+    Reason,
+    Status,
+)
 
 CorrelationId = Annotated[
     str,

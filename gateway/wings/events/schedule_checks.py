@@ -6,7 +6,7 @@ import msgspec
 
 from config.events import EventsSettings
 from gateway.operations.job_declarations import SCHEDULE
-from gateway.wings.events.journal import Journal
+from gateway.wings.events.invocation_journal import Journal
 from gateway.wings.interface import Finding
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Pool

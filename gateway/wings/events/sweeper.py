@@ -9,7 +9,7 @@ from typing import LiteralString
 from msgspec import Struct
 from psycopg import sql
 
-from gateway.wings.events.journal import (
+from gateway.wings.events.invocation_journal import (
     BATCH,
     EXPIRED,
     LEASE_OVER,

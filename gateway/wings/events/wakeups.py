@@ -11,7 +11,7 @@ import anyio
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from gateway.wings.events.journal import Invocation, Journal
+from gateway.wings.events.invocation_journal import Invocation, Journal
 from registry.database.postgres import RESYNC, Database, Notice, autocommit
 
 log = logging.getLogger("toolgate.events")

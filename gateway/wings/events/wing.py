@@ -20,10 +20,10 @@ from gateway.operations.resource_view import ResourceView
 from gateway.protocol.sealed_state import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions, read_installation
 from gateway.wings.events.acceptor import InvocationAcceptor
+from gateway.wings.events.delivery_execution import Execution
 from gateway.wings.events.dispatch import Dispatch
-from gateway.wings.events.execution import Execution
 from gateway.wings.events.inbound_events import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
-from gateway.wings.events.journal import Journal
+from gateway.wings.events.invocation_journal import Journal
 from gateway.wings.events.mcp_tasks import Tasks
 from gateway.wings.events.metrics import EventGauges
 from gateway.wings.events.operations import EventOperations

@@ -28,7 +28,7 @@ from gateway.wings.knowledge.extracted_names import (
     check_extraction,
     extraction_messages,
 )
-from gateway.wings.knowledge.spending import DailySpending
+from gateway.wings.knowledge.model_spending import DailySpending
 from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed, RequestOptions
 from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool, borrow

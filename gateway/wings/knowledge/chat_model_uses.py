@@ -11,24 +11,24 @@ from gateway.context import Context, Principal
 from gateway.operations.job_declarations import SCHEDULE, AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.problems import ProblemDetails, invalid
+from gateway.wings.http_tool_calls import check_result, structured_body
 from gateway.wings.interface import CallTool, Screen
-from gateway.wings.knowledge.answers import Answerer, AnswerRequest
 from gateway.wings.knowledge.background_extraction import (
     SHOWN_BY,
     DocumentExtractor,
     ExtractionReport,
 )
 from gateway.wings.knowledge.caller_access import WRITE, knowledge_reader
+from gateway.wings.knowledge.cited_answers import Answerer, AnswerRequest
 from gateway.wings.knowledge.collections import CollectionStore
+from gateway.wings.knowledge.model_spending import DailySpending
 from gateway.wings.knowledge.requests_and_views import (
     AnswerView,
     KnowledgeFound,
     QueryKnowledge,
 )
-from gateway.wings.knowledge.spending import DailySpending
 from gateway.wings.models.messages import ChatModels, ModelFailed
 from gateway.wings.models.usage import BudgetExhausted
-from gateway.wings.tool_calls import check_result, structured_body
 from registry.database.postgres import Pool
 
 

@@ -20,11 +20,11 @@ from psycopg import sql
 
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.document_library import Passage
-from gateway.wings.documents.chunking.pieces import sentences
+from gateway.wings.documents.chunking.text_ranges import sentences
 from gateway.wings.knowledge.caller_access import KnowledgeReader
+from gateway.wings.knowledge.chunk_search import EDGES, PERMITTED, chunks_query, passages_by_chunk
 from gateway.wings.knowledge.entities import npmi
-from gateway.wings.knowledge.graph import MERGES
-from gateway.wings.knowledge.search import EDGES, PERMITTED, chunks_query, passages_by_chunk
+from gateway.wings.knowledge.graph_ranking import MERGES
 from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction

@@ -32,24 +32,24 @@ from gateway.wings.document_library import (
     SymbolQuery,
 )
 from gateway.wings.documents.chunking.chunks import line_starts
-from gateway.wings.documents.chunking.data import SCANNERS
-from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.chunking.data_chunks import SCANNERS
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader, reader_of
-from gateway.wings.knowledge.chunks import dot_name
+from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.chunk_rows import dot_name
+from gateway.wings.knowledge.chunk_search import KIND, ChunkQuery, Searcher, convert_rows
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import STATUS
 from gateway.wings.knowledge.entities import Entities
-from gateway.wings.knowledge.filters import ChunkFilter, narrowing
-from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
-from gateway.wings.knowledge.scip_store import ResolvedCode
-from gateway.wings.knowledge.search import KIND, ChunkQuery, Searcher, convert_rows
-from gateway.wings.knowledge.text_search import (
+from gateway.wings.knowledge.grep_and_records import (
     LinePattern,
     RecordPattern,
     TextSearches,
     line_pattern,
     record_pattern,
 )
+from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
+from gateway.wings.knowledge.scip_store import ResolvedCode
 from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction

@@ -18,12 +18,12 @@ from psycopg.types.json import Jsonb
 from gateway.operations.problems import ProblemDetails, conflict
 from gateway.state.quotas import Usage
 from gateway.wings.documents.chunking.chunks import Chunk
-from gateway.wings.documents.chunking.cut import CODE
+from gateway.wings.documents.chunking.chunks_by_kind import CODE
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
-from gateway.wings.knowledge.chunkers import chosen_chunker
-from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
+from gateway.wings.knowledge.chunk_rows import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.quotas import DocumentQuotas
+from gateway.wings.knowledge.wasm_chunker_store import chosen_chunker
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 

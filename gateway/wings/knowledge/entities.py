@@ -11,8 +11,8 @@ from psycopg import sql
 
 from gateway.wings.documents.chunking.mentions import normal
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
-from gateway.wings.knowledge.graph import HUB
-from gateway.wings.knowledge.search import PERMITTED
+from gateway.wings.knowledge.chunk_search import PERMITTED
+from gateway.wings.knowledge.graph_ranking import HUB
 from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction

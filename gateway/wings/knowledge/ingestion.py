@@ -13,11 +13,11 @@ from gateway.operations.job_declarations import Job, NoJob
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_url
-from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.media_types import TEXT, ZIP, media_type
 from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
 from gateway.wings.documents.reading.reader_process import ArchiveReading, NotRead, ReadDocument
-from gateway.wings.documents.reading.sources import LeftOut, SourceFile, WantedFiles
+from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.source_files import LeftOut, SourceFile, WantedFiles
 from gateway.wings.documents.reading.url_and_s3_files import (
     Bucket,
     FetchOptions,
@@ -27,15 +27,15 @@ from gateway.wings.documents.reading.url_and_s3_files import (
 )
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
-from gateway.wings.knowledge.credentials import (
+from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
+from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
+from gateway.wings.knowledge.source_credentials import (
     PlaceCredentials,
     bucket_of,
     login,
     place_of,
     place_of_bucket,
 )
-from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
-from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
 
 INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers
 INLINE_BYTES = 65_536

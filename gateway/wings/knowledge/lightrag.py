@@ -26,6 +26,7 @@ from config.knowledge import KnowledgeSettings
 from gateway.context import Principal, Upload
 from gateway.operations.problems import ProblemDetails, bad_request
 from gateway.wings.documents.reading.media_types import EXTENSIONS
+from gateway.wings.http_tool_calls import ToolCalls, structured_body, text_of
 from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
 from gateway.wings.knowledge.lightrag_requests import (
@@ -51,13 +52,12 @@ from gateway.wings.knowledge.requests_and_views import (
 )
 from gateway.wings.models.messages import ModelFailed
 from gateway.wings.models.usage import BudgetExhausted
-from gateway.wings.tool_calls import ToolCalls, structured_body, text_of
 from registry.database.postgres import is_uuid
 from schemas.errors import Fault
 
 if TYPE_CHECKING:
-    from gateway.wings.knowledge.answers import AnswerRequest
     from gateway.wings.knowledge.chat_model_uses import KnowledgeModel
+    from gateway.wings.knowledge.cited_answers import AnswerRequest
 
 VERSION = "1.5.7"  # of the contract
 PATH = "/lightrag"

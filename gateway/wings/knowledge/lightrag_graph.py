@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.operations.problems import ProblemDetails, bad_request
+from gateway.wings.http_tool_calls import structured_body
 from gateway.wings.knowledge.lightrag_requests import (
     TOP,
     LightRagDeleteEntity,
@@ -37,7 +38,6 @@ from gateway.wings.knowledge.requests_and_views import (
     PathsFound,
     PathView,
 )
-from gateway.wings.tool_calls import structured_body
 
 SEPARATOR = "<SEP>"  # between the sources of an entity, as there
 NODES = 1000  # of a graph, where a request says nothing else, as there

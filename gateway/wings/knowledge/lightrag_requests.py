@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails, bad_request
-from gateway.wings.tool_calls import ToolCalls, check_result
+from gateway.wings.http_tool_calls import ToolCalls, check_result
 from schemas.tool import ToolResult
 
 WORKSPACE = "LIGHTRAG-WORKSPACE"

@@ -16,7 +16,7 @@ from gateway.operations.paging import cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.knowledge.caller_access import READ, WRITE, KnowledgeReader, knowledge_reader
-from gateway.wings.knowledge.chunker_operations import ChunkerOperations
+from gateway.wings.knowledge.chunk_search import ChunkQuery, Searcher
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.communities import Communities
 from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewDocument
@@ -28,7 +28,7 @@ from gateway.wings.knowledge.member_texts import (
     INGESTION,
     NEW_DOCUMENT,
 )
-from gateway.wings.knowledge.packing import PackedPassages, pack_chunks
+from gateway.wings.knowledge.prompt_packing import PackedPassages, pack_chunks
 from gateway.wings.knowledge.requests_and_views import (
     AddDocument,
     AddFile,
@@ -74,8 +74,8 @@ from gateway.wings.knowledge.requests_and_views import (
     relation_view,
 )
 from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
-from gateway.wings.knowledge.search import ChunkQuery, Searcher
 from gateway.wings.knowledge.text_metadata import exchange, is_trivial
+from gateway.wings.knowledge.wasm_chunker_operations import ChunkerOperations
 from registry.database.postgres import is_uuid
 from schemas.jsonrpc import encode
 

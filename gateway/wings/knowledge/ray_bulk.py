@@ -26,14 +26,14 @@ from config.knowledge import KnowledgeSettings
 from config.settings import EmbeddingSettings, Settings
 from config.telemetry import disable_telemetry
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.documents.reading.reader_process import NotRead, ReadDocument
-from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
+from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import ALL, KnowledgeReader
+from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import Ingestion, IngestReport, reading_limits
-from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.wiring import KnowledgeParts
 from registry.access.secrets import Keys
 from registry.database.postgres import Database, Pool, borrow

@@ -12,13 +12,13 @@ from config.value_types import END, HostId
 from gateway.operations.paging import Cursor
 from gateway.wings.document_library import Passage, PassageView
 from gateway.wings.knowledge.caller_access import Access
-from gateway.wings.knowledge.chunkers import StoredChunker
+from gateway.wings.knowledge.chunk_filters import ChunkFilter
+from gateway.wings.knowledge.chunk_search import Mode
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
 from gateway.wings.knowledge.documents import DocumentState
 from gateway.wings.knowledge.entities import NamedRelation
-from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.ingestion import SourceType
-from gateway.wings.knowledge.search import Mode
+from gateway.wings.knowledge.wasm_chunker_store import StoredChunker
 
 Collections = Annotated[
     tuple[CollectionName, ...], Meta(max_length=100, description="empty: all that you may read")

@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from gateway.wings.document_library import IndexedCode, IndexedFile, IndexedName
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
-from gateway.wings.knowledge.chunks import NORM_BYTES
+from gateway.wings.knowledge.chunk_rows import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose

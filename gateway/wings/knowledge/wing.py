@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.resource_view import ResourceView
-from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
+from gateway.wings.http_tool_calls import ToolCalls
 from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
+from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
 from gateway.wings.knowledge.resources_and_metrics import DocumentResources
-from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.wiring import KnowledgeParts
-from gateway.wings.tool_calls import ToolCalls
 from registry.database.migrate import Component
 from registry.database.postgres import Pool
 

@@ -9,14 +9,12 @@ from gateway.operations.operation import Operation
 from gateway.operations.problems import invalid
 from gateway.wings.document_library import Library
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.chunking.cut import CHUNKERS, cut
-from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.chunking.chunks_by_kind import CHUNKERS, cut
 from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
-from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
-from gateway.wings.knowledge.chunkers import ChunkerStore
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
+from gateway.wings.knowledge.chunk_search import Searcher
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.communities import Communities
-from gateway.wings.knowledge.credentials import PlaceCredentials
 from gateway.wings.knowledge.document_library import CollectionLibrary
 from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
@@ -25,7 +23,9 @@ from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.quotas import DocumentQuotas
 from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
 from gateway.wings.knowledge.scip_store import ResolvedCode
-from gateway.wings.knowledge.search import Searcher
+from gateway.wings.knowledge.source_credentials import PlaceCredentials
+from gateway.wings.knowledge.wasm_chunker_operations import ChunkerOperations, wasm_limits
+from gateway.wings.knowledge.wasm_chunker_store import ChunkerStore
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder

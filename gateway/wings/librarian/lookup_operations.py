@@ -14,6 +14,7 @@ from gateway.wings.document_library import Passage, PassageQuery, PassageView, S
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import PASSAGES
+from gateway.wings.librarian.passage_selection import by_file
 from gateway.wings.librarian.repository_maps import draw_map
 from gateway.wings.librarian.requests_and_views import (
     ChunkList,
@@ -35,7 +36,6 @@ from gateway.wings.librarian.requests_and_views import (
     SymbolsFound,
     SymbolView,
 )
-from gateway.wings.librarian.selection import by_file
 
 DIGITS = 9  # of the number of a chunk
 REACH = 100  # passages by which files are ranked

@@ -20,15 +20,20 @@ from gateway.operations.job_declarations import NO_JOB, AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails, conflict, not_found, unavailable
 from gateway.wings.interface import Screen, WingParts
-from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.librarian.library_access import DATA, READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import QUESTION
 from gateway.wings.librarian.part_answers import AnswerCache, Asker
-from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progress, QueryEngine
+from gateway.wings.librarian.query_engine import (
+    LibraryAnswer,
+    LibraryQuestion,
+    Progress,
+    QueryEngine,
+)
 from gateway.wings.librarian.requests_and_views import CollectionName
 from gateway.wings.librarian.research import Research
+from gateway.wings.librarian.research_runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.run_budget import RunLedger, RunSpent
-from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
+from gateway.wings.librarian.shown_passages import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed
 from registry.database.postgres import Pool, borrow, is_uuid
 

@@ -26,15 +26,14 @@ from gateway.wings.document_library import Library, Passage
 from gateway.wings.librarian.cell_library import CellLibrary, CellScope
 from gateway.wings.librarian.citations import MOST, QuotedFinding, Verifier, claims_of, plain
 from gateway.wings.librarian.part_answers import Asker, PartAnswer, PartQuestion, together
-from gateway.wings.librarian.query import (
+from gateway.wings.librarian.query_engine import (
     LibraryAnswer,
     LibraryQuestion,
     Progress,
     QueryEngine,
     answer_of,
 )
-from gateway.wings.librarian.run_budget import LimitReached
-from gateway.wings.librarian.runs import (
+from gateway.wings.librarian.research_runs import (
     LOST,
     SHOWN,
     Diverged,
@@ -44,6 +43,7 @@ from gateway.wings.librarian.runs import (
     digest_of,
     refused_by,
 )
+from gateway.wings.librarian.run_budget import LimitReached
 from gateway.wings.models.messages import ChatMessage, ModelFailed
 from registry.display.budgets import tokens
 from schemas.errors import ToolgateError

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import Wing, WingContributions, WingParts
-from gateway.wings.librarian.exposure import Exposure
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.lookup_operations import lookup_operations
 from gateway.wings.librarian.question_operations import question_operations
+from gateway.wings.librarian.research_runs import RunStore
 from gateway.wings.librarian.resources import LibraryResources
-from gateway.wings.librarian.runs import RunStore
 from gateway.wings.librarian.scip_upload import INDEXES, CodeIndexes
+from gateway.wings.librarian.shown_passages import Exposure
 from gateway.wings.librarian.source_webhooks import SourceHooks
 from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets, source_operations
 from gateway.wings.librarian.tracked_sources import TrackedSources

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.interface import is_open, subject_of
-from gateway.wings.memory.rows import ORGANISATION, SCOPES, Place, Scope
+from gateway.wings.memory.memory_rows import ORGANISATION, SCOPES, Place, Scope
 
 log = logging.getLogger("toolgate.memory")
 

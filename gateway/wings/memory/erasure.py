@@ -14,9 +14,9 @@ from psycopg import AsyncConnection, sql
 from gateway.operations.problems import conflict
 from gateway.wings.interface import ANONYMOUS, LOCAL
 from gateway.wings.memory.caller_owners import Reader
-from gateway.wings.memory.rows import Scope
+from gateway.wings.memory.memory_rows import Scope
+from gateway.wings.memory.memory_store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from gateway.wings.memory.search_conditions import BELIEVED, Condition
-from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from schemas.signals import AsyncSignal

@@ -10,10 +10,10 @@ from psycopg.types.json import Jsonb
 from config.memory import MemorySession
 from gateway.operations.paging import ListPage, cursor, place, unknown
 from gateway.wings.memory.caller_owners import ERASE, Reader
+from gateway.wings.memory.memory_rows import COLUMNS, Memory, content_hash, memory_of
+from gateway.wings.memory.memory_store import MemoryStore, Target
 from gateway.wings.memory.requests_and_views import RefusedItem
-from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.search_conditions import EVERY, Condition
-from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import Pool, borrow, is_uuid
 from registry.database.sql_fragments import compose
 

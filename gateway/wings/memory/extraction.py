@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.memory import MemoryExtraction
-from gateway.wings.memory.rows import Memory, NewMemory, normalise
+from gateway.wings.memory.memory_rows import Memory, NewMemory, normalise
 from gateway.wings.models.messages import ChatMessage, ChatModels, ModelFailed, RequestOptions
 from schemas.jsonrpc import encode
 

@@ -17,6 +17,17 @@ from gateway.wings.memory.caller_owners import ERASE, READ, WRITE, WRITE_ORG, Re
 from gateway.wings.memory.erasure import ErasureCounts
 from gateway.wings.memory.export_and_import import ImportCounts, Transfer, list_held
 from gateway.wings.memory.member_texts import FORGET, PROMOTION
+from gateway.wings.memory.memory_rows import (
+    SCOPES,
+    Memory,
+    Scope,
+    check_content,
+    check_metadata,
+    check_source,
+    check_text,
+    check_year,
+)
+from gateway.wings.memory.memory_search import MemoryQuery
 from gateway.wings.memory.prompt_text import text_of
 from gateway.wings.memory.requests_and_views import (
     ByCaller,
@@ -27,17 +38,6 @@ from gateway.wings.memory.requests_and_views import (
     taken_items,
 )
 from gateway.wings.memory.retention import PromotedMemory, PurgeCounts
-from gateway.wings.memory.rows import (
-    SCOPES,
-    Memory,
-    Scope,
-    check_content,
-    check_metadata,
-    check_source,
-    check_text,
-    check_year,
-)
-from gateway.wings.memory.search import MemoryQuery
 from gateway.wings.memory.search_conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.wiring import MemoryParts
 

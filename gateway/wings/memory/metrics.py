@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.wings.memory.memory_search import Recaller
+from gateway.wings.memory.memory_store import MemoryStore
 from gateway.wings.memory.retention import MemoryLife
-from gateway.wings.memory.search import Recaller
-from gateway.wings.memory.store import MemoryStore
 
 
 class MemoryGauges(Collector):

@@ -12,6 +12,16 @@ from gateway.operations.paging import ListPage, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.memory.caller_owners import READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.member_texts import MEMORY_CHANGE, NEW_MEMORIES
+from gateway.wings.memory.memory_rows import (
+    SCOPES,
+    Memory,
+    Scope,
+    check_content,
+    check_metadata,
+    time_of,
+)
+from gateway.wings.memory.memory_search import MemoryQuery
+from gateway.wings.memory.memory_store import Target
 from gateway.wings.memory.requests_and_views import (
     AddedItem,
     AddMemories,
@@ -30,17 +40,7 @@ from gateway.wings.memory.requests_and_views import (
     taken_items,
     view,
 )
-from gateway.wings.memory.rows import (
-    SCOPES,
-    Memory,
-    Scope,
-    check_content,
-    check_metadata,
-    time_of,
-)
-from gateway.wings.memory.search import MemoryQuery
 from gateway.wings.memory.search_conditions import Condition, Times, filter_condition
-from gateway.wings.memory.store import Target
 from gateway.wings.memory.wiring import MemoryParts
 from registry.database.postgres import is_uuid
 

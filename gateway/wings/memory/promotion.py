@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from config.memory import MemoryPromotion
-from gateway.wings.memory.rows import Memory
+from gateway.wings.memory.memory_rows import Memory
 
 _CUE = re.compile(
     r"\b(?:remember|don'?t forget|i (?:really )?(?:prefer|like|love|hate|dislike|always|never)|"

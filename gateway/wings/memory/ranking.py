@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from config.memory import MemoryRanking
-from gateway.wings.memory.dates import NamedDate, is_of_another_time
-from gateway.wings.memory.rows import SCOPES, Scope
+from gateway.wings.memory.memory_rows import SCOPES, Scope
+from gateway.wings.memory.named_dates import NamedDate, is_of_another_time
 from registry.search.fusion import enough
 
 BEST_TURNS = 3

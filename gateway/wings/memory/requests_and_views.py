@@ -12,9 +12,8 @@ from config.memory import MemorySettings
 from config.value_types import HostId
 from gateway.operations.paging import Cursor
 from gateway.operations.problems import ProblemDetails, invalid
-from gateway.wings.memory.dates import in_words
 from gateway.wings.memory.masking import ContentRefused, Mask, mask_text, masked_json
-from gateway.wings.memory.rows import (
+from gateway.wings.memory.memory_rows import (
     Kind,
     Memory,
     NewMemory,
@@ -25,6 +24,7 @@ from gateway.wings.memory.rows import (
     check_source,
     time_of,
 )
+from gateway.wings.memory.named_dates import in_words
 from gateway.wings.memory.text_similarity import CHINESE
 from registry.search.languages import main_script
 

@@ -12,13 +12,13 @@ from config.memory import MemorySettings
 from gateway.context import Session
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import Reader, session_owner
-from gateway.wings.memory.capture import CallNotes
+from gateway.wings.memory.captured_calls import CallNotes
 from gateway.wings.memory.extraction import Extractor
+from gateway.wings.memory.memory_rows import COLUMNS, Memory, NewMemory, memory_of
+from gateway.wings.memory.memory_search import PendingUseCounts
+from gateway.wings.memory.memory_store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from gateway.wings.memory.promotion import SessionMemory, promotable, select_promoted
 from gateway.wings.memory.requests_and_views import MemoryNormalizer
-from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
-from gateway.wings.memory.search import PendingUseCounts
-from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables

@@ -12,7 +12,7 @@ from msgspec import Struct
 from psycopg import sql
 
 from gateway.operations.problems import invalid
-from gateway.wings.memory.rows import time_of
+from gateway.wings.memory.memory_rows import time_of
 from schemas.similar_names import did_you_mean
 
 METADATA = "metadata."

@@ -10,8 +10,8 @@ from gateway.operations.paging import ListPage, Paging
 from gateway.wings.interface import AdminAccess
 from gateway.wings.memory.erasure import Eraser, ErasureCounts
 from gateway.wings.memory.export_and_import import list_held
+from gateway.wings.memory.memory_rows import Memory
 from gateway.wings.memory.requests_and_views import MemoryView, view
-from gateway.wings.memory.rows import Memory
 from gateway.wings.memory.search_conditions import BELIEVED, EVERY, Condition
 
 PRESENT: Condition = (BELIEVED, {"as_of": None, "valid_at": None})

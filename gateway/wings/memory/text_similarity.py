@@ -7,7 +7,7 @@ paraphrases (.86). So near memories are named when one is added, and shown once 
 import re
 from collections.abc import Sequence
 
-from gateway.wings.memory.rows import normalise
+from gateway.wings.memory.memory_rows import normalise
 from registry.search.languages import EVERY_LANGUAGE, main_script
 
 # A character of a script without spaces between words is a word.

@@ -11,10 +11,10 @@ from gateway.wings.interface import Wing, WingContributions, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.lifecycle_operations import KeepingOperations
 from gateway.wings.memory.masking import hook_of
+from gateway.wings.memory.memory_search import KINDS
 from gateway.wings.memory.metrics import MemoryGauges
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.resources import MemoryResources
-from gateway.wings.memory.search import KINDS
 from gateway.wings.memory.subject_operations import subject_operations
 from gateway.wings.memory.wiring import MemoryParts
 from registry.database.migrate import Component

@@ -6,14 +6,14 @@ from config.memory import MemorySettings
 from gateway.operations.operation import OperationInput
 from gateway.operations.problems import invalid
 from gateway.wings.memory.caller_owners import Reader, reader_of
-from gateway.wings.memory.capture import CallNotes
+from gateway.wings.memory.captured_calls import CallNotes
 from gateway.wings.memory.erasure import Eraser
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.masking import hook_of
+from gateway.wings.memory.memory_search import PendingUseCounts, Recaller
+from gateway.wings.memory.memory_store import MemoryStore
 from gateway.wings.memory.requests_and_views import MemoryNormalizer
 from gateway.wings.memory.retention import MemoryLife
-from gateway.wings.memory.search import PendingUseCounts, Recaller
-from gateway.wings.memory.store import MemoryStore
 from gateway.wings.models.messages import ChatModels
 from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder

@@ -10,9 +10,9 @@ TIME = re.compile(r"\b(?:timestamptz|date)\b")
 # The module that deletes rows by their time or number.
 SWEPT = {
     "console_session_t": "gateway/console/sessions.py",
-    "a2a_task_t": "gateway/wings/a2a/store.py",
-    "agent_conversation_t": "gateway/wings/agent/store.py",
-    "agent_usage_t": "gateway/wings/agent/store.py",
+    "a2a_task_t": "gateway/wings/a2a/task_store.py",
+    "agent_conversation_t": "gateway/wings/agent/conversation_and_run_store.py",
+    "agent_usage_t": "gateway/wings/agent/conversation_and_run_store.py",
     "invocation_t": "gateway/wings/events/sweeper.py",
     "invocation_attempt_t": "gateway/wings/events/sweeper.py",
     "outbox_t": "gateway/wings/events/sweeper.py",
@@ -21,8 +21,8 @@ SWEPT = {
     "knowledge_version_t": "gateway/wings/knowledge/documents.py",
     "code_run_t": "gateway/wings/code/stored_runs.py",
     "librarian_answer_t": "gateway/wings/librarian/part_answers.py",
-    "librarian_run_t": "gateway/wings/librarian/runs.py",
-    "librarian_question_t": "gateway/wings/librarian/exposure.py",
+    "librarian_run_t": "gateway/wings/librarian/research_runs.py",
+    "librarian_question_t": "gateway/wings/librarian/shown_passages.py",
     "memory_t": "gateway/wings/memory/retention.py",
     "memory_owner_t": "gateway/wings/memory/retention.py",
     "job_t": "registry/jobs/store.py",

@@ -18,7 +18,7 @@ from config.access import Rule
 from config.models import Price, Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
-from gateway.wings.a2a import agents
+from gateway.wings.a2a import task_agents
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Pool
 from tests.fixtures_database import HOST
@@ -173,7 +173,7 @@ async def open_rig(
     sources: Mapping[str, SourceSettings] | None = None,
     **a2a: Any,
 ) -> AsyncIterator[Rig]:
-    agents.KINDS["scripted"] = scripted_agent
+    task_agents.KINDS["scripted"] = scripted_agent
     service = Recorder()
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = a2a_settings(database, service, folder, provider.url, **a2a)

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from config.a2a import A2AAgent
-from gateway.wings.a2a import agents
-from gateway.wings.a2a.runner import Execute, TaskWork
+from gateway.wings.a2a import task_agents
+from gateway.wings.a2a.task_runner import Execute, TaskWork
 from registry.database.postgres import borrow
 from schemas.a2a.model import Artifact, Message, Part, Role, TaskState
 from schemas.errors import Unavailable
@@ -80,4 +80,4 @@ def scripted_agent(_name: str, _agent: A2AAgent) -> Execute:
 
 @pytest.fixture(scope="module")
 def scripted_kind() -> None:
-    agents.KINDS["scripted"] = scripted_agent
+    task_agents.KINDS["scripted"] = scripted_agent

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from config.settings import DatabaseSettings
-from gateway.wings.a2a.push import OF_OWNER
+from gateway.wings.a2a.task_webhooks import OF_OWNER
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_servers import serving

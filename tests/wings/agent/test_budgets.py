@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from config.agent import AgentBudget, AgentBudgets
 from gateway.context import Context, Identity, Principal
 from gateway.operations.stored_callers import caller_of
+from gateway.wings.agent.conversation_and_run_store import Conversation, NewRun, Run
+from gateway.wings.agent.run_steps import ModelReplied, Step
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.steps import ModelReplied, Step
-from gateway.wings.agent.store import Conversation, NewRun, Run
 from registry.database.postgres import borrow
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST

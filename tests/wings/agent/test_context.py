@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings
 from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, RunMark
 from gateway.operations.stored_callers import caller_of, later_context, read_caller
-from gateway.wings.agent.tools import Toolbox
+from gateway.wings.agent.toolbox import Toolbox
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.search.usage_log import UsageLog
 from schemas.mcp.revisions import V2025_11_25

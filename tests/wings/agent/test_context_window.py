@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wings.agent.context_window import size, window
-from gateway.wings.agent.steps import AgentTurn, FoundContext, Result, Round
+from gateway.wings.agent.run_steps import AgentTurn, FoundContext, Result, Round
 from gateway.wings.models.messages import ChatMessage, ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
 

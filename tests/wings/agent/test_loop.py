@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.wings.agent.store import Conversations
+from gateway.wings.agent.conversation_and_run_store import Conversations
 from registry.database.postgres import borrow
 from registry.display.budgets import tokens
 from tests import polling

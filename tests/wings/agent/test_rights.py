@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal
-from gateway.wings.agent.steps import AgentTurn, ModelReplied, PendingCall, Result
-from gateway.wings.agent.tools import Toolbox, mark_foreign
+from gateway.wings.agent.run_steps import AgentTurn, ModelReplied, PendingCall, Result
+from gateway.wings.agent.toolbox import Toolbox, mark_foreign
 from gateway.wings.models.messages import ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
 from registry.access.approvals import ApprovalRequest, Approvals

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from config.settings import DatabaseSettings
 from config.sources import SourceSettings
-from gateway.wings.agent.steps import AgentTurn, ModelReplied, Result
-from gateway.wings.agent.tools import Toolbox
+from gateway.wings.agent.run_steps import AgentTurn, ModelReplied, Result
+from gateway.wings.agent.toolbox import Toolbox
 from gateway.wings.models.messages import ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
 from gateway.wings.table import WINGS

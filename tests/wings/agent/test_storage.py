@@ -11,10 +11,7 @@ import pytest
 from msgspec import Raw
 
 from config.settings import DatabaseSettings
-from gateway.wings.agent.run_budget import RunMeter
-from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.steps import FoundContext, ModelReplied, ModelRequested, Result
-from gateway.wings.agent.store import (
+from gateway.wings.agent.conversation_and_run_store import (
     _STATEMENTS,
     _WAKE_DECIDED,
     NOTHING,
@@ -28,6 +25,9 @@ from gateway.wings.agent.store import (
     UsageAmounts,
     UsageTotals,
 )
+from gateway.wings.agent.run_budget import RunMeter
+from gateway.wings.agent.run_steps import FoundContext, ModelReplied, ModelRequested, Result
+from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.wing import TABLES
 from gateway.wings.models.messages import ModelCall, ModelExchange, ModelReply
 from gateway.wings.models.usage import BudgetExhausted, TokenUsage

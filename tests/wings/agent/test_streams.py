@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
-from gateway.wings.agent.store import Runs
+from gateway.wings.agent.conversation_and_run_store import Runs
 from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat, delta, failing, providing, sse

@@ -11,7 +11,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from gateway.context import KEY_MARK
-from gateway.wings.agent.store import Runs
+from gateway.wings.agent.conversation_and_run_store import Runs
 from registry.access.approvals import Approvals
 from registry.access.keys import ApiKeys
 from registry.database.postgres import borrow

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.sandbox.program_process import AskRefused
-from gateway.wings.code.journal import Journal, NotRepeatable, Steps
+from gateway.wings.code.call_journal import Journal, NotRepeatable, Steps
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
-from gateway.wings.documents.chunking.cut import CHUNKERS, cut
-from gateway.wings.documents.chunking.pieces import size
-from gateway.wings.documents.chunking.prose import markdown_headings
+from gateway.wings.documents.chunking.chunks_by_kind import CHUNKERS, cut
+from gateway.wings.documents.chunking.prose_chunks import markdown_headings
+from gateway.wings.documents.chunking.text_ranges import size
 from tests.properties import examples
 from tests.wings.documents.gaps import gaps
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
-from gateway.wings.documents.chunking.cut import CODE, cut
-from gateway.wings.documents.chunking.outline import outline
+from gateway.wings.documents.chunking.chunks_by_kind import CODE, cut
+from gateway.wings.documents.chunking.code_outline import outline
 from tests.wings.documents.test_chunks import assert_covered, texts
 
 PYTHON = '''\

@@ -9,8 +9,8 @@ from zipfile import ZipFile
 import pytest
 
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.chunking.cut import cut
-from gateway.wings.documents.chunking.data import SCANNERS, DataPart, DataRecord, records
+from gateway.wings.documents.chunking.chunks_by_kind import cut
+from gateway.wings.documents.chunking.data_chunks import SCANNERS, DataPart, DataRecord, records
 from gateway.wings.documents.reading import media_types
 from tests.wings.documents.test_chunks import assert_covered, texts
 

@@ -1,7 +1,7 @@
 """Listings of buckets are XML of a server that nobody vouches for."""
 
 from gateway.wings.documents.reading import url_and_s3_files
-from gateway.wings.documents.reading.sources import LeftOut, WantedFiles
+from gateway.wings.documents.reading.source_files import LeftOut, WantedFiles
 
 
 def test_a_listing_expands_no_entities() -> None:

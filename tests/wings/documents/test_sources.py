@@ -12,8 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.wings.documents.reading.archives import archive_files, safe_name
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
-from gateway.wings.documents.reading.sources import (
+from gateway.wings.documents.reading.reading_limits import (
+    DEFAULT_LIMITS,
+    ReadingLimits,
+    ReadingRefused,
+)
+from gateway.wings.documents.reading.source_files import (
     Found,
     LeftOut,
     SourceFile,

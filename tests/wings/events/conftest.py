@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import Journal
+from gateway.wings.events.invocation_journal import Journal
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS

@@ -4,7 +4,14 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery, Draft, End, Journal
+from gateway.wings.events.invocation_journal import (
+    AcceptedInvocation,
+    Conflict,
+    Delivery,
+    Draft,
+    End,
+    Journal,
+)
 from gateway.wings.events.sweeper import JournalSweeper
 from tests.fixtures_database import HOST
 

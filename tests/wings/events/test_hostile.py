@@ -17,7 +17,7 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.http_client.webhooks import sign
-from gateway.wings.events import execution
+from gateway.wings.events import delivery_execution
 from schemas.jsonrpc import decode_json
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
@@ -103,7 +103,7 @@ def test_the_delay_doubles_with_full_jitter_up_to_its_limit() -> None:
     """The delay doubles with full jitter up to its limit (V09)."""
     settings = replace(load(None, {}).events, backoff_s=2.0, backoff_max_s=10.0)
     for attempt, most in ((1, 2.0), (2, 4.0), (3, 8.0), (4, 10.0), (100, 10.0)):
-        delays = [execution.backoff(attempt, settings) for _ in range(200)]
+        delays = [delivery_execution.backoff(attempt, settings) for _ in range(200)]
         assert min(delays) >= 0
         assert most / 2 < max(delays) <= most
 
@@ -120,7 +120,7 @@ def test_the_delay_doubles_with_full_jitter_up_to_its_limit() -> None:
     ],
 )
 def test_the_delay_for_a_limit_is_bounded(told: dict[str, Any], wait_s: float | None) -> None:
-    assert execution.wait_of(told) == wait_s
+    assert delivery_execution.wait_of(told) == wait_s
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_delay_for_a_limit_is_bounded(told: dict[str, Any], wait_s: float | 
     [(7, 7.0), (0.5, 0.5), (-5, 0.0), (10**400, 3600.0), (1e300, 3600.0), (True, 0.0), ("7", 0.0)],
 )
 def test_the_delay_that_a_service_asks_for_is_bounded(asked: Any, wait_s: float) -> None:
-    assert execution.asked_wait_s({"retryAfter": asked, "status": 503}) == wait_s
+    assert delivery_execution.asked_wait_s({"retryAfter": asked, "status": 503}) == wait_s
 
 
 PAID = f"whsec_{base64.b64encode(bytes(32)).decode()}"

@@ -17,7 +17,7 @@ from config.access import Rule
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.operations.paging import cursor
-from gateway.wings.events.journal import Journal
+from gateway.wings.events.invocation_journal import Journal
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.fixtures_servers import serving

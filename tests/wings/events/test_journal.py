@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import Filter, Journal
+from gateway.wings.events.invocation_journal import Filter, Journal
 from gateway.wings.events.sweeper import LOCK
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery, Journal
+from gateway.wings.events.invocation_journal import AcceptedInvocation, Conflict, Delivery, Journal
 from gateway.wings.events.sweeper import SweepCounts
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST

@@ -14,7 +14,7 @@ from signal import SIGKILL
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import AcceptedInvocation, Filter, Journal
+from gateway.wings.events.invocation_journal import AcceptedInvocation, Filter, Journal
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_redis import RedisServer

@@ -19,7 +19,7 @@ from config.access import SecretsSettings
 from config.events import EventInbound, EventWebhook
 from config.settings import DatabaseSettings, Settings
 from gateway.http_client.webhooks import SignatureRefused, WebhookSender, sign, verify
-from gateway.wings.events.journal import Journal
+from gateway.wings.events.invocation_journal import Journal
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.events.wing import check_webhook

@@ -17,7 +17,7 @@ from config.access import Rule
 from config.events import EventSkill, EventWebhook
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
-from gateway.wings.events.journal import Filter, Journal
+from gateway.wings.events.invocation_journal import Filter, Journal
 from gateway.wings.events.sweeper import JournalSweeper
 from registry.access.approvals import Approval, Approvals
 from registry.access.keys import ApiKeys

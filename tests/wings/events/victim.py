@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from config.events import EventKafka
 from config.load import load
+from gateway.wings.events.delivery_execution import Execution, Pause
 from gateway.wings.events.dispatch import Dispatch
-from gateway.wings.events.execution import Execution, Pause
-from gateway.wings.events.journal import Delivery, End, Journal
+from gateway.wings.events.invocation_journal import Delivery, End, Journal
 from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine

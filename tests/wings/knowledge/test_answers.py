@@ -17,7 +17,7 @@ from config.models import Strategy
 from config.settings import DatabaseSettings, Settings
 from gateway.wings.document_library import Passage, PassageView
 from gateway.wings.knowledge import lightrag
-from gateway.wings.knowledge.answers import _cited_sentences
+from gateway.wings.knowledge.cited_answers import _cited_sentences
 from gateway.wings.knowledge.requests_and_views import Evidence, evidence
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running

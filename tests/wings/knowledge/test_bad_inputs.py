@@ -23,9 +23,13 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
-from gateway.wings.documents.reading.sources import WantedFiles
+from gateway.wings.documents.reading.reading_limits import (
+    DEFAULT_LIMITS,
+    ReadingLimits,
+    ReadingRefused,
+)
+from gateway.wings.documents.reading.source_files import WantedFiles
 from gateway.wings.documents.reading.url_and_s3_files import FetchOptions, url_file
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running

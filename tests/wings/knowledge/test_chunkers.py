@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
+from gateway.wings.documents.reading.reading_limits import DEFAULT_LIMITS
 from gateway.wings.documents.reading.wasm_chunkers import component_spans, spans_of, try_module
 from gateway.wings.documents.reading.wasm_limits import ChunkerRefused, WasmLimits
 from registry.database.postgres import Database

@@ -7,12 +7,12 @@ from psycopg import AsyncConnection
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.reading.reader_process import ReadDocument
-from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import KnowledgeReader
+from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import CutText, DocumentStore, NewDocument, TextToCut
 from gateway.wings.knowledge.ingestion import IngestReport
-from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.text_metadata import exchange, is_trivial
 from registry.database.postgres import Database
 from registry.embedding.queue import CAREFULLY

@@ -18,16 +18,16 @@ from config.sources import SchemeSettings
 from gateway.operations.job_declarations import NO_JOB
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.git import git_url
-from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
-from gateway.wings.knowledge.credentials import (
+from gateway.wings.knowledge.ingestion import SourceSpec
+from gateway.wings.knowledge.source_credentials import (
     PlaceCredentials,
     bucket_of,
     place_of,
     place_of_bucket,
 )
-from gateway.wings.knowledge.ingestion import SourceSpec
 from registry.access.secrets import Secrets
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST, Cluster, own_database

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.wings.documents.chunking.chunks import Chunk
-from gateway.wings.documents.chunking.cut import cut
+from gateway.wings.documents.chunking.chunks_by_kind import cut
 from gateway.wings.documents.chunking.mentions import (
     MENTIONS,
     NAME,
@@ -13,7 +13,7 @@ from gateway.wings.documents.chunking.mentions import (
     mentions,
     normal,
 )
-from gateway.wings.knowledge.chunks import mentions_of
+from gateway.wings.knowledge.chunk_rows import mentions_of
 
 
 def find_mentions(text: str) -> list[tuple[str, str]]:

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import KnowledgeReader
+from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
-from gateway.wings.knowledge.search import KIND
 from registry.embedding.backfills import refresh
 from registry.embedding.embedder import EmbeddingFailed
 from registry.embedding.embedder_factory import make_embedder

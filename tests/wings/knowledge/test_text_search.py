@@ -9,8 +9,8 @@ import pytest
 
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.document_library import Passage
-from gateway.wings.knowledge import text_search
-from gateway.wings.knowledge.text_search import LinePattern, TextSearches, line_pattern
+from gateway.wings.knowledge import grep_and_records
+from gateway.wings.knowledge.grep_and_records import LinePattern, TextSearches, line_pattern
 from tests.wings.knowledge.rig import knowledge_settings
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ def test_patterns_that_expand_too_far_are_refused(pattern):
 
 def slow_search(slices: int, done: list[str], name: str) -> Iterator[Passage | None]:
     for _ in range(slices):
-        time.sleep(text_search.SLICE_S)  # work of a thread that holds no lock
+        time.sleep(grep_and_records.SLICE_S)  # work of a thread that holds no lock
         yield None
     done.append(name)
 

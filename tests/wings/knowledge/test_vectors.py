@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from config.load import load
 from config.value_types import VECTOR_DIMENSION
 from gateway.context import Context
-from gateway.wings.knowledge import search
+from gateway.wings.knowledge import chunk_search
 from gateway.wings.knowledge.caller_access import KnowledgeReader
-from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.search import KIND, ChunkQuery
+from gateway.wings.knowledge.chunk_filters import ChunkFilter
+from gateway.wings.knowledge.chunk_search import KIND, ChunkQuery
 from registry.database.postgres import Database
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder_factory import make_embedder
@@ -425,7 +425,7 @@ async def test_chunks_far_from_the_query_are_found_where_the_index_ends_early(
     has not come to them (mending 44)."""
     once = transaction.PLANNER.replace(b"'relaxed_order'", b"'off'")
     monkeypatch.setattr(transaction, "PLANNER", once)
-    monkeypatch.setattr(search, "EF", 1)
+    monkeypatch.setattr(chunk_search, "EF", 1)
     settings = knowledge_settings(exact_limit=4, semantic_share=1.0, candidates=2)
     async with open_rig(database, settings, lambda _: Colours()) as rig:
         await add_coloured_chunks(rig, 28)

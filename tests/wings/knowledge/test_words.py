@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from gateway.wings.knowledge.caller_access import KnowledgeReader
-from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.search import ChunkQuery
+from gateway.wings.knowledge.chunk_filters import ChunkFilter
+from gateway.wings.knowledge.chunk_search import ChunkQuery
 from registry.database.postgres import Database
 from registry.search.lexical import K1, B
 from tests.fixtures_database import HOST

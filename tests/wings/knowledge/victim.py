@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from config.load import load
-from gateway.wings.documents.chunking.cut import cut
+from gateway.wings.documents.chunking.chunks_by_kind import cut
 from gateway.wings.documents.reading.reader_process import ReadDocument
-from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
-from gateway.wings.documents.reading.sources import WantedFiles
+from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.source_files import WantedFiles
 from gateway.wings.documents.reading.url_and_s3_files import FetchOptions, url_file
 from registry.documents.ssrf_protection import PrivateAddress, PublicResolver
 from tests.fixtures_database import TEMPLATE, Cluster, own_database

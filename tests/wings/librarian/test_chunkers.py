@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
+from gateway.wings.documents.reading.reading_limits import DEFAULT_LIMITS
 from gateway.wings.documents.reading.wasm_limits import WasmLimits
 from tests.wings.documents.gaps import gaps
 from tests.wings.knowledge.test_chunkers import BOOKS, ENDLESS, EXAMPLE, module

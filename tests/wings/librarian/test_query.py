@@ -20,7 +20,7 @@ from gateway.wings.librarian.citations import (
     escape_markdown,
     mark,
 )
-from gateway.wings.librarian.selection import by_file, diverse
+from gateway.wings.librarian.passage_selection import by_file, diverse
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, librarian_settings, share_librarian

@@ -22,7 +22,7 @@ from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
 from gateway.sandbox.python_session import CodeSession
 from gateway.wings.librarian.question_operations import WITHHELD, LessLimits
 from gateway.wings.librarian.research import CLOCK, cells_of, final_of
-from gateway.wings.librarian.runs import RunStore
+from gateway.wings.librarian.research_runs import RunStore
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked

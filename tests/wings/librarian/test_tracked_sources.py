@@ -25,7 +25,7 @@ from gateway.http_client.webhooks import sign
 from gateway.operations.job_declarations import NO_JOB
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.document_library import PassageQuery, SourcePlace
-from gateway.wings.knowledge.search import KIND
+from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.source_webhooks import SourceHooks
 from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway.operations.job_declarations import NoJob
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.question_operations import QuestionOperations
-from gateway.wings.librarian.runs import RunStore
+from gateway.wings.librarian.research_runs import RunStore
 from registry.database.postgres import Database
 from tests.wings.identities import WingCaller, identity_of
 from tests.wings.knowledge.rig import SCOPES, open_rig

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.wings.memory.dates import NamedDate, in_words, is_of_another_time, named_dates
+from gateway.wings.memory.named_dates import NamedDate, in_words, is_of_another_time, named_dates
 from gateway.wings.memory.text_similarity import is_known, main_script
 
 MAY_8 = datetime(2023, 5, 8, 13, tzinfo=UTC)

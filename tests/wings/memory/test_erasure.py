@@ -10,8 +10,8 @@ from msgspec import to_builtins
 
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import ERASE, WRITE_ORG, Reader
-from gateway.wings.memory.rows import NewMemory
-from gateway.wings.memory.store import Target
+from gateway.wings.memory.memory_rows import NewMemory
+from gateway.wings.memory.memory_store import Target
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
 from tests.wings.holding import holding

@@ -15,7 +15,7 @@ from config.load import load
 from config.value_types import VECTOR_DIMENSION
 from config.yaml_document import SettingsError
 from gateway.wings.memory.caller_owners import WRITE_ORG
-from gateway.wings.memory.search import KIND, KINDS
+from gateway.wings.memory.memory_search import KIND, KINDS
 from registry.database.postgres import Database
 from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.embedding.models import register, settle

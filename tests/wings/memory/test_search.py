@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from config.value_types import VECTOR_DIMENSION
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import WRITE_ORG
-from gateway.wings.memory.search import Recaller, RecallShape, statement
+from gateway.wings.memory.memory_search import Recaller, RecallShape, statement
 from registry.database.postgres import Database
 from registry.database.sql_fragments import Fragment
 from tests.wings.memory.rig import Caller, Rig, memory_settings, open_rig

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO, cast
 
-from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
-from gateway.wings.documents.reading.sources import Found, LeftOut, SourceFile
+from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.source_files import Found, LeftOut, SourceFile
 
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),

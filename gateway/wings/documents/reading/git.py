@@ -25,8 +25,8 @@ from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway.wings.documents.reading.archives import safe_name
-from gateway.wings.documents.reading.limits import GUARD, ReadingRefused
-from gateway.wings.documents.reading.sources import (
+from gateway.wings.documents.reading.reading_limits import GUARD, ReadingRefused
+from gateway.wings.documents.reading.source_files import (
     Found,
     LeftOut,
     SourceFile,

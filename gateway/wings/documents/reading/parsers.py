@@ -22,7 +22,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from gateway.wings.documents.reading import media_types
 from gateway.wings.documents.reading.archives import checked_zip
-from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
 
 MARKDOWN = "text/markdown"
 _MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be",

@@ -25,9 +25,8 @@ from msgspec.structs import replace
 
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.chunking.cut import DEFAULT_CHUNKING
+from gateway.wings.documents.chunking.chunks_by_kind import DEFAULT_CHUNKING
 from gateway.wings.documents.reading.git import GitFetch
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.media_types import PARSED, media_type
 from gateway.wings.documents.reading.reader_process import (
     LENGTH_BYTES,
@@ -42,6 +41,11 @@ from gateway.wings.documents.reading.reader_process import (
     ReadDocument,
     Request,
     WorkerReady,
+)
+from gateway.wings.documents.reading.reading_limits import (
+    DEFAULT_LIMITS,
+    ReadingLimits,
+    ReadingRefused,
 )
 from gateway.wings.documents.reading.wasm_limits import (
     DEFAULT_WASM_LIMITS,

@@ -22,12 +22,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Offsets
-from gateway.wings.documents.chunking.cut import Chunker, cut
+from gateway.wings.documents.chunking.chunks_by_kind import Chunker, cut
 from gateway.wings.documents.reading.archives import archive_files
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_files
-from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.parsers import DocumentText, decode_text, document_text
-from gateway.wings.documents.reading.sources import (
+from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.source_files import (
     LeftOut,
     SourceFile,
     WantedFiles,

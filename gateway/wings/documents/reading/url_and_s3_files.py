@@ -18,8 +18,8 @@ from lxml import etree
 from msgspec import Struct
 
 from gateway.wings.documents.reading.archives import safe_name
-from gateway.wings.documents.reading.limits import GUARD, ReadingRefused
-from gateway.wings.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles
+from gateway.wings.documents.reading.reading_limits import GUARD, ReadingRefused
+from gateway.wings.documents.reading.source_files import Found, LeftOut, SourceFile, WantedFiles
 from registry.documents.fetch import GUARD as IMPORTS_GUARD
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials
 from schemas.errors import ImportRejected

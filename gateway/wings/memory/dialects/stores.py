@@ -13,10 +13,10 @@ from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.dialects.anthropic_files import FileChanged, FileVersion
 from gateway.wings.memory.dialects.mcp_graph import Entity, GraphChange, KnowledgeGraph, Relation
 from gateway.wings.memory.erasure import forget_in
-from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
-from gateway.wings.memory.search import MemoryQuery
+from gateway.wings.memory.memory_rows import NewMemory, Scope, check_content, check_text
+from gateway.wings.memory.memory_search import MemoryQuery
+from gateway.wings.memory.memory_store import Target, too_many
 from gateway.wings.memory.search_conditions import Condition
-from gateway.wings.memory.store import Target, too_many
 from gateway.wings.memory.wiring import MemoryParts
 from registry.database.postgres import borrow
 from registry.database.sql_fragments import compose

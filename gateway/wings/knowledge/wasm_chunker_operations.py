@@ -10,13 +10,18 @@ from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
-from gateway.wings.documents.reading.sources import matches
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
+from gateway.wings.documents.reading.source_files import matches
 from gateway.wings.documents.reading.wasm_limits import WasmLimits
 from gateway.wings.knowledge.caller_access import READ, WRITE, KnowledgeReader, knowledge_reader
-from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
 from gateway.wings.knowledge.requests_and_views import ChunkerList, PutChunker
+from gateway.wings.knowledge.wasm_chunker_store import (
+    ChunkerRule,
+    ChunkerStore,
+    StoredChunker,
+    module_hash,
+)
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 

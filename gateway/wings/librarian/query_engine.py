@@ -27,8 +27,8 @@ from gateway.wings.librarian.citations import (
     plain,
 )
 from gateway.wings.librarian.part_answers import Asker, PartQuestion, together
+from gateway.wings.librarian.passage_selection import diverse, extract_claims
 from gateway.wings.librarian.run_budget import LimitReached
-from gateway.wings.librarian.selection import diverse, extract_claims
 from gateway.wings.models.messages import ChatMessage, ModelFailed
 
 T = TypeVar("T")

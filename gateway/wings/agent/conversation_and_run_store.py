@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
+from gateway.wings.agent.run_steps import AgentTurn, Step, decode_step, encode_step, fold_steps
 from gateway.wings.models.messages import ChatMessage, ModelExchange
 from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows, held_row
 from registry.database.postgres import Pool, borrow

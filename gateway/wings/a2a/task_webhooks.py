@@ -19,7 +19,7 @@ from psycopg import sql
 
 from config.a2a import A2ASettings
 from gateway.http_client.webhooks import WebhookSender, check_receiver
-from gateway.wings.a2a.store import A2ATasks, StoredTask
+from gateway.wings.a2a.task_store import A2ATasks, StoredTask
 from registry.access.secrets import Keys, SecretRefused
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.tables import Tables

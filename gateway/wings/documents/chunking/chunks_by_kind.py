@@ -8,10 +8,10 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Mention, locate
-from gateway.wings.documents.chunking.code import code
-from gateway.wings.documents.chunking.data import SCANNERS, data, table
+from gateway.wings.documents.chunking.code_chunks import code
+from gateway.wings.documents.chunking.data_chunks import SCANNERS, data, table
 from gateway.wings.documents.chunking.mentions import link_target, mentions
-from gateway.wings.documents.chunking.prose import (
+from gateway.wings.documents.chunking.prose_chunks import (
     markdown_headings,
     no_headings,
     prose,

@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 from config.memory import MemorySettings
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.wings.memory.caller_owners import Reader
-from gateway.wings.memory.rows import (
+from gateway.wings.memory.memory_rows import (
     COLUMNS,
     SCOPES,
     Memory,

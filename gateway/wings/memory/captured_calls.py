@@ -15,9 +15,9 @@ from config.memory import MemorySettings
 from gateway.interfaces import ToolCall
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import Reader, reader_of
+from gateway.wings.memory.memory_rows import NewMemory, new_id
+from gateway.wings.memory.memory_store import MemoryStore, Target
 from gateway.wings.memory.requests_and_views import MemoryNormalizer, NewItem
-from gateway.wings.memory.rows import NewMemory, new_id
-from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.errors import Fault
 

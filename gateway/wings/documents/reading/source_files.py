@@ -21,7 +21,11 @@ from dulwich.wildmatch import MalformedPattern
 from msgspec import Struct
 from urllib3.util import parse_url
 
-from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.reading_limits import (
+    DEFAULT_LIMITS,
+    ReadingLimits,
+    ReadingRefused,
+)
 
 IGNORED = (
     *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),

@@ -22,7 +22,7 @@ from gateway.operations.stored_callers import (
     read_caller,
 )
 from gateway.policy.approval_gate import awaited_approval
-from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
+from gateway.wings.events.invocation_journal import EXPIRED, Delivery, End, Reason
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from schemas.errors import (

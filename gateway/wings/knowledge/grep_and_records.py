@@ -19,8 +19,8 @@ from gateway.operations.problems import ProblemDetails, invalid
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.document_library import Passage
 from gateway.wings.documents.chunking.chunks import line_starts
-from gateway.wings.documents.chunking.data import SCANNERS, records
-from gateway.wings.knowledge.filters import STARS, pattern
+from gateway.wings.documents.chunking.data_chunks import SCANNERS, records
+from gateway.wings.knowledge.chunk_filters import STARS, pattern
 from schemas.json_schema.pattern_cost import schema_pattern
 
 PATTERN = 1000  # characters

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 from urllib3.util import parse_url
 
 from config.sources import SchemeSettings
-from gateway.wings.documents.reading.limits import ReadingRefused
-from gateway.wings.documents.reading.sources import source_url
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
+from gateway.wings.documents.reading.source_files import source_url
 from gateway.wings.documents.reading.url_and_s3_files import Bucket
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Pool

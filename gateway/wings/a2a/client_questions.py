@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from msgspec import UNSET
 
-from gateway.wings.a2a.runner import TaskWork
+from gateway.wings.a2a.task_runner import TaskWork
 from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY
 from schemas.a2a.errors import InvalidParameters

@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct
 from gateway.operations.operation import OperationInput, Time
 from gateway.wings.librarian.library_access import context_of
 from gateway.wings.librarian.part_answers import Asker
-from gateway.wings.librarian.query import LibraryQuestion
+from gateway.wings.librarian.query_engine import LibraryQuestion
 from registry.database.postgres import Pool
 from registry.database.tables import Tables
 

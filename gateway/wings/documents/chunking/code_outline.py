@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from gateway.wings.documents.chunking.chunks import Mention
-from gateway.wings.documents.chunking.grammars import GRAMMARS, Grammar, parser
+from gateway.wings.documents.chunking.code_grammars import GRAMMARS, Grammar, parser
 
 SYMBOL = 256  # characters
 _SIGNATURE = 300  # characters

@@ -14,7 +14,7 @@ from msgspec import Struct
 from psycopg.types.json import Jsonb
 
 from gateway.operations.problems import ProblemDetails, not_found
-from gateway.wings.documents.reading.sources import matches
+from gateway.wings.documents.reading.source_files import matches
 from gateway.wings.documents.reading.wasm_limits import ChunkerReport
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.collections import CollectionStore

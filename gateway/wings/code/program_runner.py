@@ -37,7 +37,7 @@ from gateway.policy.approval_gate import write_time
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.sandbox.program_process import AnswerAsk, Program, ProgramEnd
 from gateway.state.fair_limiter import FairLimiter
-from gateway.wings.code.journal import Ask, CallView, Journal, NotRepeatable, Steps
+from gateway.wings.code.call_journal import Ask, CallView, Journal, NotRepeatable, Steps
 from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.run_calls import RunCalls
 from gateway.wings.code.stored_runs import (

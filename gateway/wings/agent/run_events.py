@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.interfaces import Event, Log
-from gateway.wings.agent.store import Run
+from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.run_streams import Outlook, follow_events, stream_of
 from schemas.errors import Fault, Unavailable
 

@@ -10,7 +10,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
 from gateway.state.fair_limiter import FairLimiter
-from gateway.wings.a2a.store import (
+from gateway.wings.a2a.task_store import (
     A2ATasks,
     Change,
     NewTask,

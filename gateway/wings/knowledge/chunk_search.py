@@ -20,8 +20,8 @@ from config.knowledge import KnowledgeSettings
 from gateway.wings.document_library import Passage, PassageHits
 from gateway.wings.documents.chunking.mentions import normal
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
-from gateway.wings.knowledge.filters import ChunkFilter, narrowing
-from gateway.wings.knowledge.graph import (
+from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.graph_ranking import (
     SEEDS,
     Edge,
     blend_scores,

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from config.a2a import A2AAgent
 from gateway.context import Context
 from gateway.policy.approval_gate import awaited_approval
-from gateway.wings.a2a.questions import ClientAsker
-from gateway.wings.a2a.runner import Execute, TaskWork
+from gateway.wings.a2a.client_questions import ClientAsker
+from gateway.wings.a2a.task_runner import Execute, TaskWork
+from gateway.wings.http_tool_calls import structured_body, text_of
 from gateway.wings.interface import WingEvent
-from gateway.wings.tool_calls import structured_body, text_of
 from registry.access.approvals import Approvals
 from schemas.a2a.model import Artifact, Message, Part, TaskState
 from schemas.errors import (

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct
 from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.policy.approval_gate import awaited_approval
-from gateway.wings.agent.steps import PendingCall, Result
+from gateway.wings.agent.run_steps import PendingCall, Result
 from gateway.wings.interface import CallTool, View
 from gateway.wings.models.messages import ModelCall, ToolDefinition
 from gateway.wings.models.tool_call_assembly import UnusableArguments, call_arguments

@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.knowledge import KnowledgeAnswers
+from gateway.wings.knowledge.model_spending import DailySpending
 from gateway.wings.knowledge.requests_and_views import (
     AnswerView,
     CitationView,
     Evidence,
     KnowledgeFound,
 )
-from gateway.wings.knowledge.spending import DailySpending
 from gateway.wings.models.messages import (
     ChatMessage,
     ChatModels,

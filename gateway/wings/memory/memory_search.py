@@ -18,9 +18,9 @@ from psycopg import IsolationLevel, sql
 
 from config.memory import MemorySettings
 from gateway.wings.memory.caller_owners import Reader
-from gateway.wings.memory.dates import named_dates
+from gateway.wings.memory.memory_rows import COLUMNS, SCOPES, Memory, Scope, memory_of
+from gateway.wings.memory.named_dates import named_dates
 from gateway.wings.memory.ranking import RecalledMemory, ScoredMemory, rank, rank_without_query
-from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
 from gateway.wings.memory.search_conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.text_similarity import group_similar, is_known, overlap, words
 from registry.database.postgres import Pool
