@@ -21,7 +21,7 @@ from benchmarks.rig import Rig
 from benchmarks.search import p95
 from benchmarks.table import Row, Target
 from benchmarks.toolgate import installation, serving
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 
 TOOLS, QUICK_TOOLS = 12_000, 2_415
 ONE_SOURCE = 10_000  # most operations of a description

@@ -23,9 +23,9 @@ from config.settings import Settings
 from registry.database.postgres import Database
 from registry.embedding.backfills import refresh
 from registry.embedding.embedder_factory import make_embedder
-from registry.embedding.models import register
 from registry.embedding.status import tasks
-from registry.evaluation.sets import CatalogTool
+from registry.embedding.target_models import register
+from registry.evaluation.request_sets import CatalogTool
 from registry.evaluation.temporary_catalog import load
 from registry.sources.tool_store import ToolStore
 

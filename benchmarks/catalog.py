@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from registry.embedding.texts import identifier_words
-from registry.evaluation.sets import QUERIES, TOOLS, CatalogTool, read_catalog, read_requests
+from registry.evaluation.request_sets import (
+    QUERIES,
+    TOOLS,
+    CatalogTool,
+    read_catalog,
+    read_requests,
+)
 
 SEED = 20260728
 SERVERS = 40  # of made tools

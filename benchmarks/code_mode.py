@@ -35,7 +35,7 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig, running, uvicorn
 from benchmarks.table import Row, Target, broken
 from benchmarks.toolgate import installation, serving
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from registry.names.tool_names import CODE_TOOLS
 
 SETTINGS: Mapping[str, Any] = {

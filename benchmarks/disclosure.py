@@ -13,7 +13,7 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
 from benchmarks.toolgate import installation, serving
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 
 LARGE = ("github", "stripe", "kubernetes")  # 2,400 tools together
 OPERATIONS = 2400  # of the description that stands in for them

@@ -24,8 +24,14 @@ from registry.database.postgres import Database, borrow
 from registry.embedding.embedder_factory import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.evaluate import sample_requests
-from registry.evaluation.results import ndcg
-from registry.evaluation.sets import QUERIES, TOOLS, EvaluationRequest, read_catalog, read_requests
+from registry.evaluation.quality_metrics import ndcg
+from registry.evaluation.request_sets import (
+    QUERIES,
+    TOOLS,
+    EvaluationRequest,
+    read_catalog,
+    read_requests,
+)
 from registry.evaluation.temporary_catalog import HOST, scratch_database
 from registry.search import Search, SearchQuery
 from registry.search.feedback import Feedback

@@ -25,7 +25,7 @@ from config.load import load
 from registry.embedding.embedder import Vectors
 from registry.evaluation.corpus import Corpus, of_catalog
 from registry.evaluation.evaluate import sample_requests
-from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
+from registry.evaluation.request_sets import QUERIES, TOOLS, read_catalog, read_requests
 from registry.search import SearchQuery
 from registry.search.calibration import features
 from registry.search.fusion import Candidate

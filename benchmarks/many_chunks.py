@@ -41,8 +41,8 @@ from gateway.wings.table import wing_components
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from registry.embedding.embedder import Embedder, Vectors
-from registry.embedding.models import register, settle
 from registry.embedding.search_kinds import search_kinds
+from registry.embedding.target_models import register, settle
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
 

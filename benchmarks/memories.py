@@ -42,7 +42,7 @@ from gateway.cli.memory import DEPTHS
 from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.memory_rows import NewMemory
 from gateway.wings.memory.memory_store import MemoryStore, Target
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 from registry.database.postgres import Database, autocommit
 from registry.search.indexes import ensure_indexes
 

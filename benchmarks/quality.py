@@ -15,9 +15,9 @@ from benchmarks.table import Row, Target
 from config.load import load
 from registry.evaluation.corpus import of_catalog
 from registry.evaluation.evaluate import evaluate, sample_requests
-from registry.evaluation.results import SetMetrics, SetResult, mean_of, percentiles
-from registry.evaluation.runs import MODES
-from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
+from registry.evaluation.mode_searches import MODES
+from registry.evaluation.quality_metrics import SetMetrics, SetResult, mean_of, percentiles
+from registry.evaluation.request_sets import QUERIES, TOOLS, read_catalog, read_requests
 
 OWN = Path(__file__).parents[1] / "tests" / "quality"
 LIMIT, QUICK_LIMIT = 500, 60  # requests of a set

@@ -35,10 +35,10 @@ from config.settings import Settings
 from registry.database.postgres import Database
 from registry.embedding.embedder_factory import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
-from registry.evaluation.sets import CatalogTool
+from registry.evaluation.request_sets import CatalogTool
 from registry.evaluation.temporary_catalog import CARELESS
 from registry.search import Mode, Search, SearchQuery, SearchResult
-from registry.search.encoding import EncodedQuery, QueryEncoder
+from registry.search.query_encoding import EncodedQuery, QueryEncoder
 
 COUNT, QUICK_COUNT = 12_000, 600  # tools
 REQUESTS, QUICK_REQUESTS = 400, 40

@@ -17,8 +17,8 @@ import msgspec
 from config.load import load
 from registry.evaluation.corpus import of_catalog
 from registry.evaluation.evaluate import evaluate
-from registry.evaluation.results import SetMetrics
-from registry.evaluation.sets import CatalogTool, EvaluationRequest, read_requests
+from registry.evaluation.quality_metrics import SetMetrics
+from registry.evaluation.request_sets import CatalogTool, EvaluationRequest, read_requests
 from registry.importers.openapi import read
 
 METRIC = "ndcg@10"

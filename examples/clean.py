@@ -12,7 +12,7 @@ import yaml
 from msgspec.structs import replace
 
 from config.load import load
-from registry.database.embedded import directory_of, is_running
+from registry.database.embedded_server import directory_of, is_running
 
 EXAMPLES = Path(__file__).resolve().parent
 

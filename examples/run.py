@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from config.load import load
-from registry.database.embedded import directory_of
+from registry.database.embedded_server import directory_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PETSHOP = (sys.executable, "-m", "examples.petshop")

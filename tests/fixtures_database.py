@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS

@@ -95,7 +95,7 @@ def _tests_of(path: str, importers: dict[str, list[str]]) -> Iterator[tuple[int,
 
 
 def _namesakes(path: PurePath) -> Iterator[str]:
-    """`tests/registry/access/test_keys.py`, and `test_keys_*.py`, for `registry/access/keys.py`."""
+    """`test_NAME.py` and `test_NAME_*.py` in `tests/registry/access` of its module `NAME.py`."""
     if path.parts[0] == "tests" or path.stem == "__init__":
         return
     for folder in (ROOT / "tests" / path.parent, ROOT / "tests" / path.parent.parent):

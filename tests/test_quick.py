@@ -13,7 +13,7 @@ from tests.quick import ROOT, nearby_tests
 @pytest.mark.parametrize(
     ("path", "first"),
     [
-        ("registry/access/keys.py", "tests/registry/access/test_keys.py"),
+        ("registry/access/api_keys.py", "tests/registry/access/test_api_keys.py"),
         ("gateway/methods/prompts.py", "tests/gateway/methods/test_prompts.py"),
         ("registry/sources/tool_store.py", "tests/registry/sources/test_tool_store.py"),
         ("tests/schemas/test_globs.py", "tests/schemas/test_globs.py"),

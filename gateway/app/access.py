@@ -55,7 +55,7 @@ from gateway.state.rate_windows import LeasedRates, LocalRates
 from registry.access.access_feed import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
-from registry.database.embedded import directory_of
+from registry.database.embedded_server import directory_of
 from registry.database.postgres import AWAY, DatabaseHandle, Pool
 from schemas.errors import ToolgateError
 

@@ -13,9 +13,9 @@ from gateway.interfaces import Events
 from registry.database.postgres import AWAY, Database, DatabaseHandle
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.embedder_factory import Embedders, ServingEmbedder, make_embedder
-from registry.embedding.health import HealthCheckedEmbedder
-from registry.embedding.models import register
+from registry.embedding.embedder_health import HealthCheckedEmbedder
 from registry.embedding.search_kinds import KINDS, Kinds
+from registry.embedding.target_models import register
 from registry.embedding.worker_pool import After, WorkerPool, no_op
 
 log = logging.getLogger("toolgate.embedding")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from registry.evaluation.results import ndcg
-from registry.evaluation.sets import records
+from registry.evaluation.quality_metrics import ndcg
+from registry.evaluation.request_sets import records
 
 Scores = Mapping[str, float]  # of one question, by the name of the figure, per cent
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.wings import Wings
     from gateway.console.asgi_app import Console
     from gateway.middleware.hooks.configured_hook import Hooks
-    from registry.search.replica import Replica
+    from registry.search.read_replica import Replica
 
 
 OTEL_MISSING = "{} needs the packages of an extra: pip install 'toolgate[otel]'"
@@ -467,7 +467,7 @@ class Gateway:
     def _replica(self) -> "Replica | None":
         if not self.settings.database.read_url:
             return None
-        from registry.search.replica import Replica
+        from registry.search.read_replica import Replica
 
         replica = Replica(self.settings.database, self.events.catalog_loaded)
         self.metrics.gauge(

@@ -32,7 +32,7 @@ from gateway.login.login_acts import Decision, LoginAct, RecordLogin
 from gateway.operations.operation import allows
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
 from registry.access.secrets import SecretRefused, check_secret
 from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyConnections
 from registry.connections.connect_links import Ticket

@@ -47,7 +47,7 @@ from gateway.upstreams.auth.personal_accounts import (
     fold_name,
     fold_schemes,
 )
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import (
     Connections,

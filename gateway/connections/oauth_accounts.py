@@ -43,9 +43,9 @@ from gateway.connections.required_accounts import connect_of
 from gateway.connections.token_renewals import RenewalFailed, RenewalRefused, Renewed
 from gateway.http_client.token_requests import TokenFailed
 from gateway.login.access_tokens import LoginKeys
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.access.vault import SealedColumn, Vault
 from registry.connections.accounts import Connection, Connections, NewConnection, Owner, Secret
 from registry.connections.gateway_registrations import RegisteredClients
 from registry.database.postgres import AWAY, Pool

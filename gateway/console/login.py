@@ -17,7 +17,7 @@ from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_
 from gateway.operations.operation import ALL
 from gateway.operations.problems import ProblemDetails, unavailable
 from gateway.operations.stored_callers import caller_of, current_caller
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.database.postgres import Pool
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import V2025_11_25

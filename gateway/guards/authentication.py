@@ -22,7 +22,7 @@ from gateway.context import KEY_MARK, Identity, Principal
 from gateway.guards.jwt_verifier import Token, TokenVerifier
 from gateway.guards.token_issuers import Issuer, issuers_of
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
-from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
+from registry.access.api_keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
 from registry.access.revocations import load_revocations, purge
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Fault, Unavailable

@@ -14,8 +14,8 @@ from jwt.utils import base64url_encode, der_to_raw_signature
 
 from config.login import LoginSettings
 from gateway.guards.verification_keys import Key, KeyRing
+from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.access.vault import Vault
 from registry.database.postgres import AWAY, Pool
 from registry.login.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from schemas.errors import Unavailable

@@ -30,8 +30,8 @@ from gateway.context import Context, Identity, Principal, new_request_id
 from gateway.login.scopes import Scopes
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of, current_caller
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys
-from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
 from registry.login.logins_and_grants import LOGIN_MARK, Logins, add_login
 from registry.login.password_users import User, is_unchanged

@@ -15,9 +15,9 @@ from config.login import LoginSettings
 from gateway.login import texts, totp
 from gateway.login.passwords import PasswordRefused, Passwords, weakness
 from gateway.state.rate_windows import network_of
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import SecretRefused
-from registry.access.vault import SealedColumn, Vault
 from registry.login.password_users import User, Users
 from schemas.errors import whole_seconds
 

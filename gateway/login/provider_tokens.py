@@ -23,8 +23,8 @@ from gateway.login.providers import (
 )
 from gateway.upstreams.auth.exchange_profiles import profile_of
 from gateway.upstreams.auth.service_tokens import AccessTokens
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import AWAY, Pool
 from registry.login.logins_and_grants import LOGIN_MARK, Logins
 from schemas.errors import Unavailable

@@ -33,8 +33,8 @@ from gateway.login.user_pages import UserPages
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from gateway.state.rate_windows import LocalRates, network_of
+from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
-from registry.access.vault import Vault
 from registry.database.postgres import AWAY, Pool
 from registry.login.password_users import Users
 from schemas.errors import Fault, whole_seconds

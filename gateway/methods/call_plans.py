@@ -18,7 +18,7 @@ from gateway.methods.lists import Lists
 from gateway.operations.tool_definitions import AS_JOB
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
-from registry.display.rewrites import argument_aliases
+from registry.display.schemas_for_profiles import argument_aliases
 from schemas.binding import ServiceBinding
 from schemas.errors import InvalidParams, ParseError
 from schemas.hybrid import (

@@ -14,12 +14,12 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
-from registry.display.budgets import CHARACTERS
-from registry.display.disclosure import MissingPart, part
+from registry.display.discovery_tools import MissingPart, part
 from registry.display.profiles import SelectedProfile
 from registry.display.schema_folding import Fold
+from registry.display.schema_summaries import shorten
 from registry.display.stubs import StubLanguage, fit_stubs, write_alias, write_comment
-from registry.display.summaries import shorten
+from registry.display.token_budgets import CHARACTERS
 from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget, length
 from schemas.errors import InvalidParams
 from schemas.json_schema.references import has_references

@@ -23,10 +23,10 @@ from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog, Page, ResourceLocation
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.tool_lists import ShortList, encode_tool
-from registry.display.budgets import tokens
-from registry.display.disclosure import DESCRIBES
+from registry.display.discovery_tools import DESCRIBES
 from registry.display.profiles import SelectedProfile
 from registry.display.stubs import StubLanguage
+from registry.display.token_budgets import tokens
 from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import (
     CODE_TOOLS,

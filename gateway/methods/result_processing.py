@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from gateway.context import Context
 from gateway.protocol.revision_adapter import META_PROBLEM, Members, without_structure
 from gateway.state.stored_answers import AnswerInfo, AnswerSlice, StorageFull, StoredAnswers, uri_of
-from registry.display.budgets import CHARACTERS
+from registry.display.token_budgets import CHARACTERS
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.json_schema.checker import ArgumentProblem, Checker
 from schemas.jsonrpc import decode_json, encode

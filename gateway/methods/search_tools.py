@@ -25,9 +25,9 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.lookup import by_words
 from registry.catalog.tool_lists import searchable_text
 from registry.database.postgres import AWAY
-from registry.display.budgets import CHARACTERS
-from registry.display.disclosure import DESCRIBES
-from registry.display.summaries import shorten
+from registry.display.discovery_tools import DESCRIBES
+from registry.display.schema_summaries import shorten
+from registry.display.token_budgets import CHARACTERS
 from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget, length
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable

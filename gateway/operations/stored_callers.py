@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gateway.context import KEY_MARK, CallHeaders, Context, Identity, Principal, RunMark
 from gateway.operations.problems import ProblemDetails
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.access.revocations import load_revocations
 from registry.database.postgres import Pool
 from schemas.errors import Fault, Forbidden

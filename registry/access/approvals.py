@@ -16,8 +16,8 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow, is_uuid
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 from schemas.errors import ToolgateError
 
 State = Literal["waiting", "approved", "denied", "used"]

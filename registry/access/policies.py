@@ -11,8 +11,8 @@ from psycopg.types.json import Jsonb
 
 from config.access import Rule
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.policy")

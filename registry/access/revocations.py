@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 from schemas.errors import ToolgateError
 
 TEXT_LIMIT = 255  # characters

@@ -24,8 +24,8 @@ from config.source_conflicts import credential_kind, credential_problem
 from config.sources import SchemeSettings
 from config.value_types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 from registry.documents.ssrf_protection import check_host
 from schemas.errors import ToolgateError
 

@@ -13,7 +13,7 @@ from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, ResourceLocation
 from registry.catalog.tool_lists import CatalogLists, OwnTasks, Page
 from registry.catalog.toolsets import members
-from registry.display.disclosure import DESCRIBER
+from registry.display.discovery_tools import DESCRIBER
 from registry.display.profile_names import ProfileNames
 from registry.display.profiles import SelectedProfile
 from registry.display.tool_shaper import ToolShaper

@@ -20,7 +20,7 @@ from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
-from registry.database.embedded import DatabaseError
+from registry.database.embedded_server import DatabaseError
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
 from registry.sources.import_specs import configured_import, removed_from_settings, spec_of

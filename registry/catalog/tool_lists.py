@@ -14,10 +14,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from registry.display.budgets import LEVELS, tokens
-from registry.display.disclosure import ACCOUNTS, DESCRIBER, DESCRIBES, SOURCE, own_tools
+from registry.display.discovery_tools import ACCOUNTS, DESCRIBER, DESCRIBES, SOURCE, own_tools
 from registry.display.profile_names import ProfileNames
 from registry.display.profiles import SelectedProfile
+from registry.display.token_budgets import LEVELS, tokens
 from registry.display.tool_shaper import ShapedTool, ToolShaper, for_objects
 from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
 from schemas.binding import Does, GatewayBinding

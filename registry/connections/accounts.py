@@ -18,8 +18,8 @@ from psycopg.types.json import Jsonb
 
 from config.access import RESERVED_ISSUER, USERS_PROVIDER
 from config.sources import SchemeSettings
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from schemas.errors import ToolgateError

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from psycopg.types.json import Jsonb
 
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
 from registry.connections.accounts import Owner
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables

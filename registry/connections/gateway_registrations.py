@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 from psycopg import AsyncConnection
 
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import SecretRefused
-from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 

@@ -15,7 +15,7 @@ import psycopg
 from anyio import to_thread
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded import DatabaseError, Embedded, program_environment
+from registry.database.embedded_server import DatabaseError, Embedded, program_environment
 from registry.database.postgres import embedded_server
 
 _TABLES = """

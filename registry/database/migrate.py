@@ -24,7 +24,7 @@ from typing import TypeAlias
 import psycopg
 from psycopg import AsyncConnection
 
-from registry.database.embedded import DatabaseError
+from registry.database.embedded_server import DatabaseError
 
 log = logging.getLogger("toolgate.database")
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from registry.display.rewrites import NOTES
-from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
+from registry.display.schema_summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
+from registry.display.schemas_for_profiles import NOTES
 from schemas.json_schema.keywords import (
     COMPOSITIONS,
     CONDITIONS,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from registry.display.budgets import CHARACTERS
-from registry.display.summaries import first_sentence
+from registry.display.schema_summaries import first_sentence
+from registry.display.token_budgets import CHARACTERS
 from registry.display.tool_shaper import FittedTools, ListedTool, length
 from registry.names.identifiers import identifier_of
 from schemas.errors import ParseError

@@ -21,16 +21,16 @@ import msgspec
 from msgspec import Raw
 
 from config.settings import Budgets, Settings
-from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
 from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
-from registry.display.rewrites import (
+from registry.display.schema_folding import Fold, trim
+from registry.display.schema_summaries import first_sentence, shorten
+from registry.display.schemas_for_profiles import (
     NotExpressible,
     argument_aliases,
     rewrites_schemas,
     rewritten,
 )
-from registry.display.schema_folding import Fold, trim
-from registry.display.summaries import first_sentence, shorten
+from registry.display.token_budgets import CHARACTERS, TextLimits, limits_at, limits_of
 from schemas.errors import ParseError
 from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
 from schemas.json_schema.references import find, has_references, reference_of, reference_to

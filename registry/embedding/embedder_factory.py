@@ -16,8 +16,8 @@ from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrow
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.model_server import SharedModel
-from registry.embedding.models import Models, by_name, models
 from registry.embedding.search_kinds import TOOLS
+from registry.embedding.target_models import Models, by_name, models
 
 LOCAL = ("bundled", "multilingual", "sentence-transformers")  # providers that run in this process
 
@@ -43,11 +43,11 @@ def _own_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that runs in this process."""
     match settings.provider:
         case "bundled":
-            from registry.embedding.bundled import BundledEmbedder
+            from registry.embedding.bundled_model import BundledEmbedder
 
             return BundledEmbedder(settings.batch_size, settings.threads, label=label)
         case "multilingual":
-            from registry.embedding.multilingual import Multilingual
+            from registry.embedding.multilingual_model import Multilingual
 
             return Multilingual(settings.dimension)
         case "sentence-transformers":

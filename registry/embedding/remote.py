@@ -15,8 +15,8 @@ from config.settings import EmbeddingSettings
 from registry.documents.fetch import read_at_most
 from registry.embedding import service_formats
 from registry.embedding.embedder import EmbeddingFailed, Vectors
-from registry.embedding.models import label, nameless
 from registry.embedding.service_formats import Rows, Wire
+from registry.embedding.target_models import label, nameless
 from registry.embedding.texts import readable
 from registry.embedding.vectors import normalise
 from schemas.errors import retry_after_s

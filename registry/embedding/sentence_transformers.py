@@ -12,7 +12,7 @@ from config.settings import EmbeddingSettings
 from config.telemetry import disable_telemetry
 from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.embedding.model_threads import Lanes
-from registry.embedding.models import directory, label
+from registry.embedding.target_models import directory, label
 from registry.embedding.texts import readable
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from datetime import datetime
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow
-from registry.embedding.models import Models, models, models_by_purpose
 from registry.embedding.search_kinds import KINDS, TOOL, Kinds, SearchKind
+from registry.embedding.target_models import Models, models, models_by_purpose
 
 
 @dataclass(frozen=True, slots=True)

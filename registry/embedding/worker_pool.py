@@ -15,9 +15,9 @@ from registry.database.postgres import AWAY, Database, Notice, borrow
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.embedder_factory import ServingEmbedder
-from registry.embedding.models import CHANNEL, check_kinds, purge, register, settle
 from registry.embedding.search_kinds import KINDS, Kinds, of_purpose
 from registry.embedding.status import tasks
+from registry.embedding.target_models import CHANNEL, check_kinds, purge, register, settle
 from registry.embedding.worker import Worker
 
 log = logging.getLogger("toolgate.embedding")

@@ -9,10 +9,10 @@ from config.settings import Settings
 from registry.database.postgres import Database, borrow
 from registry.embedding.embedder import Embedder
 from registry.embedding.embedder_factory import ServingEmbedder, make_embedder
-from registry.embedding.models import register
+from registry.embedding.target_models import register
 from registry.embedding.worker import Worker
-from registry.evaluation.runs import CachingEmbedder
-from registry.evaluation.sets import CatalogTool, Index
+from registry.evaluation.mode_searches import CachingEmbedder
+from registry.evaluation.request_sets import CatalogTool, Index
 from registry.evaluation.temporary_catalog import HOST, load, scratch_database
 from registry.search import Filters, Search
 from registry.search.indexes import ensure_indexes

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from registry.evaluation.results import (
+from registry.evaluation.quality_metrics import (
     DEPTH,
     Found,
     bootstrap,
@@ -17,7 +17,7 @@ from registry.evaluation.results import (
     recalls,
     reciprocal_rank,
 )
-from registry.evaluation.sets import RelevantTools
+from registry.evaluation.request_sets import RelevantTools
 
 BINS = 5  # of the fit, from 0 to 1
 Z = 1.96  # standard deviations of a 95 % interval

@@ -8,9 +8,9 @@ import numpy as np
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
 from registry.evaluation.curves import calibration_pairs
-from registry.evaluation.results import BASELINE, SEED, SetResult, measure, recall_curve
-from registry.evaluation.runs import ModeResults, search_all
-from registry.evaluation.sets import EvaluationRequest
+from registry.evaluation.mode_searches import ModeResults, search_all
+from registry.evaluation.quality_metrics import BASELINE, SEED, SetResult, measure, recall_curve
+from registry.evaluation.request_sets import EvaluationRequest
 from registry.search import Mode
 from registry.search.search_run import NO_VECTORS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from registry.evaluation.curves import calibration
-from registry.evaluation.results import SetResult
+from registry.evaluation.quality_metrics import SetResult
 from schemas.errors import ToolgateError
 
 if TYPE_CHECKING:

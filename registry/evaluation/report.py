@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from registry.evaluation.results import (
+from registry.evaluation.quality_metrics import (
     METRICS,
     Interval,
     SetMetrics,

@@ -14,7 +14,7 @@ from psycopg.types.json import Json
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import EMBEDDED, Database, borrow
-from registry.evaluation.sets import CatalogTool
+from registry.evaluation.request_sets import CatalogTool
 from registry.names.tool_names import add_suffix, assign, legal
 from registry.sources.import_plan import SourceDraft, storable
 from registry.sources.tool_store import ToolStore

@@ -22,10 +22,10 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 
 RANDOM_BYTES = 32
 NONCE_BYTES = 12

@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed
 
 from config.access import USERS_PROVIDER
-from registry.access.keys import digest_of
+from registry.access.api_keys import digest_of
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.login.logins_and_grants import RANDOM_BYTES, end_logins

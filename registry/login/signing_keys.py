@@ -21,10 +21,10 @@ from jwt.algorithms import ECAlgorithm
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import SecretRefused, key_id
-from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
+from registry.database.tool_and_source_rows import lock
 
 log = logging.getLogger("toolgate.login")
 

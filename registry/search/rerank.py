@@ -21,10 +21,10 @@ from anyio import CapacityLimiter, to_thread
 from tokenizers import Tokenizer
 
 from config.settings import SearchSettings as Settings
-from registry.embedding.onnx import make_session
+from registry.embedding.onnx_sessions import make_session
 from registry.embedding.texts import ToolFields, query_text, readable, tool_text
-from registry.search.breaker import SearchBreaker
 from registry.search.fusion import DIGITS, Hit
+from registry.search.search_breaker import SearchBreaker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

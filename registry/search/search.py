@@ -18,15 +18,15 @@ from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder
 from registry.embedding.search_kinds import TOOL
 from registry.embedding.texts import readable
-from registry.search.encoding import CurrentEmbedder, EncodedQuery, QueryEncoder
 from registry.search.filters import DocumentCounts
 from registry.search.query import SearchQuery, SearchResult, Timings
+from registry.search.query_encoding import CurrentEmbedder, EncodedQuery, QueryEncoder
 from registry.search.search_run import SearchRun
 from registry.search.transaction import read
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 
 if TYPE_CHECKING:
-    from registry.search.replica import Replica
+    from registry.search.read_replica import Replica
 
 Find: TypeAlias = Callable[[Pool, SearchQuery, CurrentEmbedder, str], Awaitable[SearchResult]]
 """A search of text that was cleaned, with the embedder that is ready."""

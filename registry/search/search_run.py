@@ -19,13 +19,12 @@ from registry.database.sql_fragments import Fragment
 from registry.embedding.search_kinds import TOOL
 from registry.search import statements
 from registry.search.calibration import POOR, fit
-from registry.search.encoding import EncodedQuery
 from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fusion import Candidate, Hit, RankedCandidate, covering, enough, rank
 from registry.search.indexes import predicate, suffix
 from registry.search.languages import language_note, most_meaning
-from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
 from registry.search.query import Path, SearchQuery, SearchResult
+from registry.search.query_encoding import EncodedQuery
 from registry.search.statements import Shape
 from registry.search.transaction import (
     LOOKUPS,
@@ -35,6 +34,7 @@ from registry.search.transaction import (
     Planner,
     Transaction,
 )
+from registry.search.word_selection import Word, WordPlan, idfs, last_word, plan
 
 NO_VECTORS = "no vectors: nothing can be found by meaning"
 MISSING_LIMIT = 1000  # maximum counted

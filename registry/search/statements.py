@@ -14,7 +14,7 @@ from psycopg import sql
 
 from registry.database.sql_fragments import Fragment, compose
 from registry.embedding.vectors import half_vector
-from registry.search.lexical import K1, B
+from registry.search.word_selection import K1, B
 
 USED_ABOVE = 0.4  # cosine to queries that a tool was used for, from which they count
 WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the best of them

@@ -10,7 +10,7 @@ from uuid import uuid4
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
+from registry.database.tool_and_source_rows import lock
 from registry.skills.rows import NoSuchEntry, SkillRefused, raise_missing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")

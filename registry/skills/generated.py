@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from registry.display.summaries import first_sentence, shorten
+from registry.display.schema_summaries import first_sentence, shorten
 from registry.documents.containers import unpack
 from registry.importers.openapi import parse
 from registry.skills.folders import SkillFolder

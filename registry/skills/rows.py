@@ -12,7 +12,7 @@ import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import RawLoader
+from registry.database.tool_and_source_rows import RawLoader
 from registry.skills.skill_md import (
     Access,
     SkillDocument,

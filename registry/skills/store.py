@@ -12,8 +12,8 @@ from psycopg.types.json import Json
 
 from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 from registry.skills.folders import FolderFile, SkillFolder
 from registry.skills.rows import (
     KnownSkill,

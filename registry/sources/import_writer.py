@@ -17,7 +17,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Json, Jsonb
 
-from registry.database.rows import lock
+from registry.database.tool_and_source_rows import lock
 from registry.names.tool_names import Naming, TakenNames
 from registry.sources.import_plan import (
     AliasSaving,
@@ -30,8 +30,8 @@ from registry.sources.import_plan import (
     storable,
 )
 from registry.sources.mcp_items import ItemSaving, ItemsSaved
+from registry.sources.name_reclaiming import log_renamed, reclaim_names
 from registry.sources.pins import SourcePins, document
-from registry.sources.reclaiming import log_renamed, reclaim_names
 from schemas.errors import ImportRejected
 from schemas.source import RolledBack, Source, facts_of
 from schemas.tool import ToolDraft

@@ -29,7 +29,13 @@ from registry.documents.containers import (
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
-from registry.importers.openapi.file_references import Files, is_url, scan, scheme, stands_alone
+from registry.importers.openapi.multi_file_documents import (
+    Files,
+    is_url,
+    scan,
+    scheme,
+    stands_alone,
+)
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.x_toolgate import NO_OVERLAY
 from schemas.errors import ImportRejected
@@ -194,7 +200,7 @@ class RemoteFiles:
 class _Gathering:
     """Gathering of one description.
 
-    Files are named as in `registry.importers.openapi.file_references`.
+    Files are named as in `registry.importers.openapi.multi_file_documents`.
     """
 
     def __init__(

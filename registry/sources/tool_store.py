@@ -13,13 +13,19 @@ from anyio import to_thread
 from psycopg import AsyncCursor
 
 from registry.database.postgres import Pool, autocommit, borrow
-from registry.database.rows import RawLoader, StoredSource, lock, readable, source_of
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import (
+    RawLoader,
+    StoredSource,
+    lock,
+    readable,
+    source_of,
+)
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.import_plan import Changes, SavedTools, SourceDraft
 from registry.sources.import_writer import Check, ImportWriter, RollbackTarget, StoredDocument
-from registry.sources.reclaiming import log_renamed, reclaim_names
+from registry.sources.name_reclaiming import log_renamed, reclaim_names
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import CredentialName, Source
 from schemas.tool import Tool, ToolDraft

@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
 
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
+from registry.database.tool_and_source_rows import lock
 from registry.names.tool_names import NameForms, is_reserved, may_be_form
 from registry.sources.import_plan import storable, without_invisible
 from registry.tools.manual_edits import (

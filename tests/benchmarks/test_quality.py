@@ -7,8 +7,8 @@ import pytest
 from benchmarks.quality import OWN, TUNED, chosen, rows
 from benchmarks.request import Unavailable
 from benchmarks.table import missed
-from registry.evaluation.results import SetResult, measure
-from registry.evaluation.sets import RelevantTools
+from registry.evaluation.quality_metrics import SetResult, measure
+from registry.evaluation.request_sets import RelevantTools
 
 
 def result(name: str, found: dict[str, str]) -> SetResult:

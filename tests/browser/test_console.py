@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
 from config.settings import DatabaseSettings
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from tests.browser.conftest import WAIT_MS, WINGS, House, Watched, picture, watch_page
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, pets, running

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, FilePayload, Page, Response, Route, expect
 
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from tests.browser.conftest import WAIT_MS, House, picture, watch_page
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running, wordless

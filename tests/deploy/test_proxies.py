@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import free_ports
 from tests.polling import until

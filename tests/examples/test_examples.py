@@ -18,7 +18,7 @@ from config.load import load
 from examples import clean
 from examples.clean import directories
 from examples.run import DATA_DIR, database_of
-from registry.database.embedded import CLUSTER, directory_of
+from registry.database.embedded_server import CLUSTER, directory_of
 from tests.examples.conftest import ROOT, Run, errors, program, python, running
 
 PATIENCE_S = 30

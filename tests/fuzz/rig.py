@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.settings import Settings
 from config.sources import SourceSettings
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 from tests.fixtures_database import Cluster, settings_for
 from tests.fixtures_gateway import Client, pets, running, wordless
 from tests.fixtures_servers import serving

@@ -13,7 +13,7 @@ from gateway.context import Context
 from registry.importers.drafts import ImportedDescription
 from registry.sources.compatibility import SchemaChange
 from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits
-from registry.sources.versions import COMPARISONS
+from registry.sources.source_versions import COMPARISONS
 from schemas.binding import KindFacts, ServiceBinding
 from schemas.errors import ImportRejected
 from schemas.source import KINDS, ImportOptions, Kind, Outcome, Source, SourceFacts

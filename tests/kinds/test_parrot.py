@@ -20,8 +20,8 @@ from gateway.audit.queries import AuditQuery, search
 from registry.database.postgres import Database
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
+from registry.sources.source_versions import History, Versions
 from registry.sources.tool_store import ToolStore
-from registry.sources.versions import History, Versions
 from registry.tools.manual_tools import ManualTools
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST

@@ -16,9 +16,9 @@ from registry.database.postgres import Database
 from registry.embedding.embedder_factory import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.evaluate import evaluate
-from registry.evaluation.results import BASELINE
-from registry.evaluation.runs import MODES
-from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
+from registry.evaluation.mode_searches import MODES
+from registry.evaluation.quality_metrics import BASELINE
+from registry.evaluation.request_sets import QUERIES, TOOLS, read_catalog, read_requests
 from registry.search import SearchQuery
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]

@@ -13,7 +13,7 @@ from registry.display.profiles import BUILT_IN
 from registry.importers.hybrid.actions_to_tools import UnusableSchema, close_schema
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
-from registry.sources.compatibility.compare import input_changes, output_changes
+from registry.sources.compatibility.tool_changes import input_changes, output_changes
 from registry.tools.manual_edits import ToolRefused, check_schema
 from schemas.json_schema.checker import Checker
 from tests.registry.importers.describe import describe, json_body

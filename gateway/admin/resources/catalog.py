@@ -45,8 +45,8 @@ from gateway.upstreams.mcp.registries.server_plans import (
     namespace_proof,
 )
 from registry.sources.source_reader import ImportSpec
+from registry.sources.source_versions import Difference
 from registry.sources.tool_store import ToolStore
-from registry.sources.versions import Difference
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import without_hidden_in
 from schemas.server_json import Package, PostInstallStep, ServerName

@@ -13,9 +13,9 @@ from gateway.operations.operation import Line, Operation, OperationDependencies,
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, invalid
 from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
-from registry.evaluation.results import DEPTH
-from registry.evaluation.runs import MODES
-from registry.evaluation.sets import EvaluationRequest, Index, RelevantTools
+from registry.evaluation.mode_searches import MODES
+from registry.evaluation.quality_metrics import DEPTH
+from registry.evaluation.request_sets import EvaluationRequest, Index, RelevantTools
 from registry.search import Filters, Mode, SearchQuery, SearchResult
 from registry.search.usage_log import UsageLog, UsedRequest
 from registry.sources.tool_store import ToolStore

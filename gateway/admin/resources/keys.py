@@ -24,7 +24,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, conflict, not_found, sentence
-from registry.access.keys import (
+from registry.access.api_keys import (
     NAME_LIMIT,
     PRINCIPAL_LIMIT,
     WORDS_LIMIT,

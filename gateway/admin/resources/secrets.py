@@ -13,8 +13,8 @@ from gateway.operations.operation import Operation, OperationDependencies, Opera
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
+from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys, Secrets, StoredSecret
-from registry.access.vault import Vault
 from registry.sources.tool_store import ToolStore
 from schemas.similar_names import did_you_mean
 

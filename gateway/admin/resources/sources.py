@@ -47,7 +47,7 @@ from gateway.operations.problems import (
 )
 from gateway.upstreams.auth.required_credentials import SourceCredentials, hint, place_of, standing
 from registry.catalog.toolsets import unknown
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from registry.documents.ssrf_protection import has_private_host
 from registry.sources.import_plan import SavedTools
 from registry.sources.import_specs import configured_import, removed_from_settings, spec_of
@@ -59,8 +59,8 @@ from registry.sources.imports import (
     preview,
 )
 from registry.sources.source_reader import ImportSpec, Lister
+from registry.sources.source_versions import Difference, History, Versions
 from registry.sources.tool_store import ToolStore
-from registry.sources.versions import Difference, History, Versions
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ItemKind, ServerFacts
 from schemas.source import STDIO, Options, Origin, Outcome, OutcomeStatus, Source, Version

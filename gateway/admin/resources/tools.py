@@ -27,9 +27,9 @@ from gateway.state.fair_limiter import FairLimiter
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.tool_lists import ToolList, encode_tool
-from registry.display.budgets import tokens
-from registry.display.disclosure import DESCRIBER
+from registry.display.discovery_tools import DESCRIBER
 from registry.display.profiles import SelectedProfile
+from registry.display.token_budgets import tokens
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.sources.pins import HeldTool, Pins

@@ -25,7 +25,7 @@ from gateway.cli.common.audited_commands import AuditedCommand
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err
-from registry.database.embedded import (
+from registry.database.embedded_server import (
     DatabaseError,
     directory_of,
     has_cluster,

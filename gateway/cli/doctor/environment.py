@@ -21,7 +21,7 @@ from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reaches
 from gateway.state.redis import connect
 from gateway.wings.table import enabled_wings, load_wing, section, wing_components, wing_mistakes
-from registry.database.embedded import DatabaseError, has_cluster
+from registry.database.embedded_server import DatabaseError, has_cluster
 from registry.database.migrate import status
 from registry.database.postgres import AWAY, Database, Pool, borrow, make_pool
 from registry.documents.fetch import fetch, local_path

@@ -25,9 +25,9 @@ from registry.display.tool_shaper import ToolShaper
 from registry.documents.ssrf_protection import has_private_host
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.embedder_factory import embedder_for, make_embedder
-from registry.embedding.models import Models
 from registry.embedding.sentence_transformers import NOT_INSTALLED
 from registry.embedding.status import EmbeddingStatus, status
+from registry.embedding.target_models import Models
 from registry.importers.hybrid import describe_actions, select
 from registry.jobs.store import JobRow, JobStore, health
 from registry.sources.import_specs import configured_import, spec_of

@@ -20,9 +20,9 @@ from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrow
 from registry.embedding import backfills
 from registry.embedding.embedder import Embedder, EmbeddingFailed
-from registry.embedding.models import Models, models, register, settle
 from registry.embedding.search_kinds import TOOLS
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, tasks
+from registry.embedding.target_models import Models, models, register, settle
 from registry.embedding.worker_pool import WorkerPool
 
 RESOURCE = RESOURCES + "embeddings:EmbeddingOperations"

@@ -23,10 +23,10 @@ from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
 from registry.evaluation.corpus import Progress as Heard
 from registry.evaluation.evaluate import evaluate, sample_requests
+from registry.evaluation.mode_searches import MODES
 from registry.evaluation.plots import NoPlots, write_plots
-from registry.evaluation.results import SetResult, Threshold, mean_of, missed_thresholds
-from registry.evaluation.runs import MODES
-from registry.evaluation.sets import (
+from registry.evaluation.quality_metrics import SetResult, Threshold, mean_of, missed_thresholds
+from registry.evaluation.request_sets import (
     QUERIES,
     TOOLS,
     CatalogTool,

@@ -11,7 +11,7 @@ from gateway.console.operations import OperationAnswer
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from registry.display.budgets import CHARACTERS
+from registry.display.token_budgets import CHARACTERS
 from registry.skills.snapshot import SkillSnapshot
 
 TEMPLATE = "---\nname: {name}\ndescription: \n---\n\n# {name}\n"

@@ -20,10 +20,10 @@ from gateway.methods.skills.acting_agents import Agents, GrantedTools, Handles, 
 from gateway.state.change_notifications import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
-from registry.display.budgets import CHARACTERS
-from registry.display.disclosure import DESCRIBES
+from registry.display.discovery_tools import DESCRIBES
 from registry.display.profiles import SelectedProfile
-from registry.display.summaries import first_sentence, shorten
+from registry.display.schema_summaries import first_sentence, shorten
+from registry.display.token_budgets import CHARACTERS
 from registry.display.tool_shaper import ListedTool, ListingBudget, length
 from registry.embedding.search_kinds import SKILL
 from registry.search.query import Filters, SearchQuery

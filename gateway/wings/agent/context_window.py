@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway.wings.agent.run_steps import AgentTurn
 from gateway.wings.models.messages import ChatMessage
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 
 KEPT_RESULTS = 3  # newest ones of tools that compaction leaves
 STUB_CHARACTERS = 200  # shorter results are not replaced

@@ -29,7 +29,7 @@ from gateway.wings.agent.toolbox import text_of
 from gateway.wings.http_tool_calls import ToolCalls, problem_of, respond_problem
 from gateway.wings.interface import WingParts
 from gateway.wings.sse_responses import last_event_number, stream_events
-from registry.display.budgets import CHARACTERS
+from registry.display.token_budgets import CHARACTERS
 from schemas.errors import Fault
 from schemas.tool import ToolResult
 

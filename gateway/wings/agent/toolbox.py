@@ -22,11 +22,11 @@ from gateway.wings.models.messages import ModelCall, ToolDefinition
 from gateway.wings.models.tool_call_assembly import UnusableArguments, call_arguments
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
-from registry.display.budgets import CHARACTERS, tokens
-from registry.display.disclosure import DESCRIBER
+from registry.display.discovery_tools import DESCRIBER
 from registry.display.profile_names import accepts
 from registry.display.profiles import PLAIN
-from registry.display.summaries import shorten
+from registry.display.schema_summaries import shorten
+from registry.display.token_budgets import CHARACTERS, tokens
 from registry.names.tool_names import CODE_TOOLS, CODE_WING
 from schemas.binding import Does, GatewayBinding
 from schemas.errors import ConnectionRequired, Fault, RelayedFault, ToolgateError

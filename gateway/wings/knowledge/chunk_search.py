@@ -35,11 +35,10 @@ from registry.database.sql_fragments import Fragment, compose
 from registry.embedding.search_kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
-from registry.search.encoding import EncodedQuery, QueryEncoder
 from registry.search.fusion import DIGITS, Candidate, enough, rank
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
-from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
+from registry.search.query_encoding import EncodedQuery, QueryEncoder
 from registry.search.search_run import effort
 from registry.search.transaction import (
     LOOKUPS,
@@ -49,6 +48,7 @@ from registry.search.transaction import (
     Transaction,
     transaction,
 )
+from registry.search.word_selection import K1, B, Word, WordPlan, idfs, plan
 
 KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
 NOTHING = "nothing to search: {} is empty, or no collection that you may read"

@@ -40,9 +40,9 @@ from registry.database.postgres import Database, Pool, borrow
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.embedder_factory import DISABLED, make_embedder
-from registry.embedding.models import models, register, settle
 from registry.embedding.search_kinds import Kinds, of_purpose
 from registry.embedding.status import tasks
+from registry.embedding.target_models import models, register, settle
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
 from registry.search.search import both

@@ -29,7 +29,7 @@ from gateway.wings.knowledge.wasm_chunker_store import ChunkerStore
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder
-from registry.search.encoding import QueryEncoder
+from registry.search.query_encoding import QueryEncoder
 
 if TYPE_CHECKING:  # not loaded where no chat model is asked
     from gateway.wings.knowledge.chat_model_uses import KnowledgeModel

@@ -45,7 +45,7 @@ from gateway.wings.librarian.research_runs import (
 )
 from gateway.wings.librarian.run_budget import LimitReached
 from gateway.wings.models.messages import ChatMessage, ModelFailed
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from schemas.errors import ToolgateError
 
 MISTAKES = 5  # answers in a row without code

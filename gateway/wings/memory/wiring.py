@@ -17,7 +17,7 @@ from gateway.wings.memory.retention import MemoryLife
 from gateway.wings.models.messages import ChatModels
 from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder
-from registry.search.encoding import QueryEncoder
+from registry.search.query_encoding import QueryEncoder
 from schemas.signals import AsyncSignal
 
 ENCODING_S = 2.0  # time limit of the vectors of a query

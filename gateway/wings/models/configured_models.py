@@ -70,7 +70,7 @@ from gateway.wings.models.provider_http import (
 )
 from gateway.wings.models.responses import OpenAIResponses
 from gateway.wings.models.usage import BudgetExhausted, ModelCost, TokenUsage, cost_of
-from registry.display.budgets import CHARACTERS, tokens
+from registry.display.token_budgets import CHARACTERS, tokens
 from schemas.jsonrpc import decode_strict
 
 log = logging.getLogger("toolgate.models")

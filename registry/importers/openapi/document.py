@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from registry.importers.openapi.file_references import FILES, MissingFile, original_reference, scan
+from registry.importers.openapi.multi_file_documents import (
+    FILES,
+    MissingFile,
+    original_reference,
+    scan,
+)
 from schemas.errors import ImportRejected
 from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
 from schemas.json_schema.references import reference_of, siblings

@@ -6,7 +6,7 @@ from typing import Any
 
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
-from registry.importers.openapi.file_references import FILES, MissingFile
+from registry.importers.openapi.multi_file_documents import FILES, MissingFile
 from registry.importers.openapi.operations import (
     DocumentOperation,
     OpenApiOptions,
@@ -14,7 +14,7 @@ from registry.importers.openapi.operations import (
     operations,
     refusal,
 )
-from registry.importers.openapi.schemas import SizeBudget
+from registry.importers.openapi.schema_conversion import SizeBudget
 from registry.importers.openapi.security import read_logins, secret_notes
 from registry.importers.openapi.tool_drafts import OpenApiDrafts
 from registry.names.tool_names import PORTABLE_LIMIT, assign, limit_for, tool_name

@@ -11,8 +11,8 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.keywords import ANNOTATIONS, VALUE_DEPTH_LIMIT
-from registry.importers.openapi.schemas import ConvertedSchema, Schemas, modernise
+from registry.importers.openapi.keyword_repair import ANNOTATIONS, VALUE_DEPTH_LIMIT
+from registry.importers.openapi.schema_conversion import ConvertedSchema, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
 from registry.importers.openapi.x_toolgate import ArgumentMarks, argument_marks
 from registry.importers.plain_text import plain

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical
-from registry.importers.openapi.keywords import ANNOTATIONS
+from registry.importers.openapi.keyword_repair import ANNOTATIONS
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, stated_examples
-from registry.importers.openapi.raw_schemas import RawSchemas, is_textual
-from registry.importers.openapi.schemas import ConvertedSchema, Schemas
+from registry.importers.openapi.raw_schema_facts import RawSchemas, is_textual
+from registry.importers.openapi.schema_conversion import ConvertedSchema, Schemas
 from registry.importers.openapi.x_toolgate import ArgumentMarks, argument_marks
 from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml

@@ -20,9 +20,14 @@ from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, root_path
 from registry.importers.openapi.request_bodies import Bodies, RequestPayload
 from registry.importers.openapi.responses import Responses, describes_redirects
-from registry.importers.openapi.schemas import ConvertedSchema, SchemaParts, Schemas, SizeBudget
+from registry.importers.openapi.schema_conversion import (
+    ConvertedSchema,
+    SchemaParts,
+    Schemas,
+    SizeBudget,
+)
 from registry.importers.openapi.security import FillingCredentials, Security, add_filled
-from registry.importers.openapi.trials import Trials
+from registry.importers.openapi.trial_calls import Trials
 from registry.importers.openapi.x_toolgate import ArgumentMarks, ExtensionSettings
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal

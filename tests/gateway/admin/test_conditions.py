@@ -12,7 +12,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.state.idempotency import IdempotencyKeys
 from registry.database.postgres import Database
 from registry.embedding.backfills import backfill
-from registry.embedding.models import register
+from registry.embedding.target_models import register
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin, bearer

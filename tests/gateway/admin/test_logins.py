@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from config.settings import DatabaseSettings
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.login.logins_and_grants import Consent, Logins
 from registry.login.registered_clients import Clients, StoredClient
 from tests.fixtures_database import HOST

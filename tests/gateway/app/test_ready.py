@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from config.load import load
 from config.settings import DatabaseSettings, Settings
 from registry.database import postgres
-from registry.embedding import health
+from registry.embedding import embedder_health
 from tests import polling
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_redis import RedisServer
@@ -64,7 +64,7 @@ async def test_a_database_without_its_extension_is_told(
 async def test_an_unreachable_embedding_model_is_reported_until_back(
     settings: Settings, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "ASK_S", 0.05)
+    monkeypatch.setattr(embedder_health, "ASK_S", 0.05)
     answers = {"status": 503}
 
     async def model(scope: Scope, receive: Receive, send: Send) -> None:

@@ -20,7 +20,7 @@ from tests.isolated import networks, run_isolated
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("schemas", "config", "registry", "gateway", "benchmarks")
-ALLOWED = "registry/embedding/onnx.py"
+ALLOWED = "registry/embedding/onnx_sessions.py"
 TRAINING = "benchmarks/training/"
 WINGS = ("agent", "events", "knowledge", "librarian", "memory")
 
@@ -31,7 +31,7 @@ needs_network = pytest.mark.skipif(
 )
 EMBED = """
 import anyio
-from registry.embedding.bundled import BundledEmbedder
+from registry.embedding.bundled_model import BundledEmbedder
 print(len(anyio.run(BundledEmbedder(8, 1).embed, ["list pets"])))
 """
 RERANK = """

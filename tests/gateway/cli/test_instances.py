@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.database.embedded import CLUSTER
+from registry.database.embedded_server import CLUSTER
 from tests.gateway.cli.conftest import Toolgate
 
 
@@ -16,7 +16,7 @@ def usual(scratch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pat
     path.parent.mkdir(mode=0o755)
     run_as(path.with_name("toolgate-shop"), os.getpid())
     run_as(path.with_name("toolgate-stopped"), None)
-    monkeypatch.setattr("registry.database.embedded._default", lambda: path)
+    monkeypatch.setattr("registry.database.embedded_server._default", lambda: path)
     return path
 
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.database.postgres import borrow
 from tests.gateway.connections.services import Office, office
 from tests.polling import until

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from config.settings import DatabaseSettings
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from tests.gateway.connections.services import connect, link_of, office, token_of
 from tests.gateway.login.company import browsing, fields
 

@@ -14,7 +14,7 @@ from gateway.app.method_tables import resource_reader
 from gateway.cli.local import open_operations
 from gateway.cli.running.client import OperationRefused
 from gateway.context import Context, Identity, Principal
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.database.postgres import borrow
 from schemas.errors import Forbidden
 from schemas.jsonrpc import Request

@@ -25,8 +25,8 @@ from gateway.context import Context, Identity, Principal
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import WingContributions
 from gateway.wings.table import WINGS
+from registry.access.api_keys import ApiKeys
 from registry.access.approvals import ApprovalRequest, Approvals, HeldProgram
-from registry.access.keys import ApiKeys
 from schemas.tool import ToolResult
 from tests import polling
 from tests.fixtures_database import HOST

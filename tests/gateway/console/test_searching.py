@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from config.settings import Settings
 from gateway.console.plots import calibration_plot, recall_plot
 from registry.evaluation.curves import calibration, calibration_pairs, curve
-from registry.evaluation.sets import RelevantTools
+from registry.evaluation.request_sets import RelevantTools
 from tests.gateway.console.visiting import Browser, console
 
 pytestmark = pytest.mark.anyio

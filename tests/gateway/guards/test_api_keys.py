@@ -10,7 +10,7 @@ from config.access import Auth
 from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator
-from registry.access.keys import ApiKeys, KnownKey, digest_of
+from registry.access.api_keys import ApiKeys, KnownKey, digest_of
 from registry.access.revocations import Revocation, RevocationCache, Revocations
 from registry.database.postgres import Database
 from schemas.hybrid import StatusFault

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.access.revocations import Revocation, Revocations
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, running

@@ -6,8 +6,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from psycopg import OperationalError
 
 from config.settings import DatabaseSettings
+from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
-from registry.access.vault import Vault
 from registry.database.postgres import Database
 from registry.login import LOGIN
 from registry.login.signing_keys import SigningKeys

@@ -15,7 +15,7 @@ from mcp.types import Implementation
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from tests.fixtures_gateway import META, MODERN, Client, pets, running
 from tests.gateway.portal import portal, token, with_tokens
 from tests.gateway.shared import anyio_backend, client, service

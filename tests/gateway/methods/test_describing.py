@@ -13,8 +13,8 @@ from gateway.methods.describe_tools import DescribeSeveral
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
-from registry.display.budgets import tokens
 from registry.display.profiles import BUILT_IN, Profiles
+from registry.display.token_budgets import tokens
 from registry.display.tool_shaper import ToolShaper
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2026_07_28

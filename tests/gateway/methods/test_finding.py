@@ -23,7 +23,7 @@ from gateway.methods.search_tools import (
 )
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from registry.embedding.search_kinds import TOOL
 from registry.search.fusion import Hit
 from registry.search.query import SearchQuery, SearchResult, ToolsetFilter

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
+from registry.sources.source_versions import History, Versions
 from registry.sources.tool_store import ToolStore
-from registry.sources.versions import History, Versions
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets, running
 

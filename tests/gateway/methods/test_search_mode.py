@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import Settings, Toolset
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from tests.fixtures_gateway import Client, running
 from tests.gateway.disclosing import (
     OWN,

@@ -12,7 +12,7 @@ from gateway.interfaces import RelayRequest
 from gateway.methods.call_plans import CallPlans
 from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
-from registry.display.rewrites import argument_aliases
+from registry.display.schemas_for_profiles import argument_aliases
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import (
     Fault,

@@ -23,7 +23,7 @@ from gateway.operations.operation_server import IdempotentRunner, OperationServe
 from gateway.operations.problems import ProblemDetails, changed_problem, invalid, unavailable
 from gateway.operations.stored_callers import current_caller
 from gateway.state.idempotency import IdempotencyKeys
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.access.revocations import Revocation, Revocations
 from registry.database.postgres import Database
 from registry.jobs.queue import JobQueue

@@ -9,7 +9,7 @@ import pytest
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.backup import back_up, restore
-from registry.database.embedded import DatabaseError, Embedded
+from registry.database.embedded_server import DatabaseError, Embedded
 from tests.fixtures_database import settings_for
 from tests.polling import until
 

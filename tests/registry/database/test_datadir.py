@@ -8,8 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import SettingsError, load
-from registry.database import embedded as datadir
-from registry.database.embedded import DatabaseError, DataDirectory, SystemAccount, directory_of
+from registry.database import embedded_server as datadir
+from registry.database.embedded_server import (
+    DatabaseError,
+    DataDirectory,
+    SystemAccount,
+    directory_of,
+)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to care for")
 NOBODY = SystemAccount("nobody", 65534, 65534)

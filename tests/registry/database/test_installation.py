@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.database.embedded import (
+from registry.database.embedded_server import (
     INSTALL,
     PACKAGE,
     DatabaseError,

@@ -11,7 +11,7 @@ import pytest
 from psycopg import AsyncConnection, DataError, IntegrityError
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded import DatabaseError
+from registry.database.embedded_server import DatabaseError
 from registry.database.migrate import (
     REGISTRY,
     Applied,

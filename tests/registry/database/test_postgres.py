@@ -16,7 +16,7 @@ from psycopg import IsolationLevel
 
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
-from registry.database.embedded import DatabaseError, Embedded
+from registry.database.embedded_server import DatabaseError, Embedded
 from registry.database.postgres import RESYNC, Database, Notice, borrow
 from tests.fixtures_database import Cluster, settings_for
 

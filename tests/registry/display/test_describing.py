@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.display.disclosure import MissingPart, part
+from registry.display.discovery_tools import MissingPart, part
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -5,8 +5,8 @@ from msgspec import Raw
 from msgspec.json import decode
 
 from registry.catalog.catalog import Catalog
-from registry.display.budgets import tokens
-from registry.display.disclosure import own_tools
+from registry.display.discovery_tools import own_tools
+from registry.display.token_budgets import tokens
 from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Skill, SkillSnapshot

@@ -9,7 +9,7 @@ from jsonschema_rs import Draft202012Validator, validator_for
 from msgspec.json import encode
 
 from registry.display.schema_folding import Fold
-from registry.display.summaries import Summaries
+from registry.display.schema_summaries import Summaries
 from tests.properties import examples
 from tests.registry.anyschema import instances, schemas
 

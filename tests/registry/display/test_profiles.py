@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from config.settings import Profile
 from registry.catalog.catalog import Catalog
-from registry.display.disclosure import DESCRIBER
+from registry.display.discovery_tools import DESCRIBER
 from registry.display.portable_patterns import is_portable
 from registry.display.profile_names import ProfileNames
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles, SelectedProfile
-from registry.display.rewrites import NotExpressible, argument_aliases, rewritten
 from registry.display.schema_folding import Fold
+from registry.display.schemas_for_profiles import NotExpressible, argument_aliases, rewritten
 from registry.display.tool_shaper import ToolShaper
 from registry.names import tool_names
 from registry.names.tool_names import add_suffix

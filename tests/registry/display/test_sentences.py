@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.display.summaries import first_sentence, shorten
+from registry.display.schema_summaries import first_sentence, shorten
 
 LONG = "x" * 500
 

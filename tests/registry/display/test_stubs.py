@@ -17,7 +17,6 @@ from jsonschema_rs import Draft202012Validator
 from msgspec import Raw
 from tree_sitter import Language, Node, Parser
 
-from registry.display.budgets import tokens
 from registry.display.stubs import (
     StubLanguage,
     fit_stubs,
@@ -25,6 +24,7 @@ from registry.display.stubs import (
     write_comment,
     write_stub,
 )
+from registry.display.token_budgets import tokens
 from registry.display.tool_shaper import ListedTool
 from registry.importers.openapi import parse, read
 from schemas.jsonrpc import encode

@@ -10,7 +10,7 @@ from config.load import load
 from config.settings import EmbeddingSettings
 from registry.database.postgres import Database
 from registry.embedding.embedder import Embedder
-from registry.embedding.models import register
+from registry.embedding.target_models import register
 from registry.embedding.worker import Worker
 from registry.sources.import_plan import SourceDraft
 from registry.sources.tool_store import ToolStore

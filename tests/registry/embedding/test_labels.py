@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from registry.embedding.models import LONGEST, by_name, directory, label, nameless
+from registry.embedding.target_models import LONGEST, by_name, directory, label, nameless
 
 
 def model(folder: Path, weights: bytes = b"w" * 200_000) -> Path:

@@ -7,7 +7,7 @@ import anyio
 import numpy as np
 import pytest
 
-from registry.embedding.bundled import BundledEmbedder
+from registry.embedding.bundled_model import BundledEmbedder
 from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.model_server import UNAVAILABLE, SharedModel, model_server
 

@@ -7,8 +7,8 @@ import pytest
 from psycopg import errors
 
 from registry.embedding.backfills import queue_missing
-from registry.embedding.models import register
 from registry.embedding.status import embedding_of
+from registry.embedding.target_models import register
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import Queued, draft
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from registry.embedding.backfills import backfill, refresh, retry
-from registry.embedding.models import register
 from registry.embedding.status import embedding_of, status
+from registry.embedding.target_models import register
 from registry.embedding.worker import FINAL_RETRY_S, Worker
 from tests.fixtures_database import HOST
 from tests.polling import until

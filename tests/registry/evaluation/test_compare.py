@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from registry.evaluation.results import bootstrap, macro, percentiles
+from registry.evaluation.quality_metrics import bootstrap, macro, percentiles
 
 GENERATOR = np.random.default_rng(1)
 

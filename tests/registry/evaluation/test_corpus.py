@@ -10,10 +10,10 @@ from registry.database.postgres import Database
 from registry.embedding.embedder import EmbeddingFailed
 from registry.evaluation.corpus import NotEmbedded, load_corpus
 from registry.evaluation.evaluate import evaluate, sample_requests
+from registry.evaluation.mode_searches import MODES, CachingEmbedder
+from registry.evaluation.quality_metrics import BASELINE
 from registry.evaluation.report import as_json
-from registry.evaluation.results import BASELINE
-from registry.evaluation.runs import MODES, CachingEmbedder
-from registry.evaluation.sets import (
+from registry.evaluation.request_sets import (
     CatalogTool,
     EvaluationRequest,
     Index,

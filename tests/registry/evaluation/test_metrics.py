@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.evaluation.results import METRICS, ndcg, recall, reciprocal_rank, scores
+from registry.evaluation.quality_metrics import METRICS, ndcg, recall, reciprocal_rank, scores
 
 TOOLS = [f"t{number}" for number in range(14)]
 

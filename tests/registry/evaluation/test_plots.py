@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from registry.evaluation.plots import NoPlots, write_plots
-from registry.evaluation.results import recall_curve
+from registry.evaluation.quality_metrics import recall_curve
 from tests.registry.evaluation.test_report import FOUND, RESULT, WANTED
 
 SHOWN = replace(

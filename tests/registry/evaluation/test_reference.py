@@ -14,7 +14,7 @@ from config.load import load as load_settings
 from registry.database.postgres import Database, borrow
 from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, load_corpus
-from registry.evaluation.sets import CatalogTool
+from registry.evaluation.request_sets import CatalogTool
 from registry.search import Mode, SearchQuery
 from tests.registry.evaluation.reference import Fields, Score, bm25f, covering, meaning, score_all
 from tests.registry.search.meaning import Words

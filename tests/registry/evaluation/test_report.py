@@ -2,8 +2,7 @@
 
 import pytest
 
-from registry.evaluation.report import as_json, markdown, remarks, tables
-from registry.evaluation.results import (
+from registry.evaluation.quality_metrics import (
     SetMetrics,
     SetResult,
     Threshold,
@@ -11,7 +10,8 @@ from registry.evaluation.results import (
     measure,
     missed_thresholds,
 )
-from registry.evaluation.sets import RelevantTools
+from registry.evaluation.report import as_json, markdown, remarks, tables
+from registry.evaluation.request_sets import RelevantTools
 
 WANTED = [RelevantTools(frozenset(one), (frozenset(one),)) for one in "abcd"]
 FOUND = {

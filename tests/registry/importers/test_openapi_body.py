@@ -1,7 +1,7 @@
 import pytest
 
 from registry.importers.openapi.document import OpenApiDocument
-from registry.importers.openapi.raw_schemas import RawSchemas
+from registry.importers.openapi.raw_schema_facts import RawSchemas
 from registry.importers.openapi.request_bodies import FILE, preferred_media_type
 from schemas.binding import Body
 from tests.registry.importers.describe import components, describe, json_body, only, query

@@ -6,7 +6,7 @@ import pytest
 
 from registry.importers.openapi import parse, read
 from registry.importers.openapi.document import MissingReference, OpenApiDocument
-from registry.importers.openapi.file_references import (
+from registry.importers.openapi.multi_file_documents import (
     Files,
     join,
     original_reference,

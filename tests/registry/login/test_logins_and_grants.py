@@ -21,7 +21,7 @@ from registry.login.logins_and_grants import (
     digest_of,
     revoke_subject,
 )
-from tests.registry.access.test_keys import waits
+from tests.registry.access.test_api_keys import waits
 
 pytestmark = pytest.mark.anyio
 

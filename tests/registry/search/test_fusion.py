@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from registry.embedding.texts import readable
 from registry.search.fusion import Candidate, RankedCandidate, covering, enough, rank
-from registry.search.lexical import Word, idfs, last_word, plan
+from registry.search.word_selection import Word, idfs, last_word, plan
 
 
 def candidate(name: str, bm25: float, cosine: float | None, weight: float = 1.0) -> Candidate:

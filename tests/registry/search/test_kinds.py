@@ -21,9 +21,9 @@ from registry.database.postgres import Database
 from registry.embedding.backfills import backfill, queue_missing
 from registry.embedding.embedder import EmbeddingFailed
 from registry.embedding.embedder_factory import ServingEmbedder
-from registry.embedding.models import Models, check_kinds, models, purge, register, settle
 from registry.embedding.search_kinds import TOOL, SearchKind, search_kinds
 from registry.embedding.status import status
+from registry.embedding.target_models import Models, check_kinds, models, purge, register, settle
 from registry.embedding.worker import BATCHES_LIMIT, Worker
 from registry.embedding.worker_pool import WorkerPool
 from registry.search import Filters, Mode, Search, SearchQuery

@@ -1,6 +1,6 @@
 """Rest of what failed."""
 
-from registry.search.breaker import SearchBreaker
+from registry.search.search_breaker import SearchBreaker
 
 
 def test_failures_of_one_moment_begin_one_rest() -> None:

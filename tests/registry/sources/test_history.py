@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.sources.versions import request_changes
+from registry.sources.source_versions import request_changes
 from schemas.binding import (
     Binding,
     Body,

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 
 from registry.database.postgres import Database
 from registry.embedding.backfills import queue_missing
-from registry.embedding.models import register
+from registry.embedding.target_models import register
 from registry.embedding.worker import Worker
 from registry.sources.tool_store import SourceDraft, ToolStore
 from registry.tools.manual_edits import Details, ManualEdit, NewTool, ToolRefused

@@ -7,7 +7,7 @@ import pytest
 
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
-from registry.display.disclosure import ACCOUNTS, DESCRIBER, own_tools
+from registry.display.discovery_tools import ACCOUNTS, DESCRIBER, own_tools
 from registry.names.tool_names import (
     CODE_TOOLS,
     DISCLOSURE_TOOLS,

@@ -19,7 +19,7 @@ from config.models import Price, Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.wings.a2a import task_agents
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.database.postgres import Pool
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, Recorder, running, settings_of_pets

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.wings.agent.conversation_and_run_store import Conversations
 from registry.database.postgres import borrow
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from tests import polling
 from tests.fixtures_database import HOST
 from tests.properties import seeds

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 from tests.fixtures_database import settings_for
 from tests.polling import until
 from tests.servers.provider import chat

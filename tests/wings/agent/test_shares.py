@@ -10,7 +10,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from gateway.context import KEY_MARK, Context, Identity
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, Asked, chat_whole

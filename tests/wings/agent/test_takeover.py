@@ -12,8 +12,8 @@ from psycopg.types.json import Jsonb
 
 from gateway.context import KEY_MARK
 from gateway.wings.agent.conversation_and_run_store import Runs
+from registry.access.api_keys import ApiKeys
 from registry.access.approvals import Approvals
-from registry.access.keys import ApiKeys
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, chat_whole

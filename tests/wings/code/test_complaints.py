@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from gateway.sandbox.program_process import javascript_engine
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from tests.gateway.disclosing import ask_gateway
 from tests.wings.code.shop import CodeShop, code_shop
 

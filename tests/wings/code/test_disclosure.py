@@ -9,7 +9,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.sse import sse_client
 
 from config.settings import Settings, Toolset
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from schemas.jsonrpc import encode
 from tests.gateway.disclosing import ask_gateway, names
 from tests.wings.code.shop import CodeShop, code_shop

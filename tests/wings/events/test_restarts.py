@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 from tests.fixtures_database import settings_for
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, pets, running
 from tests.gateway.admin.client import KEY, bearer

@@ -19,8 +19,8 @@ from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.invocation_journal import Filter, Journal
 from gateway.wings.events.sweeper import JournalSweeper
+from registry.access.api_keys import ApiKeys
 from registry.access.approvals import Approval, Approvals
-from registry.access.keys import ApiKeys
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running

@@ -12,7 +12,7 @@ from config.settings import Settings
 from gateway.cli.doctor.registry import schedules
 from gateway.operations.job_declarations import SCHEDULE
 from gateway.wings.events.schedule_checks import check_schedules
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from registry.database.postgres import Database
 from registry.jobs.store import JobStore
 from tests.fixtures_gateway import Client, Recorder, running

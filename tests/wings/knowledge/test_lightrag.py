@@ -18,7 +18,7 @@ from config.settings import DatabaseSettings, Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.knowledge import lightrag
 from gateway.wings.knowledge.requests_and_views import KnowledgeFound, NameView
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from tests import polling
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless

@@ -19,8 +19,8 @@ from gateway.wings.knowledge.ingestion import IngestReport
 from registry.embedding.backfills import refresh
 from registry.embedding.embedder import EmbeddingFailed
 from registry.embedding.embedder_factory import make_embedder
-from registry.embedding.models import models, register
 from registry.embedding.search_kinds import search_kinds
+from registry.embedding.target_models import models, register
 from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig

@@ -23,8 +23,8 @@ from gateway.wings.knowledge.chunk_search import KIND, ChunkQuery
 from registry.database.postgres import Database
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder_factory import make_embedder
-from registry.embedding.models import models_by_purpose, register, settle
 from registry.embedding.search_kinds import search_kinds
+from registry.embedding.target_models import models_by_purpose, register, settle
 from registry.embedding.worker import Worker
 from registry.search import transaction
 from registry.search.indexes import ensure_indexes

@@ -13,7 +13,7 @@ from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.chunk_filters import ChunkFilter
 from gateway.wings.knowledge.chunk_search import ChunkQuery
 from registry.database.postgres import Database
-from registry.search.lexical import K1, B
+from registry.search.word_selection import K1, B
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, open_rig
 

@@ -39,8 +39,8 @@ from gateway.wings.librarian.tracked_sources import (
 )
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
-from registry.embedding.models import register
 from registry.embedding.search_kinds import search_kinds
+from registry.embedding.target_models import register
 from registry.embedding.worker import Worker
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST, Cluster, lend_database

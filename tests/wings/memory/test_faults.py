@@ -18,8 +18,8 @@ from gateway.wings.memory.caller_owners import WRITE_ORG
 from gateway.wings.memory.memory_search import KIND, KINDS
 from registry.database.postgres import Database
 from registry.embedding.embedder import EmbeddingFailed, Vectors
-from registry.embedding.models import register, settle
 from registry.embedding.search_kinds import search_kinds
+from registry.embedding.target_models import register, settle
 from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.settings import Settings, Toolset
 from config.subregistry import ApprovedServer
 from gateway.wings.subregistry.entries import read_approved, toolset_document
-from registry.access.keys import ApiKeys
+from registry.access.api_keys import ApiKeys
 from schemas.errors import ToolgateError
 from schemas.server_json import OFFICIAL, SCHEMA, ServerList, ServerResponse
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database

@@ -26,7 +26,7 @@ from gateway.upstreams.mcp.registries.program_arguments import Arguments
 from gateway.upstreams.mcp.registries.server_inputs import Inputs
 from gateway.upstreams.mcp.registries.server_plans import Choice, Program
 from gateway.upstreams.mcp.stdio import environment
-from registry.database.embedded import directory_of
+from registry.database.embedded_server import directory_of
 from registry.documents.fetch import FetchSettings, fetch
 from schemas.errors import ImportRejected
 from schemas.server_json import Package

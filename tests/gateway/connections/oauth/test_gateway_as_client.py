@@ -22,8 +22,8 @@ from gateway.connections.oauth.gateway_as_client import (
 )
 from gateway.connections.oauth.guarded_requests import Reach, RequestFailed
 from gateway.connections.oauth.server_metadata import AuthorizationServer
+from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
-from registry.access.vault import Vault
 from registry.connections import CONNECTIONS
 from registry.connections.gateway_registrations import RegisteredClients, Registration
 from registry.database.postgres import Database, borrow

@@ -17,8 +17,8 @@ from gateway.connections.oauth.discovery import Discovery, McpServer
 from gateway.connections.oauth.gateway_as_client import ClientDocuments, OAuthClients
 from gateway.connections.oauth.grants import GrantFailed, Grants, Tokens, choose_scopes
 from gateway.connections.oauth.guarded_requests import Reach
+from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
-from registry.access.vault import Vault
 from registry.connections import CONNECTIONS
 from registry.connections.gateway_registrations import RegisteredClients
 from registry.database.postgres import Database

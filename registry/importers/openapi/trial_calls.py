@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.importers.openapi.keywords import ANNOTATIONS
+from registry.importers.openapi.keyword_repair import ANNOTATIONS
 from schemas.json_schema.checker import Checker
 from schemas.json_schema.keywords import COMPOSITIONS
 from schemas.json_schema.references import definition_name, refer_to, reference_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from registry.display.summaries import Summaries
+from registry.display.schema_summaries import Summaries
 from registry.names.tool_names import (
     CONNECTIONS_TOOL,
     DESCRIBE_TOOL,

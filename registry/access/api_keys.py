@@ -18,8 +18,8 @@ import psycopg
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import lock
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import lock
 from schemas.errors import ToolgateError
 
 PREFIX = "tgk_"

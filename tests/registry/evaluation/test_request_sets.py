@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from registry.evaluation.sets import CatalogTool, Index, UnreadableSet, read_catalog, read_requests
+from registry.evaluation.request_sets import (
+    CatalogTool,
+    Index,
+    UnreadableSet,
+    read_catalog,
+    read_requests,
+)
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 

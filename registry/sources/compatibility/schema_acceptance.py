@@ -12,8 +12,14 @@ from typing import Any
 
 import msgspec
 
-from registry.sources.compatibility import keywords
-from registry.sources.compatibility.schemas import (
+from registry.sources.compatibility.keyword_implication import (
+    bounds,
+    format_values,
+    new_requirements,
+    required_names,
+    types_text,
+)
+from registry.sources.compatibility.prepared_schemas import (
     DEPTH,
     OF_TYPE,
     AcceptanceFinding,
@@ -130,7 +136,7 @@ def _tags(at: RootedSchema) -> dict[str, set[bytes]]:
     """Discriminators: the required properties with an enumeration of values."""
     tags: dict[str, set[bytes]] = {}
     for part in gather([at]).parts:
-        needed = keywords.required_names([schema.schema for schema in gather([at]).parts])
+        needed = required_names([schema.schema for schema in gather([at]).parts])
         for name, schema in mapping(part.schema.get("properties")).items():
             for inner in gather([part.of(schema)]).parts if name in needed else ():
                 if (values := finite(inner.schema)) is not None:
@@ -258,7 +264,7 @@ class DocumentComparison:
             ]
         except ValueError:  # nested too deeply
             return None
-        return keywords.format_values(lost_values)
+        return format_values(lost_values)
 
     def _checker(self, at: RootedSchema) -> Checker | None:
         key = id(at.schema)
@@ -320,8 +326,8 @@ class DocumentComparison:
                 AcceptanceFinding(
                     "type",
                     where,
-                    keywords.types_text(old_types),
-                    keywords.types_text(types(now.parts)),
+                    types_text(old_types),
+                    types_text(types(now.parts)),
                 )
             ]
         described_names |= declared_properties(now.parts)
@@ -332,9 +338,7 @@ class DocumentComparison:
                 findings += self._enum_findings(old_types, values, where)
             findings += [
                 AcceptanceFinding(kind, where, *change)
-                for kind, change in keywords.bounds(
-                    old_types, [part.schema for part in was.parts], schema
-                )
+                for kind, change in bounds(old_types, [part.schema for part in was.parts], schema)
             ]
             findings += self._verbatim(was, part, where)
             findings += self._negation_findings(was, old_types, part, where)
@@ -360,7 +364,7 @@ class DocumentComparison:
         if not old_types <= {"null", "boolean"} or any(
             canonical(v) not in left for v in simple_values
         ):
-            yield AcceptanceFinding("enum", where, "any value", keywords.format_values(values))
+            yield AcceptanceFinding("enum", where, "any value", format_values(values))
 
     def _verbatim(
         self, was: SchemaConjunction, part: RootedSchema, where: str
@@ -478,7 +482,7 @@ class DocumentComparison:
         self, was: SchemaConjunction, part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
         schemas = [part.schema for part in was.parts]
-        for kind, name, change in keywords.new_requirements(schemas, part.schema):
+        for kind, name, change in new_requirements(schemas, part.schema):
             if not (kind == "dependent" and self._never_sent(was, change[1])):
                 yield AcceptanceFinding("required", join_path(where, name), *change)
         expected = mapping(part.schema.get("properties"))

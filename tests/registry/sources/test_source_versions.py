@@ -14,8 +14,8 @@ from config.settings import Imports
 from registry.database.postgres import Database
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
+from registry.sources.source_versions import History, Versions
 from registry.sources.tool_store import ToolStore
-from registry.sources.versions import History, Versions
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets

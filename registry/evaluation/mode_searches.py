@@ -8,8 +8,8 @@ from time import perf_counter
 import numpy as np
 
 from registry.embedding.embedder import Embedder, Vectors
-from registry.evaluation.results import DEPTH
-from registry.evaluation.sets import EvaluationRequest
+from registry.evaluation.quality_metrics import DEPTH
+from registry.evaluation.request_sets import EvaluationRequest
 from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
 from schemas.errors import InvalidParams
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
 from gateway.cli.doctor.environment import replica as doctor
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
-from registry.search.replica import Replica
+from registry.search.read_replica import Replica
 from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.signals import Signal
 from tests.fixtures_database import HOST, Cluster, settings_for

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.embedding.model_threads import QUERIES, Lanes
-from registry.embedding.onnx import make_session
+from registry.embedding.onnx_sessions import make_session
 from registry.embedding.texts import readable
 
 if TYPE_CHECKING:

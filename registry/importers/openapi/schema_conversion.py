@@ -29,14 +29,14 @@ from registry.importers.openapi.document import (
     SkipOperation,
     canonical,
 )
-from registry.importers.openapi.keywords import (
+from registry.importers.openapi.keyword_repair import (
     ABSENT,
     ANNOTATIONS,
     CHECKS,
     QUOTED_BOOLEANS,
     compiles,
 )
-from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
+from registry.importers.openapi.raw_schema_facts import Flag, RawSchemas, Visibility
 from registry.names.tool_names import add_suffix, legal
 from schemas.json_schema.keywords import (
     COMPOSITIONS,
@@ -135,7 +135,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [inner, {"type": "null"}], **outer}
 
 
-DEPTH_LIMIT = 64  # as in `schemas.py`, which rejects deeper schemas
+DEPTH_LIMIT = 64  # levels; operations with deeper schemas are rejected
 
 # How a subschema applies to the same value: always, or as one of several choices.
 Place = Literal["always", "choice"]

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from registry.sources.compatibility import keywords
-from registry.sources.compatibility.acceptance import DocumentComparison
-from registry.sources.compatibility.schemas import (
+from registry.sources.compatibility.keyword_implication import (
+    format_values,
+    required_names,
+    types_text,
+)
+from registry.sources.compatibility.prepared_schemas import (
     DEPTH,
     AcceptanceFinding,
     ComparisonTooLarge,
@@ -21,6 +24,7 @@ from registry.sources.compatibility.schemas import (
     types,
     unions,
 )
+from registry.sources.compatibility.schema_acceptance import DocumentComparison
 from schemas.untrusted_json import mapping
 
 STEPS = 20_000
@@ -51,7 +55,8 @@ class AnswerComparison:
         was, now = _parts(before), _parts(after)
         old_types, new_types = types(was), types(now)
         if not new_types <= old_types:
-            text = f"was {keywords.types_text(old_types)}, may be {keywords.types_text(new_types)}"
+            was_text, may_be_text = types_text(old_types), types_text(new_types)
+            text = f"was {was_text}, may be {may_be_text}"
             yield SchemaChange("output", where, True, text)
             return
         yield from _values(was, now, where)
@@ -68,9 +73,9 @@ class AnswerComparison:
             yield SchemaChange("output", _join(where, name), True, "is described no longer")
         for name in sorted(after - before):
             yield SchemaChange("output", _join(where, name), False, "is new")
-        no_longer_required = keywords.required_names(
-            part.schema for part in was
-        ) - keywords.required_names(part.schema for part in now)
+        no_longer_required = required_names(part.schema for part in was) - required_names(
+            part.schema for part in now
+        )
         for name in sorted(no_longer_required & after):
             yield SchemaChange("output", _join(where, name), True, "may be missing now")
         for name in sorted(before & after):
@@ -84,7 +89,7 @@ def _values(was: list[RootedSchema], now: list[RootedSchema], where: str) -> Ite
     after = [value for part in now for value in finite(part.schema) or ()]
     known = {canonical(value) for value in before}
     if new := [value for value in after if canonical(value) not in known] if before else []:
-        yield SchemaChange("output", where, False, f"may also be {keywords.format_values(new)}")
+        yield SchemaChange("output", where, False, f"may also be {format_values(new)}")
 
 
 def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
@@ -123,7 +128,7 @@ def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
     """Changes from `before` to `after` that callers of the tool notice.
 
     If none is breaking, all values accepted before still are (as
-    `registry.sources.compatibility.acceptance` defines it).
+    `registry.sources.compatibility.schema_acceptance` defines it).
     """
     return _compare_within_budget(
         lambda: _input_changes(RootedSchema(before, before), RootedSchema(after, after)), "schema"

@@ -14,8 +14,8 @@ from gateway.app.components import components_of
 from gateway.context import Principal
 from gateway.operations.operation import OperationDependencies, OperationInput
 from gateway.operations.paging import Pages
+from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.access.vault import SealedColumn, Vault
 from registry.connections import CONNECTIONS
 from registry.database.postgres import Database
 from registry.login import LOGIN

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.embedding.model_threads import Lanes
-from registry.embedding.models import label
+from registry.embedding.target_models import label
 from registry.embedding.texts import readable
 
 if TYPE_CHECKING:

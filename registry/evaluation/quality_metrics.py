@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.evaluation.sets import RelevantTools
+from registry.evaluation.request_sets import RelevantTools
 
 DEPTH = 10  # number of results that are scored
 METRICS = ("recall@1", "recall@5", "recall@10", "ndcg@10", "completeness@10", "mrr@10")

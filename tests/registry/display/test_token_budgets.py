@@ -8,7 +8,7 @@ from msgspec.json import decode, encode
 
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
-from registry.display.budgets import tokens
+from registry.display.token_budgets import tokens
 from registry.display.tool_shaper import ToolShaper
 from schemas.binding import HybridBinding, McpBinding, MirroredArgument
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28

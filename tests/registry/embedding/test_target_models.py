@@ -10,8 +10,8 @@ from registry.database.postgres import Database, borrow
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder import EmbeddingFailed
 from registry.embedding.embedder_factory import DISABLED, NONE_YET, ServingEmbedder
-from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.status import status
+from registry.embedding.target_models import Models, models, purge, register, settle
 from registry.embedding.worker_pool import WorkerPool
 from tests.fixtures_database import HOST
 from tests.polling import until

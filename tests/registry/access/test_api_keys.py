@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from registry.access.keys import (
+from registry.access.api_keys import (
     ApiKey,
     ApiKeys,
     KeyExists,
@@ -15,7 +15,7 @@ from registry.access.keys import (
     note_uses,
 )
 from registry.database.postgres import Database, borrow
-from registry.database.rows import lock
+from registry.database.tool_and_source_rows import lock
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
-from registry.database.rows import lock
+from registry.database.tool_and_source_rows import lock
 from registry.names.tool_names import Naming, TakenNames, is_reserved
 from schemas.source import facts_of
 

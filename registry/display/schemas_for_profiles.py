@@ -10,7 +10,7 @@ from typing import Any
 
 from config.settings import Profile
 from registry.display.portable_patterns import with_portable_patterns
-from registry.display.summaries import Summaries
+from registry.display.schema_summaries import Summaries
 from registry.names.tool_names import HASH_DIGITS, PORTABLE_LIMIT, add_suffix, legal
 from schemas.json_schema.keywords import (
     COMPOSITIONS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from registry.sources.compatibility.schemas import TYPES
+from registry.sources.compatibility.prepared_schemas import TYPES
 from schemas.untrusted_json import mapping, sequence
 
 Schema = dict[str, Any]

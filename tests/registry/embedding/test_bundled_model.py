@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from registry.embedding.bundled import FOLDER, BundledEmbedder, _Model
+from registry.embedding.bundled_model import FOLDER, BundledEmbedder, _Model
 from registry.embedding.embedder import EmbeddingFailed
 from registry.embedding.model_threads import Lanes, _batches
 

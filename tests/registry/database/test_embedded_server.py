@@ -15,7 +15,7 @@ import pytest
 from psycopg import pq
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded import DatabaseError, Embedded
+from registry.database.embedded_server import DatabaseError, Embedded
 from tests.fixtures_database import settings_for
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 USER = """
 import sys, msgspec
 from config.settings import DatabaseSettings
-from registry.database.embedded import Embedded
+from registry.database.embedded_server import Embedded
 embedded = Embedded.start(msgspec.json.decode(sys.argv[1], type=DatabaseSettings))
 print(embedded.url, flush=True)
 sys.stdin.readline()

@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Pool, borrow, make_pool
-from registry.search.breaker import SearchBreaker
+from registry.search.search_breaker import SearchBreaker
 from registry.search.transaction import PLANNER, A, Planner, Transaction, Work, read, transaction
 from schemas.signals import Signal
 

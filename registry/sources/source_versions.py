@@ -17,8 +17,8 @@ from msgspec import Raw, Struct
 
 from config.settings import Imports
 from registry.database.postgres import Pool, borrow
-from registry.database.rows import options_of
 from registry.database.tables import Tables
+from registry.database.tool_and_source_rows import options_of
 from registry.importers.drafts import ImportedDescription
 from registry.sources.compatibility import (
     SOURCE_VISIT_LIMIT,
