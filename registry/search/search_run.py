@@ -25,6 +25,7 @@ from registry.search.indexes import predicate, suffix
 from registry.search.languages import language_note, most_meaning
 from registry.search.query import Path, SearchQuery, SearchResult
 from registry.search.query_encoding import EncodedQuery
+from registry.search.spelling import UnknownWord, meaning_left, replacements, unknown_words
 from registry.search.statements import Shape
 from registry.search.transaction import (
     LOOKUPS,
@@ -37,6 +38,7 @@ from registry.search.transaction import (
 from registry.search.word_selection import Word, WordPlan, idfs, last_word, plan
 
 NO_VECTORS = "no vectors: nothing can be found by meaning"
+NEAR_READ = 5000  # words with the first letter of an unknown one that are read at most
 MISSING_LIMIT = 1000  # maximum counted
 SENTENCE_EF = 40  # minimum of index candidates for one sentence
 USUAL = 100_000  # size of a vector index that `search.hnsw_ef` is meant for
@@ -52,6 +54,7 @@ class PreparedPart:
     path: Path  # of the vector search, if there will be one
     missing: int  # texts without a vector yet; see MISSING_LIMIT
     proposed: list[int]  # numbers of documents
+    replaced: float = 0.0  # share of the words of the query that others stand in for
 
 
 class SearchRun:
@@ -99,9 +102,10 @@ class SearchRun:
         self, transaction: Transaction, rows: Sequence[TupleRow]
     ) -> PreparedPart:
         part_id, _, docs, length, indexed, missing = next(row for row in rows if row[1] == "")
-        words = [Word(term, count) for _, term, count, *_ in rows if term]
-        planned = WordPlan(docs=docs)
+        planned, replaced = WordPlan(docs=docs), 0.0
         if not self._dense:
+            words = [Word(term, count) for _, term, count, *_ in rows if term]
+            words, replaced = await self._replace_unknown(transaction, part_id, words)
             planned = plan(words, docs, length, self._postings_limit)
         return PreparedPart(
             part_id,
@@ -109,7 +113,41 @@ class SearchRun:
             await self._path(transaction, part_id, docs, indexed),
             missing if self._model else 0,
             await self._propose(transaction, part_id, planned),
+            replaced,
         )
+
+    async def _replace_unknown(
+        self, transaction: Transaction, part_id: int, words: Sequence[Word]
+    ) -> tuple[list[Word], float]:
+        """The known words, with those that stand in for others; and the share of the words of the
+        query that are replaced. Kinds with owners, whose texts are prose, keep their words."""
+        known = {word.term: word for word in words if word.docs > 0}
+        if self._query.kind.owned or len(known) == len(words):
+            return list(known.values()), 0.0
+        unknown = unknown_words(self._text, [word.term for word in words if word.docs <= 0])
+        if not unknown:
+            return list(known.values()), 0.0
+        near, pieces = await self._read_spellings(transaction, part_id, unknown)
+        replaced = [replacements(word, near[word.text], pieces) for word in unknown]
+        merged = {word.term: word for several in replaced for word in several} | known
+        return list(merged.values()), sum(map(bool, replaced)) / len(words)
+
+    async def _read_spellings(
+        self, transaction: Transaction, part_id: int, unknown: Sequence[UnknownWord]
+    ) -> tuple[dict[str, list[Word]], dict[str, Word]]:
+        """Known words near to each of these, by its text; and the known ones of their pieces."""
+        values = {
+            "part": part_id,
+            "words": [word.text for word in unknown],
+            "pieces": list({piece for word in unknown for piece in word.pieces}),
+            "read": NEAR_READ,
+        }
+        rows = await transaction.rows(LOOKUPS, statements.SPELLINGS, values)
+        *listed, (_, texts, terms, docs) = [
+            (text, texts, terms or (), docs or ()) for text, texts, terms, docs in rows
+        ]
+        near = {text: list(map(Word, *columns)) for text, _, *columns in listed}
+        return near, dict(zip(texts or (), map(Word, terms, docs), strict=True))
 
     async def finish(
         self, transaction: Transaction, prepared: Sequence[PreparedPart], encoded: EncodedQuery
@@ -118,7 +156,8 @@ class SearchRun:
         for part in prepared:
             candidates += await self._candidates(transaction, part, encoded)
         worded = encoded.vectors is None
-        share = 0.0 if worded else self._share
+        replaced = max(part.replaced for part in prepared)
+        share = 0.0 if worded else self._share * meaning_left(replaced)
         least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
         best = covering(rank(candidates, share, len(candidates), least), self._query.limit)
         note = self.note(encoded, max(part.missing for part in prepared))

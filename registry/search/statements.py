@@ -52,6 +52,36 @@ LEFT JOIN LATERAL (
 ) AS count ON true
 """
 
+# Words of documents that may stand in for unknown ones: a row for each of %(words)s, with those
+# that begin like it or have about its length; and the last row, with the %(pieces)s that are words.
+SPELLINGS = b"""
+SELECT word.text, NULL::text[], near.terms, near.docs
+FROM unnest(%(words)s::text[]) AS word (text)
+CROSS JOIN LATERAL (
+    SELECT array_agg(count.term) AS terms, array_agg(count.docs) AS docs
+    FROM (
+        SELECT term, sum(docs)::integer AS docs FROM search_count_t
+        WHERE part_id = %(part)s AND term >= left(word.text, 1)
+            AND term < left(word.text, 1) || U&'\\+10FFFF'
+        GROUP BY term ORDER BY term LIMIT %(read)s
+    ) AS count
+    WHERE docs > 0 AND (starts_with(term, word.text)
+        OR length(term) BETWEEN length(word.text) - 3 AND length(word.text) + 2
+        OR starts_with(term, left(word.text, 4)))
+) AS near
+UNION ALL
+SELECT NULL, array_agg(piece.text), array_agg(piece.term), array_agg(count.docs::integer)
+FROM (
+    SELECT text, (ts_lexize('pg_catalog.english_stem', text))[1] AS term
+    FROM unnest(%(pieces)s::text[]) AS piece (text) OFFSET 0
+) AS piece
+CROSS JOIN LATERAL (
+    SELECT sum(docs) AS docs FROM search_count_t
+    WHERE part_id = %(part)s AND term = piece.term COLLATE "C"
+) AS count
+WHERE count.docs > 0
+"""
+
 _NOTHING: sql.Composable = sql.SQL("")
 _REACH = sql.SQL("LIMIT %(reach)s")
 _PROPOSED = sql.SQL("doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])")

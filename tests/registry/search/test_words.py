@@ -86,8 +86,10 @@ async def test_the_last_word_may_be_half_typed(
     assert found.hits[0].name == best
 
 
-async def test_words_are_not_taken_for_beginnings_unasked(tools_database: Database) -> None:
-    assert await found_by_words(tools_database, "remo") == []
+async def test_known_words_are_not_taken_for_beginnings_unasked(tools_database: Database) -> None:
+    assert await found_by_words(tools_database, "remo") == ["zap"], "of remove"
+    found = await found_by_words(tools_database, "repos")  # which "repository" begins with
+    assert sorted(found) == ["issues_list-for-repo", "repos_delete", "repos_list-branches"]
 
 
 @pytest.mark.parametrize(
