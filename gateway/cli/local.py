@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
 AT_GATEWAY = "Those about a gateway that runs need --url or --key-file."
 WITH_CATALOG = frozenset(
-    {"explain", "listCosts", "showDefinitions", "tryRule"}
+    {"explain", "listCosts", "matchTools", "showDefinitions", "tryRule"}
 )  # others read the tables
 
 

@@ -179,9 +179,9 @@ class Operation:
     types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES
     details: str = ""  # what a model has to know beside the summary
     brief: bool = False  # `details` say what it gives, and its tool has no output schema
-    members: MemberTexts = field(
-        default_factory=dict
-    )  # of its body; of its path, beside NAME_TEXTS
+    members: MemberTexts = field(default_factory=dict)  # beside NAME_TEXTS
+    selects: Mapping[str, str] = field(default_factory=dict)
+    """Members of the body that choose tools, and what matchTools calls them: forms show a count."""
 
     def __post_init__(self) -> None:
         if self.job is not None and self.secret:

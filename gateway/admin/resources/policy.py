@@ -38,6 +38,7 @@ from gateway.operations.problems import (
 )
 from gateway.policy.engine import CompiledRule, Engine, Subject
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
+from gateway.policy.rule_matches import ToolMatches, ToolSelection, match_selection
 from registry.access.approvals import (
     Approval,
     ApprovalRefused,
@@ -48,6 +49,7 @@ from registry.access.approvals import (
 )
 from registry.access.policies import Policies, PolicyChanged, StoredRule, TooManyRules
 from registry.catalog.catalogs import Catalogs
+from schemas.cel_expressions import InvalidExpression
 from schemas.tool import Tool
 
 READ, WRITE = "admin:policy:read", "admin:policy:write"
@@ -56,6 +58,8 @@ OF_ADMINISTRATORS = frozenset({"admin", "cli", "job"})  # fronts of records that
 TRIED_MOST = 5000  # records that one trial reads
 TRIED_TOOLS = 50  # that it names
 GRANTED_MOST = 1000  # calls of a grant
+MATCHES_NAMED = 20
+CHOOSING = {name: name for name in ("effect", "tools", "sources", "tiers", "destructive", "when")}
 UNRECORDED = ("roles", "scopes", "toolsets", "when")  # members of rules
 
 
@@ -183,7 +187,8 @@ class PolicyOperations:
             Operation("getRule", "GET", rule, "Show a rule.", READ, self.get, RuleView),
             Operation(
                 "putRule", "PUT", rule, "Create or replace a rule.", WRITE, self.put, RuleView,
-                body=Rule, members=RULE, match="required", creates=True, problems=(409,),
+                body=Rule, members=RULE, selects=CHOOSING, match="required",
+                creates=True, problems=(409,),
             ),
             Operation(
                 "deleteRule", "DELETE", rule, "Delete a rule.", WRITE, self.delete, status=204,
@@ -206,6 +211,11 @@ class PolicyOperations:
                 TriedRule, body=RuleTrial,
             ),
             Operation(
+                "matchTools", "POST", "/policy/matches",
+                "Tell which tools a rule, a guardrail or a toolset would be about.", READ,
+                self.match_tools, ToolMatches, body=ToolSelection,
+            ),
+            Operation(
                 "listApprovals", "GET", "/approvals", "List calls that wait for approval.", READ,
                 self.waiting, ListPage[Approval], query=Paging,
             ),
@@ -218,6 +228,15 @@ class PolicyOperations:
                 self.decide, Approval, body=Decide,
             ),
         )  # fmt: skip
+
+    async def match_tools(self, request: OperationInput) -> ToolMatches:
+        tools = self._catalogs.of(request.tenant).tools
+        try:
+            return match_selection(request.body, tools, self._policy, limit=MATCHES_NAMED)
+        except InvalidExpression as error:
+            raise invalid(
+                "The condition cannot be read.", Mistake(sentence(error), pointer="/when")
+            ) from error
 
     async def list(self, request: OperationInput) -> ListPage[RuleView]:
         stored = [_rule_view(rule) for rule in await self._policies(request).all()]

@@ -14,7 +14,9 @@ from gateway.console.forms import read_json
 from gateway.console.page_request import PageRequest, as_json, indent_json, segments_of
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.policy.engine import CompiledRule, Subject, is_judged
+from gateway.policy.engine import Subject, is_judged
+from gateway.policy.rule_matches import matching_tools
+from schemas.cel_expressions import InvalidExpression
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
 MINUTES = 1440  # of a grant
@@ -40,7 +42,7 @@ async def policy(visit: PageRequest) -> Response:
     rows = [
         {
             **item,
-            "matches": _matches(item["rule"], subjects, settings),
+            "matches": _count_matches(item["rule"], subjects, settings),
             "about": _about(item["rule"]),
         }
         for item in answer.value["items"]
@@ -52,6 +54,7 @@ async def policy(visit: PageRequest) -> Response:
     return visit.page(
         "policy.html",
         rows=rows,
+        total=len(subjects),
         next=answer.value.get("next", ""),
         default=visit.parts.settings().policy.default,
         adds=buttons(visit, ("putRule",), {}),
@@ -82,17 +85,14 @@ async def _explain(visit: PageRequest, question: Mapping[str, str]) -> tuple[Any
     return (answer.value, "") if answer.ok else (None, answer.problem)
 
 
-def _matches(rule: Mapping[str, Any], subjects: Sequence[Subject], policy: Policy) -> int:
-    """How many served tools the rule may match. Conditions about callers and arguments are decided
-    with each call: they leave out none."""
-    compiled = CompiledRule("", msgspec.convert(rule, Rule), policy.expression_steps, stored=True)
-    of_tools = compiled.by_subject and not compiled.by_principal
-    return sum(
-        compiled.subject_mismatch(subject, tier) is None
-        and (not of_tools or compiled.holds(subject.values(tier)))
-        for subject in subjects
-        for tier in (subject.tier or policy.default_tier,)
-    )
+def _count_matches(
+    rule: Mapping[str, Any], subjects: Sequence[Subject], policy: Policy
+) -> int | None:
+    """How many served tools the rule may be about; None for a rule that cannot be evaluated."""
+    try:
+        return len(matching_tools(msgspec.convert(rule, Rule), subjects, policy))
+    except InvalidExpression:  # a stored rule of another release
+        return None
 
 
 def _about(rule: Mapping[str, Any]) -> list[tuple[str, str]]:

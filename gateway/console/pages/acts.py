@@ -27,6 +27,7 @@ from gateway.console.routes import PageRoute
 from gateway.operations.member_texts import NAME_TEXTS
 from gateway.operations.operation import NoQuery, Operation
 from gateway.operations.resource_view import ResourceView
+from gateway.policy.rule_matches import selection_of
 from schemas.json_schema.references import dereference
 
 JSON_FIELD = "json"
@@ -300,7 +301,27 @@ async def act_page(visit: PageRequest) -> Response:
         return _act_page(visit, filled, trial=await visit.operations.run("tryRule", body=body))
     if act == "do" and not filled.reading.errors:
         return await _run_act(visit, filled)
-    return _act_page(visit, filled)
+    matches = await _match_tools(visit, filled) if act == "match" else None
+    if visit.is_part("matches"):
+        return visit.page("matches.html", **_matches_of(matches))
+    return _act_page(visit, filled, matches=matches)
+
+
+async def _match_tools(visit: PageRequest, filled: ActForm) -> OperationAnswer | None:
+    """The tools that the form is about; None where it does not choose tools."""
+    selects, value = filled.operation.selects, filled.reading.value
+    if not selects or filled.reading.errors or not isinstance(value, dict):
+        return None
+    return await visit.operations.run("matchTools", body=selection_of(value, selects))
+
+
+def _matches_of(answer: OperationAnswer | None) -> Mapping[str, Any]:
+    """Values of the template of matches."""
+    problems = [] if answer is None else [*answer.errors.values(), answer.problem]
+    return {
+        "matches": answer.value if answer is not None and answer.ok else None,
+        "matches_problem": next(filter(None, problems), ""),
+    }
 
 
 async def _read_form(visit: PageRequest, operation: Operation) -> ActForm:
@@ -377,6 +398,7 @@ def _act_page(
     *,
     answer: OperationAnswer | None = None,
     trial: OperationAnswer | None = None,
+    matches: OperationAnswer | None = None,
     conflict: Sequence[MemberChange] | None = None,
     errors: Mapping[str, str] = NO_ERRORS,
 ) -> Response:
@@ -410,6 +432,8 @@ def _act_page(
         errors=errors,
         trial=trial.value if trial is not None and trial.ok else None,
         tries=operation.id == "putRule" and visit.operations.may("tryRule"),
+        selects=bool(operation.selects) and draws and visit.operations.may("matchTools"),
+        **_matches_of(matches),
         problem="" if output is None else output.problem,
         conflict=conflict,
         began=_sent_along(filled),

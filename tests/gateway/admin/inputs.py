@@ -219,6 +219,7 @@ CASES: Mapping[str, Case] = {
         {"rule": "NAME", "if_match": "*"}, {"rule": "none", "if_match": "*"}, [RULE]
     ),
     "explain": Case({"tool": "getPet"}, NO_TOOL),
+    "matchTools": Case({"tools": ["list*"]}, {"when": "1 +"}),
     "tryRule": Case({"rule": DENY}, {"rule": {"effect": "deny", "when": "1 +"}}),
     "listApprovals": Case({}, MISSING),
     "getApproval": Case({"approval": "ID"}, {"approval": NOBODY}, prepare="approval"),

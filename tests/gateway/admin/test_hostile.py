@@ -200,6 +200,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
             "when": "args.x == 1",
         },
     ),
+    "matchTools": ({"tools": ["t*"], "exclude": ["x*"], "when": "args.x == 1"},),
     "tryRule": ({"rule": {"effect": "deny", "tools": ["t*"], "when": "args.x == 1"}},),
     "explain": (
         {

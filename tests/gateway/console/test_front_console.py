@@ -562,10 +562,24 @@ async def test_the_page_of_rules_counts_the_tools_that_each_may_match(settings: 
         _, text = await browser.get("policy")
         row = r'<bdi>(\w+)</bdi></span>.*?data-label="Tools">(.*?)</td>'
         rows = dict(re.findall(row, text, re.DOTALL))
-    assert rows["all"] == str(len(tools))
-    assert rows["reads"] == str(reads)
-    assert rows["harms"] == str(len(tools) - reads)
+        form = {"view": "form", "act": "match", "/effect": '"deny"'}
+        _, about = await browser.post("do/putRule", {**form, "/when": "tool.readOnly"})
+        _, part = await browser.post(
+            "do/putRule", {**form, "/tools": "list*"}, **{"HX-Target": "#matches"}
+        )
+        _, later = await browser.post("do/putRule", {**form, "/when": "arguments.id == 1"})
+        _, wrong = await browser.post("do/putRule", {**form, "/when": "1 +"})
+    served = len(tools)
+    assert rows["all"] == f"{served} of {served}"
+    assert rows["reads"] == f"{reads} of {served}"
+    assert rows["harms"] == f"{served - reads} of {served}"
     assert "matches nothing" in rows["none"]
+    assert f"{reads} of {served} tools" in about
+    assert "<html" not in part
+    assert "listPets" in part
+    assert "deletePet" not in part
+    assert "decided with each call" in later
+    assert "CEL" in wrong or "condition" in wrong
 
 
 async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
