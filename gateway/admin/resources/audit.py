@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.admin.registry_parts import JobParts
+from gateway.audit.call_summary import SummedCalls, sum_calls
 from gateway.audit.queries import (
     AuditQuery,
     LegacyClient,
@@ -32,6 +33,9 @@ from registry.access.policies import Policies
 
 READ = "admin:audit:read"
 LEGACY_REPORTED = timedelta(days=7)
+SUMMED = timedelta(days=1)
+SUMMED_RECORDS = 10_000  # of the newest, that one summary reads
+FAILURES = 10
 
 
 class RecordView(Struct, frozen=True):
@@ -85,6 +89,21 @@ class LegacyReport(Struct, frozen=True):
     clients: tuple[LegacyClient, ...]
 
 
+class SumFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far the sums of calls go back."""
+
+    since: Annotated[Time | None, Meta(description="only calls since then; a day, by default")] = (
+        None
+    )
+
+
+class CallSums(Struct, frozen=True):
+    """Sums of the newest calls, and those among them that failed or were denied."""
+
+    sums: SummedCalls
+    failures: tuple[RecordView, ...]
+
+
 class AuditOperations:
     def __init__(self, dependencies: OperationDependencies, key: bytes) -> None:
         """`key`: the HMAC key of the chains."""
@@ -118,6 +137,16 @@ class AuditOperations:
                 self.legacy,
                 LegacyReport,
                 query=LegacyFilter,
+            ),
+            Operation(
+                "sumCalls",
+                "GET",
+                "/audit/calls",
+                "Sum the newest calls by source and tool, from the audit log.",
+                READ,
+                self.sum_calls,
+                CallSums,
+                query=SumFilter,
             ),
             Operation(
                 "verifyAudit",
@@ -157,6 +186,15 @@ class AuditOperations:
         since = what.since or datetime.now(UTC) - LEGACY_REPORTED
         clients = await legacy_clients(self._dependencies.pool, request.tenant, since, what.limit)
         return LegacyReport(since, tuple(clients))
+
+    async def sum_calls(self, request: OperationInput) -> CallSums:
+        since = request.query.since or datetime.now(UTC) - SUMMED
+        sums, failures = await sum_calls(
+            self._dependencies.pool, request.tenant, since,
+            records=SUMMED_RECORDS, failures=FAILURES,
+        )  # fmt: skip
+        known = await self._visible_rules(request)
+        return CallSums(sums, tuple(_view(record, known) for record in failures))
 
     async def _visible_rules(self, request: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""

@@ -7,6 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from config.load import mask_secrets
+from gateway.console.activity import activity
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
 
@@ -26,6 +27,7 @@ async def overview(visit: PageRequest) -> Response:
             return visit.problem(403, _operator_role(visit))
         return as_json(figures.points())
     sources = await visit.operations.items("listSources", limit=500)
+    down = _broken_sources(visit, sources)
     values = {
         "status": status.value,
         "sees_calls": sees_calls,
@@ -35,11 +37,12 @@ async def overview(visit: PageRequest) -> Response:
         "points": figures.points()[-12:],
         "waiting": len(await visit.operations.items("listApprovals", limit=500)),
         "sources": sources,
-        "broken": _broken_sources(visit, sources),
+        "broken": down,
         "sample_s": visit.parts.settings().console.sample_s,
     }
-    part = visit.is_part("figures")
-    return visit.page("overview_figures.html" if part else "overview.html", **values)
+    if visit.is_part("figures"):
+        return visit.page("overview_figures.html", **values)
+    return visit.page("overview.html", **values, **await activity(visit, status.value, down))
 
 
 async def health(visit: PageRequest) -> Response:

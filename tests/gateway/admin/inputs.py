@@ -235,6 +235,7 @@ CASES: Mapping[str, Case] = {
     "cancelJob": Case({"job": "ID"}, {"job": NOBODY}, prepare="job"),
     "removeEndedJobs": Case({}, None),
     "searchAudit": Case({"principal": "none"}, {"limit": 0}),
+    "sumCalls": Case({"since": LATER}, {"since": "soon"}),
     "reportLegacyPayloads": Case({"since": LATER}, {"since": "soon"}),
     "verifyAudit": Case({}, None),
 }  # fmt: skip

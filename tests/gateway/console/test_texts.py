@@ -9,6 +9,7 @@ import pytest
 
 from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
+from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.page_request import RENDERED, markdown
 from gateway.console.pages.access import csv_cell
@@ -50,7 +51,7 @@ def used_texts() -> Iterator[str]:
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
         yield from (group.capitalize(), *(place.title for place in places))
-    yield from TITLES.values()
+    yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER)
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())
         yield from (text for text in constants if isinstance(text, str) and " " in text)

@@ -1,0 +1,194 @@
+"""The last day on the overview: steps of a new gateway, what needs attention, calls.
+
+All of it is what operations answer to the visitor; a part that the visitor may not read, or that is
+off, is neither asked for nor shown.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from config.mcp_clients import client_values, read_clients
+from gateway.console.operations import OperationAnswer
+from gateway.console.page_request import PageRequest
+from schemas.jsonrpc import encode
+from schemas.tool import Tool
+
+LISTED = 5  # of each kind of thing that needs attention
+READ = 200  # entries of a list that are looked through
+ENDING = timedelta(days=14)  # before its end a key is named
+FIRST_CLIENT = "claude-code"
+
+REASONS: Mapping[str, str] = {
+    "tool_error": "The service answered with an error.",
+    "crashed": "The gateway failed; its log has the reason.",
+    "1429": "Too many calls: a limit was reached.",
+    "1502": "The service does not answer.",
+    "1503": "The gateway was overloaded or starting.",
+    "-32602": "Invalid arguments, or no such tool.",
+    "-32603": "The gateway failed; its log has the reason.",
+}
+"""Outcomes of calls in words."""
+
+DENIED, OTHER = "Denied by a rule.", "Error {code}."
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a new gateway."""
+
+    title: str
+    text: str
+    snippet: str
+    done: bool
+    url: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionItem:
+    kind: str
+    tone: str  # of its badge
+    name: str
+    url: str
+    at: str = ""
+    since: str = ""  # word before the time
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    tool: str
+    reason: str
+    rule: str
+    principal: str
+    at: str
+
+
+async def activity(visit: PageRequest, status: Mapping[str, Any], down: Sequence[str]) -> Any:
+    """Values of the part of the page that does not ask again by itself."""
+    answer = OperationAnswer(403, {})
+    if visit.operations.may("sumCalls"):
+        answer = await visit.operations.run("sumCalls")
+    sums = answer.value["sums"] if answer.ok else None
+    failures = answer.value["failures"] if answer.ok else ()
+    return {
+        "steps": _steps(visit, status, sums),
+        "attention": [item async for item in _attention(visit, down, sums)],
+        "sums": sums,
+        "failures": [_failed_call(visit, record["entry"]) for record in failures],
+        "down": frozenset(down),
+    }
+
+
+def _steps(
+    visit: PageRequest, status: Mapping[str, Any], sums: Mapping[str, Any] | None
+) -> list[Step]:
+    """The three steps; none once all are done, or as far as the visitor can know."""
+    texts, settings = visit.texts, visit.parts.settings()
+    values = client_values(settings, "toolgate", None)
+    tool = _first_tool(visit)
+    called = bool(sums and sums["calls"])
+    connected = called or bool(status["sessions"])
+    if tool is not None and (called or sums is None):
+        return []
+    may_import = visit.operations.may("importSource")
+    client = read_clients()[FIRST_CLIENT]
+    with_key = settings.auth.mode == "keys"
+    rpc = values["url"].removesuffix(settings.mcp.path) + settings.rpc.path
+    call = {"jsonrpc": "2.0", "id": 1, "method": tool.name if tool else "listPets", "params": {}}
+    headers = ["-H 'Content-Type: application/json'", *(["-H 'X-API-Key: KEY'"] * with_key)]
+    return [
+        Step(
+            texts("Add a source"),
+            texts("A source is a service whose operations are tools: an API or an MCP server."),
+            "toolgate import openapi https://api.example.com/openapi.json --name example",
+            tool is not None,
+            visit.url("sources", "new") if may_import else "",
+            texts("Import a source"),
+        ),
+        Step(
+            texts("Connect a client"),
+            texts("Programs that speak MCP find the tools at this address."),
+            client.text(values, with_key).rstrip(),
+            connected,
+            visit.url("connect"),
+            texts("Other clients"),
+        ),
+        Step(
+            texts("Call a tool"),
+            texts("By the client, by this request, or on the page of a tool."),
+            f"curl -s {rpc} {' '.join(headers)} \\\n  -d '{encode(call).decode()}'",
+            called,
+            visit.url("tools", tool.name, "try") if tool else "",
+            texts("Try it"),
+        ),
+    ]
+
+
+def _first_tool(visit: PageRequest) -> Tool | None:
+    """A tool of a source, rather one that reads and needs no arguments."""
+    tools = visit.parts.catalogs.of(visit.operations.tenant).tools
+    own = [tool for tool in islice(tools, READ) if not tool.binding.facts.own]
+    simple = (
+        tool
+        for tool in own
+        if tool.annotations.read_only_hint and b'"required"' not in bytes(tool.input_schema)
+    )
+    return next(simple, own[0] if own else None)
+
+
+async def _attention(
+    visit: PageRequest, down: Sequence[str], sums: Mapping[str, Any] | None
+) -> AsyncIterator[AttentionItem]:
+    texts = visit.texts
+    last = {row["source"]: row["last_ok"] for row in (sums or {}).get("sources", ())}
+    for name in down[:LISTED]:
+        at = last.get(name) or ""
+        text = "" if at else texts("No call has succeeded in the last day.")
+        url = visit.url("sources", name)
+        yield AttentionItem(texts("source down"), "bad", name, url, at, texts("last success"), text)
+    for item in await visit.operations.items("listApprovals", limit=LISTED):
+        yield AttentionItem(
+            texts("approval"), "warn", item["tool"], visit.url("approvals"), item["created"],
+            texts("waits since"), item["reason"],
+        )  # fmt: skip
+    for job in await visit.operations.items("listJobs", state="failed", limit=LISTED):
+        yield AttentionItem(
+            texts("job failed"), "bad", job["operation"], visit.url("jobs", job["job"]),
+            job.get("ended") or job["created"], texts("at"), _problem_text(job),
+        )  # fmt: skip
+    for item in await visit.operations.items("listConnections", limit=READ):
+        if item["state"] != "ok":
+            yield AttentionItem(
+                texts("connection"), "warn", f"{item['source']} · {item['principal']}",
+                visit.url("connections", item["id"]), item["used"] or item["created"],
+                texts("last used"), item["failure"],
+            )  # fmt: skip
+    soon = (datetime.now(UTC) + ENDING).isoformat()
+    for key in await visit.operations.items("listKeys", limit=READ):
+        now = datetime.now(UTC).isoformat()
+        if not key["revoked"] and key["expires"] and now < key["expires"] < soon:
+            yield AttentionItem(
+                texts("key ends"), "warn", key["name"], visit.url("keys", key["id"]), key["expires"]
+            )
+
+
+def _problem_text(job: Mapping[str, Any]) -> str:
+    problem = job.get("problem") or {}
+    return str(problem.get("detail", "")) if isinstance(problem, Mapping) else str(problem)
+
+
+def _failed_call(visit: PageRequest, entry: Mapping[str, Any]) -> FailedCall:
+    outcome = entry.get("outcome", "")
+    is_denied = entry.get("decision") == "deny"
+    text = DENIED if is_denied else REASONS.get(outcome, OTHER)
+    return FailedCall(
+        tool=entry.get("subject", ""),
+        reason=visit.texts(text, code=outcome) if text is OTHER else visit.texts(text),
+        rule=entry.get("rule", "") if is_denied else "",
+        principal=entry.get("principal", ""),
+        at=entry["recorded_ts"],
+    )

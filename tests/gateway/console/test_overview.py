@@ -1,0 +1,57 @@
+"""The overview: a place to begin, and to return to (issue 42)."""
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.settings import Settings
+from tests import polling
+from tests.gateway.console.visiting import console
+
+Json = dict[str, object]
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_empty_gateway_shows_three_steps(settings: Settings) -> None:
+    async with console(settings, sources={}) as (_, browser):
+        _, text = await browser.get("")
+    assert "0 of 3 done" in text
+    for step in ("1. Add a source", "2. Connect a client", "3. Call a tool"):
+        assert step in text
+    assert "toolgate import openapi" in text
+    assert 'id="attention"' not in text
+    assert "Calls by source" not in text
+
+
+async def test_a_busy_gateway_shows_calls_failures_and_approvals(settings: Settings) -> None:
+    rules = {
+        "no-deletes": Rule("deny", tools=("deletePet",)),
+        "ask": Rule("approve", tools=("createPet",)),
+    }
+    policy = replace(settings.policy, rules=rules)
+    audit = replace(settings.audit, mode="always")
+    async with console(replace(settings, audit=audit), policy=policy) as (client, browser):
+        assert "2. Connect a client" in (await browser.get(""))[1]
+        calls: list[tuple[str, Json]] = [("listPets", {})] * 3 + [
+            ("deletePet", {"id": 1}),
+            ("createPet", {"name": "Rex"}),
+        ]
+        for name, arguments in calls:
+            await client.rpc({"jsonrpc": "2.0", "id": 1, "method": name, "params": arguments})
+
+        async def has_calls() -> bool:
+            return "Recent failures" in (await browser.get(""))[1]
+
+        await polling.until(has_calls)
+        _, text = await browser.get("")
+    assert "Begin here" not in text
+    sources = re.search(r"Calls by source.*?</table>", text, re.DOTALL)
+    assert sources is not None
+    assert re.search(r'data-label="Calls">[45]<', sources[0])
+    failures = re.search(r"Recent failures.*?</table>", text, re.DOTALL)
+    assert failures is not None
+    assert "Denied by a rule. <code><bdi>no-deletes</bdi></code>" in failures[0]
+    assert "Needs attention" in text
+    assert "createPet" in text
