@@ -7,10 +7,10 @@ import msgspec
 
 from config.settings import Scripts, Settings
 from config.sources import SourceSettings
-from gateway import hybrid
 from gateway.app.shared_state import SharedState
-from gateway.hybrid import Service
 from gateway.hybrid.functions import Function, load_functions
+from gateway.hybrid.python_services import Service
+from gateway.hybrid.python_services import load as load_service
 from gateway.interfaces import Events, Upstream
 from gateway.methods.results_by_revision import SERVER
 from gateway.protocol.sealed_state import Sealer, TaskIds
@@ -57,23 +57,23 @@ from schemas.errors import MethodNotFound, ToolgateError
 from schemas.hybrid import Action
 from schemas.mcp.messages import ListKind
 
-_NONE: Mapping[str, hybrid.Service] = {}
+_NONE: Mapping[str, Service] = {}
 
 ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
 
 
 def load_services(
-    sources: Mapping[str, SourceSettings], loaded: Mapping[str, hybrid.Service] = _NONE
-) -> dict[str, hybrid.Service]:
+    sources: Mapping[str, SourceSettings], loaded: Mapping[str, Service] = _NONE
+) -> dict[str, Service]:
     """Load the Python services. Raises ToolgateError that names every source that fails."""
-    services: dict[str, hybrid.Service] = {}
+    services: dict[str, Service] = {}
     broken: list[str] = []
     for name, source in sources.items():
         if source.python is not None:
             known = loaded.get(name)
             try:
                 if known is None or known.target != source.python:
-                    known = hybrid.load(source.python)
+                    known = load_service(source.python)
                 services[name] = known
             except ToolgateError as error:
                 broken.append(f"sources.{name}.python: {error}")

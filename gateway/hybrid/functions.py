@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 
 from config.user_modules import load_module
-from gateway.hybrid import Call, Handler
+from gateway.hybrid.python_services import Call, Handler
 from schemas.errors import InvalidParams, ToolgateError
 from schemas.json_schema.references import definition_name
 

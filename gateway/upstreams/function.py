@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from gateway.context import Context
-from gateway.hybrid import Call
 from gateway.hybrid.functions import Function
+from gateway.hybrid.python_services import Call
 from gateway.upstreams.http.responses_as_results import failure_result
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from gateway.context import Context, Principal
 from gateway.http_client.deadline import Deadline
-from gateway.hybrid import Call, Failure, Handler, Service
+from gateway.hybrid.python_services import Call, Failure, Handler, Service
 from gateway.interfaces import Once, RepeatableCommand
 from gateway.state.background_tasks import ShieldedTasks
 from gateway.upstreams.http.responses_as_results import no_answer, status_failure

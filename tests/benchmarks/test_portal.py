@@ -12,8 +12,8 @@ from benchmarks.report import Report
 from benchmarks.service import ID
 from benchmarks.table import missed
 from benchmarks.toolgate import SERVICE
-from gateway import hybrid
 from gateway.context import Principal
+from gateway.hybrid import python_services
 from schemas.hybrid import service_id
 from tests.fixtures_servers import Serve
 
@@ -56,7 +56,7 @@ async def test_the_floor_answers_like_the_action(serve: Serve) -> None:
             answer = await response.json()
         async with http.post("/echo", data=message) as response:
             assert await response.read() == message
-    handler = hybrid.load(str(SERVICE)).handlers[ID]
-    call = hybrid.Call(Principal("anonymous", "tenant"), "1", ID)
+    handler = python_services.load(str(SERVICE)).handlers[ID]
+    call = python_services.Call(Principal("anonymous", "tenant"), "1", ID)
     assert answer == {"jsonrpc": "2.0", "id": 1, "result": await handler(calls.ARGUMENTS, call)}
     assert calls.NEEDLE.decode() in answer["result"]["name"]

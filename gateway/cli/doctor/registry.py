@@ -13,10 +13,10 @@ import msgspec
 from config.hooks import OF_CALLS
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from config.sources import SourceSettings
-from gateway import hybrid
 from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
+from gateway.hybrid.python_services import load as load_service
 from gateway.operations.job_declarations import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
@@ -172,7 +172,7 @@ def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
         if source.python is None:
             continue
         try:
-            actions = describe_actions(hybrid.load(source.python).actions)
+            actions = describe_actions(load_service(source.python).actions)
             selected = select(
                 actions, "python", source.side, source.include, exclude=source.exclude
             )

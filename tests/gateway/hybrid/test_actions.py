@@ -9,6 +9,7 @@ import pytest
 
 from gateway import hybrid
 from gateway.context import Principal
+from gateway.hybrid import python_services
 from schemas.errors import ToolgateError
 from schemas.hybrid import Action
 
@@ -53,10 +54,10 @@ def code_of_actions(*names: str, **options: Any) -> str:
 
 
 def test_a_module_is_loaded_by_its_name_or_its_path(tmp_path: Path) -> None:
-    by_path = hybrid.load(write_module(tmp_path, code_of_actions("one", "two")))
+    by_path = python_services.load(write_module(tmp_path, code_of_actions("one", "two")))
     assert [action.id for action in by_path.actions] == [RULE.format("one"), RULE.format("two")]
     assert by_path.handlers.keys() == {RULE.format("one"), RULE.format("two")}
-    by_name = hybrid.load("tests.servers.rules")
+    by_name = python_services.load("tests.servers.rules")
     assert by_name.target == "tests.servers.rules"
     assert RULE.format("deleteRule") in by_name.handlers
 
@@ -67,7 +68,7 @@ def test_a_decorator_says_all_that_there_is_to_say(tmp_path: Path) -> None:
         "one", schema=schema, scope="a b", skip_auth=True, side="query", description="Does it.",
         positional=["x"], rest="more",
     )  # fmt: skip
-    [action] = hybrid.load(write_module(tmp_path, code)).actions
+    [action] = python_services.load(write_module(tmp_path, code)).actions
     assert action == Action(
         RULE.format("one"), "Does it.", schema, None, "a b", True, "query", ("x",), "more"
     )
@@ -82,7 +83,7 @@ def test_the_docstring_supplies_a_missing_description(tmp_path: Path) -> None:
             Well.
             '''
     """
-    [action] = hybrid.load(write_module(tmp_path, code)).actions
+    [action] = python_services.load(write_module(tmp_path, code)).actions
     assert action.description == "Does a.\n\nWell."
 
 
@@ -90,7 +91,10 @@ def test_two_files_of_one_name_are_two_services(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
-    loaded = [hybrid.load(write_module(folder, code_of_actions(folder.name))) for folder in folders]
+    loaded = [
+        python_services.load(write_module(folder, code_of_actions(folder.name)))
+        for folder in folders
+    ]
     assert [service.actions[0].id for service in loaded] == [RULE.format("a"), RULE.format("b")]
 
 
@@ -111,7 +115,7 @@ def test_two_files_of_one_name_are_two_services(tmp_path: Path) -> None:
 def test_load_errors_name_module_line_and_reason(tmp_path: Path, code: str, text: str) -> None:
     target = write_module(tmp_path, code)
     with pytest.raises(ToolgateError) as caught:
-        hybrid.load(target)
+        python_services.load(target)
     assert target in str(caught.value)
     assert text in str(caught.value)
 
@@ -126,7 +130,7 @@ def test_load_errors_name_module_line_and_reason(tmp_path: Path, code: str, text
 )
 def test_a_service_that_is_not_there(target: str, text: str) -> None:
     with pytest.raises(ToolgateError, match=text):
-        hybrid.load(target)
+        python_services.load(target)
 
 
 def test_an_id_has_one_function(tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_an_id_has_one_function(tmp_path: Path) -> None:
         RULE.format("two"), RULE.format("one")
     )
     with pytest.raises(ToolgateError, match=r"lightapi\.net/rule/one/0\.1\.0"):
-        hybrid.load(write_module(tmp_path, code))
+        python_services.load(write_module(tmp_path, code))
 
 
 def test_a_spec_beside_the_code_describes_the_actions(
@@ -143,7 +147,9 @@ def test_a_spec_beside_the_code_describes_the_actions(
     code = code_of_actions("deleteRule", side="command") + code_of_actions(
         "getRule", scope="not.this"
     )
-    service = hybrid.load(write_module(tmp_path, code + code_of_actions("undescribed"), SPEC))
+    service = python_services.load(
+        write_module(tmp_path, code + code_of_actions("undescribed"), SPEC)
+    )
     delete, get = service.actions
     assert (delete.scope, delete.side) == ("portal.w", "command")
     assert delete.request_schema is not None
@@ -170,7 +176,7 @@ def test_a_spec_beside_the_code_describes_the_actions(
 def test_a_spec_that_cannot_be_read_is_an_error(tmp_path: Path, spec: str, text: str) -> None:
     target = write_module(tmp_path, code_of_actions("deleteRule"), spec)
     with pytest.raises(ToolgateError) as caught:
-        hybrid.load(target)
+        python_services.load(target)
     assert str(caught.value).startswith(f"HYBRID_SPEC: {tmp_path / 'spec.yaml'}{text}")
 
 
@@ -185,7 +191,7 @@ def test_a_spec_that_cannot_be_read_is_an_error(tmp_path: Path, spec: str, text:
 def test_a_spec_that_is_not_there_is_an_error(tmp_path: Path, value: str, text: str) -> None:
     target = write_module(tmp_path, f"HYBRID_SPEC = {value}\n" + code_of_actions("deleteRule"))
     with pytest.raises(ToolgateError) as caught:
-        hybrid.load(target)
+        python_services.load(target)
     assert str(caught.value) == text.format(folder=tmp_path)
 
 
@@ -197,7 +203,7 @@ def test_a_relative_spec_is_beside_its_module_wherever_the_gateway_runs(
         tmp_path, "HYBRID_SPEC = 'spec.yaml'\n" + code_of_actions("deleteRule", "getRule")
     )
     monkeypatch.chdir("/")
-    assert len(hybrid.load(target).actions) == 2
+    assert len(python_services.load(target).actions) == 2
     told = [vars(one) for one in caplog.records if one.message == "service_description_invalid"]
     assert [one["reason"] for one in told] == ["unknown key 'shcemas' (did you mean schemas?)"]
 
@@ -206,14 +212,16 @@ def test_an_action_whose_restriction_is_misspelled_is_not_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = SPEC.replace("scope: portal.w", "scpoe: portal.w")
-    service = hybrid.load(write_module(tmp_path, code_of_actions("deleteRule", "getRule"), spec))
+    service = python_services.load(
+        write_module(tmp_path, code_of_actions("deleteRule", "getRule"), spec)
+    )
     assert list(service.handlers) == [RULE.format("getRule")]
     assert "action_description_invalid" in {record.message for record in caplog.records}
 
 
 def test_a_spec_without_matching_actions_leaves_no_actions(tmp_path: Path) -> None:
     with pytest.raises(ToolgateError, match="no actions"):
-        hybrid.load(write_module(tmp_path, code_of_actions("other"), SPEC))
+        python_services.load(write_module(tmp_path, code_of_actions("other"), SPEC))
 
 
 async def test_functions_of_every_shape(tmp_path: Path) -> None:
@@ -236,7 +244,7 @@ async def test_functions_of_every_shape(tmp_path: Path) -> None:
         def d(data, call: hybrid.Call):
             return call.request_id, threading.get_ident()
     """
-    handlers = hybrid.load(write_module(tmp_path, code)).handlers
+    handlers = python_services.load(write_module(tmp_path, code)).handlers
     found = {id_: await handler("x", CALL) for id_, handler in handlers.items()}
     here = threading.get_ident()
     assert {id_: said for id_, (said, _) in found.items()} == {
@@ -260,7 +268,7 @@ async def test_other_callables_are_actions_too(tmp_path: Path) -> None:
         def b(data, *, more=1):
             return data
     """
-    handlers = hybrid.load(write_module(tmp_path, code)).handlers
+    handlers = python_services.load(write_module(tmp_path, code)).handlers
     assert await handlers["a"]("x", CALL) == CALL.service
     assert await handlers["b"]("x", CALL) == "x"
 
@@ -287,7 +295,7 @@ async def test_a_second_parameter_with_a_default_is_not_taken_for_the_call(tmp_p
         async def any_(*data):
             return len(data)
     """
-    handlers = hybrid.load(write_module(tmp_path, code)).handlers
+    handlers = python_services.load(write_module(tmp_path, code)).handlers
     found = {id_: await handler("x", CALL) for id_, handler in handlers.items()}
     assert found == {
         "plain": 7, "named": CALL.service, "annotated": CALL.service, "quoted": CALL.service,
@@ -301,7 +309,7 @@ async def test_a_second_parameter_with_a_default_is_not_taken_for_the_call(tmp_p
 def test_a_function_that_cannot_be_called_is_named(tmp_path: Path, parameters: str) -> None:
     target = write_module(tmp_path, f"@hybrid.action('a')\ndef broken({parameters}): ...\n")
     with pytest.raises(ToolgateError) as caught:
-        hybrid.load(target)
+        python_services.load(target)
     assert str(caught.value) == (
         f"{target}: broken must take (data) or (data, call), not ({parameters})"
     )

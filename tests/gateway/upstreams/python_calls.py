@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.context import CallHeaders, Context, Identity, Principal
-from gateway.hybrid import Handler, Service
+from gateway.hybrid.python_services import Handler, Service
 from gateway.interfaces import RepeatableCommand
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import PythonBinding

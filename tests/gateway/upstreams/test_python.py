@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct
 
 from gateway import hybrid
 from gateway.context import CallHeaders, Context, Identity, Principal
-from gateway.hybrid import Failure, Handler
+from gateway.hybrid.python_services import Failure, Handler
 from gateway.interfaces import RepeatableCommand
 from gateway.upstreams.python import tool_result
 from schemas.binding import PythonBinding

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.hybrid import Handler, Service
+from gateway.hybrid.python_services import Handler, Service
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import PythonBinding
 from schemas.hybrid import StatusFault
