@@ -383,7 +383,7 @@ async def _serve(url: str, grace: float | None) -> None:
 
 
 async def _endings(database: Database, app: procrastinate.App) -> list[Row]:
-    url = database._conninfo  # noqa: SLF001 - of the server that only this run knows
+    url = database.conninfo
     return [
         await _ended(app, url, "SIGTERM, no limit", signal.SIGTERM, "nap", 2.0, None),
         await _ended(app, url, "SIGTERM, grace 1 s", signal.SIGTERM, "nap", 60.0, 1.0),

@@ -81,6 +81,10 @@ COMMANDS = {
     "migrate": ("gateway.cli.databases:migrate", "Migrate the database to this release."),
     "backup": ("gateway.cli.databases:backup", "Write a backup of the embedded database."),
     "restore": ("gateway.cli.databases:restore", "Restore a backup into an empty database."),
+    "database": (
+        "gateway.cli.database_move:database",
+        "Move the database to another server.",
+    ),
     "doctor": (
         "gateway.cli.doctor.command:doctor",
         "Check the installation and suggest remedies.",

@@ -155,6 +155,14 @@ def find_installation(keep: Path, account: SystemAccount | None) -> Installation
     return copied
 
 
+def find_programs() -> Path | None:
+    """Directory of the wheel's PostgreSQL programs, which reach other servers too; None: those of
+    the system are to be used."""
+    with suppress(DatabaseError):
+        return _site_packages() / PACKAGE / INSTALL / "bin"
+    return None
+
+
 def _site_packages() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is not None and spec.origin is not None:

@@ -15,10 +15,13 @@ import re
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import anyio
+import msgspec
 import psycopg
 from anyio import CancelScope, move_on_after, to_thread
 from psycopg import AsyncConnection, IsolationLevel, pq, sql
@@ -175,9 +178,9 @@ class Database:
 
     def __init__(self, settings: Settings, embedded: Embedded | None = None) -> None:
         self._settings = settings
-        self._embedded = embedded
-        self._conninfo = _conninfo(settings, "url", embedded.url if embedded else settings.url)
-        self.pool = _pool(settings, self._conninfo, settings.pool_max, settings.connect_timeout_s)
+        self.embedded = embedded
+        self.conninfo = _conninfo(settings, "url", embedded.url if embedded else settings.url)
+        self.pool = _pool(settings, self.conninfo, settings.pool_max, settings.connect_timeout_s)
 
     @classmethod
     @asynccontextmanager
@@ -188,15 +191,16 @@ class Database:
         wait: bool = True,
         migrate: bool = True,
         components: Sequence[Component] = (REGISTRY,),
+        even_closed: bool = False,
     ) -> AsyncIterator["Database"]:
         """A checked database with the tables of `components`. Without `wait` an unreachable one
-        raises at once.
+        raises at once, and unless `even_closed` one that was moved elsewhere.
 
         Raises `DatabaseError` for permanent errors.
         """
         async with embedded_server(settings) as embedded:
             database = cls(settings, embedded)
-            await database._prepare(wait, components if migrate else ())
+            await database._prepare(wait, components if migrate else (), even_closed)
             await database.pool.open()
             try:
                 yield database
@@ -219,7 +223,7 @@ class Database:
             await connection.commit()
 
         pool: Pool = AsyncConnectionPool(
-            self._conninfo,
+            self.conninfo,
             min_size=1,
             max_size=1,
             timeout=self._settings.connect_timeout_s,
@@ -242,7 +246,7 @@ class Database:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[AsyncConnection]:
         """A dedicated connection outside the pool, in autocommit mode."""
-        connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
+        connection = await AsyncConnection.connect(self.conninfo, autocommit=True)
         try:
             yield connection
         finally:  # its own context manager would roll back first, and a cancelled task cannot wait
@@ -292,19 +296,24 @@ class Database:
                 with anyio.fail_after(self._settings.connect_timeout_s):
                     checked(await _has_vector(connection))
 
-    async def _prepare(self, wait: bool, components: Sequence[Component]) -> None:
+    async def _prepare(
+        self, wait: bool, components: Sequence[Component], even_closed: bool
+    ) -> None:
         for delay in _delays(self._settings.retry_max_s):
             try:
                 async with self.connect() as connection:
                     await _check(connection)
+                    mark = None if even_closed else await closed_mark(connection)
+                    if mark is not None:
+                        raise DatabaseError(str(mark))
                     if components:
                         await apply_migrations(connection, components)
                 return
             except ChangedMigration as error:
-                if self._embedded is None:
+                if self.embedded is None:
                     raise
                 raise ChangedMigration(
-                    f"{error}. The embedded database is the folder {self._embedded.directory}: "
+                    f"{error}. The embedded database is the folder {self.embedded.directory}: "
                     "while no gateway runs, move it away to keep it, or remove it"
                 ) from error
             except psycopg.OperationalError as error:
@@ -321,15 +330,15 @@ class Database:
         await anyio.sleep(delay_s)
 
     async def _revive(self) -> None:
-        if self._embedded is not None:
-            await to_thread.run_sync(self._embedded.ensure)
+        if self.embedded is not None:
+            await to_thread.run_sync(self.embedded.ensure)
 
     def _reason(self, error: Exception) -> str:
         """The reason in one line, for display; without the password that libpq may quote."""
         if isinstance(error, TimeoutError):
             return f"no answer within {self._settings.connect_timeout_s:g} s"
         text = _LIBPQ_ADVICE.sub("", re.sub(r"\s+", " ", str(error))).strip()
-        password = conninfo_to_dict(self._conninfo).get("password")
+        password = conninfo_to_dict(self.conninfo).get("password")
         return text.replace(str(password), "***") if password else text
 
 
@@ -356,6 +365,36 @@ async def _check(connection: AsyncConnection) -> None:
             f"more) and the database has {version}: update the package, then run "
             "ALTER EXTENSION vector UPDATE"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedMark:
+    """A setting of a database that is being moved, or was moved: nobody may use it."""
+
+    move: str
+    target: str  # HOST:PORT/NAME
+    begun: datetime
+    finished: bool
+
+    def __str__(self) -> str:
+        if self.finished:
+            return (
+                f"this database was moved to {self.target} on {self.begun:%Y-%m-%d}: set "
+                "database.url to that one. `toolgate database reopen` lets this one be used again"
+            )
+        return (
+            f"this database is being moved to {self.target}, or the move was interrupted: run "
+            "`toolgate database move` again to finish it, or `toolgate database reopen` to use "
+            "this one"
+        )
+
+
+async def closed_mark(connection: AsyncConnection) -> ClosedMark | None:
+    rows = await connection.execute("SELECT current_setting('toolgate.move', true)")
+    match await rows.fetchone():
+        case (str(text),) if text:
+            return msgspec.json.decode(text, type=ClosedMark)
+    return None
 
 
 async def _has_vector(connection: AsyncConnection) -> bool:
