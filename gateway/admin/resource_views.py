@@ -5,7 +5,7 @@ A wing brings its own in `WingContributions.pages`.
 
 from collections.abc import Mapping
 
-from gateway.operations.resource_view import ResourceView
+from gateway.operations.resource_view import ResourceView, StoredEntries, StoredLinks
 
 VIEWS: Mapping[str, ResourceView] = {
     view.path: view
@@ -19,6 +19,22 @@ VIEWS: Mapping[str, ResourceView] = {
                   "deleteSkill"),
             adds=("importSkills",),
             empty="A skill is a text that tells a model how to do a task, and the tools for it.",
+            stored=StoredEntries(
+                writes="importSkills", removes="deleteSkill", shows="exportSkill", listed="skills",
+                updates=True,
+                links=(
+                    StoredLinks(
+                        section="tools", read=(("tools", {}),), adds="linkTools",
+                        removes="unlinkTools", parameter="tool", listed="tools",
+                        attribute="access",
+                    ),
+                    StoredLinks(
+                        section="dependencies",
+                        read=(("requires", {"required": True}), ("suggests", {"required": False})),
+                        adds="dependSkill", removes="undependSkill", parameter="dependency",
+                    ),
+                ),
+            ),
         ),
         ResourceView(
             "agents", "Agents", "listAgents",
@@ -27,6 +43,15 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getAgent", key="name", parameter="agent",
             acts=("putAgent", "grantSkills", "revokeSkills", "deleteAgent"), adds=("putAgent",),
             empty="An agent is a caller to whom skills are granted.",
+            stored=StoredEntries(
+                writes="putAgent", removes="deleteAgent",
+                links=(
+                    StoredLinks(
+                        section="skills", read=(("skills", {}),), adds="grantSkills",
+                        removes="revokeSkills", parameter="skill", listed="skills",
+                    ),
+                ),
+            ),
         ),
         ResourceView(
             "sessions", "Sessions", "listSessions",
@@ -46,6 +71,10 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getKey", key="id", parameter="key", names="name", ended="revoked",
             acts=("rotateKey", "revokeKey"), adds=("createKey",),
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
+            stored=StoredEntries(
+                writes="createKey", removes="revokeKey", only=(("revoked", None),),
+                given={"any_scope": True}, prints="secret",
+            ),
         ),
         ResourceView(
             "users", "Users", "listUsers",
@@ -99,6 +128,9 @@ VIEWS: Mapping[str, ResourceView] = {
              ("description", "Description", "text")),
             shows="getTool", key="name", parameter="tool",
             empty="Tools come from sources that are imported.",
+            stored=StoredEntries(
+                writes="createTool", removes="deleteTool", shows="getTool", only=(("manual", True),)
+            ),
         ),
         ResourceView(
             "sources", "Sources", "listSources",
@@ -106,6 +138,9 @@ VIEWS: Mapping[str, ResourceView] = {
              ("location", "Description", "text")),
             shows="getSource", key="name", parameter="source",
             empty="A source is a service whose operations are tools.",
+            stored=StoredEntries(
+                writes="importSource", removes="deleteSource", only=(("in_settings", False),)
+            ),
         ),
         ResourceView(
             "catalog", "Catalog", "searchCatalog",
@@ -129,6 +164,9 @@ VIEWS: Mapping[str, ResourceView] = {
             (("name", "Name", "code"), ("origin", "Origin", "badge"), ("rule", "Rule", "text")),
             shows="getRule", key="name", parameter="rule",
             empty="Without a rule that matches, policy.default decides on a call.",
+            stored=StoredEntries(
+                writes="putRule", removes="deleteRule", body="rule", only=(("origin", "stored"),)
+            ),
         ),
         ResourceView(
             "revocations", "Revocations", "listRevocations",

@@ -81,6 +81,11 @@ COMMANDS = {
     "migrate": ("gateway.cli.databases:migrate", "Migrate the database to this release."),
     "backup": ("gateway.cli.databases:backup", "Write a backup of the embedded database."),
     "restore": ("gateway.cli.databases:restore", "Restore a backup into an empty database."),
+    "export": (
+        "gateway.cli.stored.command:export",
+        "Write everything that is stored to a file, for Git.",
+    ),
+    "apply": ("gateway.cli.stored.command:apply", "Bring a gateway to what such a file has."),
     "database": (
         "gateway.cli.database_move:database",
         "Move the database to another server.",

@@ -3,10 +3,42 @@
 The console draws its pages from them, the command line its tables.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 ColumnKind = Literal["text", "code", "time", "badge", "number"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLinks:
+    """Names that an entry is linked with, each by a request of its own."""
+
+    section: str  # of the entry in a file: name -> members of the link
+    read: tuple[tuple[str, Mapping[str, Any]], ...]  # members of the entry, and what they mean
+    adds: str
+    removes: str
+    parameter: str  # path parameter of `removes` that takes the name
+    listed: str = ""  # member of the body of `adds` that has the names; "": it is in the path
+    attribute: str = ""  # member of the body of `adds` that a mapping of names has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntries:
+    """How the entries of a view are written to a file, and made from it: operations, by their ids.
+
+    `toolgate export` and `apply` work with any view that has it."""
+
+    writes: str  # makes an entry; a PUT replaces it, too
+    removes: str
+    shows: str = ""  # gives an entry as `writes` takes it; "": the list does
+    body: str = ""  # member of an entry that is the body; "": the entry
+    listed: str = ""  # member of the body that has a list of entries; "": it is one entry
+    updates: bool = False  # whether `writes` changes an entry that exists, though it is a POST
+    given: Mapping[str, Any] = field(default_factory=dict)  # members of each request
+    only: tuple[tuple[str, Any], ...] = ()  # values of members of entries that a file can have
+    prints: str = ""  # member of the answer with a secret, which is given once
+    links: tuple[StoredLinks, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +60,4 @@ class ResourceView:
     also: tuple[tuple[str, str], ...] = ()
     """Further operations whose answers the page of an entry shows: label, id."""
     icon: str = "wing"
+    stored: StoredEntries | None = None  # None: its entries are in no file

@@ -1,0 +1,1 @@
+"""`toolgate export` and `toolgate apply`: everything that is stored, as one file."""

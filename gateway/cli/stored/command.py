@@ -1,0 +1,225 @@
+"""`toolgate export` and `toolgate apply`."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import USAGE, CommandFailure, fail, warn
+from gateway.cli.common.options import ask, json_option, yes_option
+from gateway.cli.common.output import note, print_json, say
+from gateway.cli.operations import Connect, client_option
+from gateway.cli.stored.document import SECRETS, Document, DocumentError, Sections, dump
+from gateway.cli.stored.plan import (
+    SECTIONS,
+    Change,
+    Changes,
+    Present,
+    Section,
+    compare,
+    read_document,
+    read_gateway,
+    sections,
+)
+
+ONLY = click.option(
+    "--only",
+    "names",
+    type=click.Choice(SECTIONS),
+    multiple=True,
+    help="Only this section; may be repeated.",
+)
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@ONLY
+@client_option()
+def export(
+    _settings: Settings, connect: Connect, *, file: Path | None, names: tuple[str, ...]
+) -> None:
+    """Write everything that is stored to FILE, or standard output, for Git.
+
+    \b
+      toolgate export gateway.yaml
+      toolgate export --url https://gateway.example --key-file a.key all.yaml
+
+    These are sources that were imported, manual tools, skills, agents, rules and API keys; what
+    the settings say is in the settings file. The same things give the same file, byte by byte.
+    Secrets are never in it: stored credentials are named, and keys have what they permit. Entries
+    that cannot be made again, as sources of uploaded descriptions, are named on standard error.
+    """
+    present = run(_read(connect, sections(names or SECTIONS)))
+    text = dump({**present.entries, SECRETS: present.secrets})
+    for (section, name), reason in present.left_out.items():
+        warn(f"left out: {section} {name}: {reason}")
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+    note(f"Wrote {file}: {sum(map(len, present.entries.values()))} entries.")
+
+
+@click.command()
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@ONLY
+@click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
+@click.option(
+    "--prune", is_flag=True, help="Remove entries that are not in the file, of its sections."
+)
+@click.option(
+    "--keys-to",
+    "folder",
+    metavar="DIRECTORY",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where new API keys are written, a file NAME.key for each.",
+)
+@yes_option
+@json_option
+@client_option()
+def apply(
+    _settings: Settings,
+    connect: Connect,
+    *,
+    file: IO[str],
+    names: tuple[str, ...],
+    dry_run: bool,
+    prune: bool,
+    folder: Path | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Bring a gateway to what FILE has; - reads standard input.
+
+    \b
+      toolgate apply gateway.yaml --dry-run
+      toolgate apply gateway.yaml --keys-to keys
+
+    FILE is as `toolgate export` writes it, and checked as a whole first. The plan has + for new
+    entries, ~ for changed ones, and with --prune - for those that are not in the file. Sections
+    that the file lacks are left as they are. Entries are made one after another, by the operations
+    of the admin API; after a failure run it again, as what is done already is no change.
+    """
+    try:
+        document = Document(file.name, file.read())
+        wanted = read_document(document, sections(SECTIONS))
+    except DocumentError as error:
+        fail(str(error), USAGE)
+
+    def confirm(changes: Sequence[Change], present: Present) -> bool:
+        """Print the plan; whether it is to be carried out."""
+        if as_json:
+            print_json([_as_json(change) for change in changes])
+        else:
+            _print_plan(changes, present, wanted, prune)
+        if changes and not dry_run:
+            _check(changes, folder, yes=yes)
+        return bool(changes) and not dry_run
+
+    known = sections(names or SECTIONS)
+    present = run(_apply(connect, known, wanted, prune=prune, confirm=confirm, folder=folder))
+    _print_missing(document, present)
+
+
+async def _apply(
+    connect: Connect,
+    known: Sequence[Section],
+    wanted: Sections,
+    *,
+    prune: bool,
+    confirm: Callable[[Sequence[Change], Present], bool],
+    folder: Path | None,
+) -> Present:
+    async with connect() as client:
+        present = await read_gateway(client, known)
+        changes = compare(known, present, wanted, prune=prune)
+        if confirm(changes, present):
+            await _make(Changes(client, present), changes, folder)
+        return present
+
+
+async def _read(connect: Connect, known: Sequence[Section]) -> Present:
+    async with connect() as client:
+        return await read_gateway(client, known)
+
+
+async def _make(maker: Changes, changes: Sequence[Change], folder: Path | None) -> None:
+    done = 0
+    try:
+        for section in dict.fromkeys(change.section.name for change in changes):
+            own = [change for change in changes if change.section.name == section]
+            for change in own:
+                await maker.make(change)
+                done += 1
+                _write_keys(maker.secrets, folder)
+            for change in own:
+                if change.sign != "-" and change.section.links:
+                    await maker.link(change)
+    except CommandFailure as error:
+        at = changes[min(done, len(changes) - 1)]
+        raise CommandFailure(
+            f"{at.section.name} {at.name}: {error.message}. Done: {done} of {len(changes)} "
+            "changes; run it again for the others",
+            error.exit_code,
+        ) from error
+
+
+def _write_keys(secrets: dict[str, str], folder: Path | None) -> None:
+    """Write each new key to a file for its owner only."""
+    while secrets and folder is not None:
+        name, secret = secrets.popitem()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = folder / f"{name.replace('/', '_')}.key"
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(f"{secret}\n")
+        say(f"Wrote {file}.")
+
+
+def _check(changes: Sequence[Change], folder: Path | None, *, yes: bool) -> None:
+    """Fail before anything is changed where keys would be lost, and ask before removals."""
+    keys = [c.name for c in changes if c.section.stored.prints and c.sign != "-"]
+    if keys and folder is None:
+        fail(
+            f"new API keys are given once ({', '.join(keys)}): name a folder for them with "
+            "--keys-to, or leave them out with --only",
+            USAGE,
+        )
+    removed = [c for c in changes if c.sign == "-" or (c.sign == "~" and not c.section.replaces)]
+    if removed and not yes:
+        ask("remove", ", ".join(f"{change.section.name} {change.name}" for change in removed))
+
+
+def _print_plan(changes: Sequence[Change], present: Present, wanted: Sections, prune: bool) -> None:
+    for (section, name), reason in present.left_out.items():
+        if name in wanted.get(section, {}):
+            warn(f"not compared: {section} {name}: {reason}")
+    for change in changes:
+        say(str(change))
+    if not changes:
+        say("Nothing to change.")
+    rest = sum(
+        len(entries.keys() - wanted[section].keys())
+        for section, entries in present.entries.items()
+        if section in wanted
+    )
+    if rest and not prune:
+        note(f"{rest} entries are not in the file; --prune removes them.")
+
+
+def _as_json(change: Change) -> dict[str, str]:
+    return {"sign": change.sign, "section": change.section.name, "name": change.name}
+
+
+def _print_missing(document: Document, present: Present) -> None:
+    """Name the secrets that the file refers to, and the gateway lacks."""
+    for source, schemes in (document.sections.get(SECRETS) or {}).items():
+        for scheme in schemes or {}:
+            if scheme not in present.secrets.get(source, {}):
+                warn(f"missing: toolgate secrets set {source} {scheme}")

@@ -1,0 +1,224 @@
+"""`toolgate export` and `apply`: everything that is stored, as one file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from config.settings import DatabaseSettings, Settings
+from tests.fixtures_gateway import running
+from tests.gateway.admin.client import KEY, key_file
+from tests.gateway.cli.conftest import Ran, Toolgate
+from tests.gateway.cli.processes import command
+from tests.gateway.guards.signing import by_jwks
+
+SKILL = "---\nname: pet-care\ndescription: How to care for pets.\n---\n\nFeed them.\n"
+SECOND = "---\nname: first-aid\ndescription: What to do first.\n---\n\nCall a vet.\n"
+RULE = {"effect": "deny", "tools": ["delete*"], "reason": "never"}
+
+TOOLS = [
+    {"name": "weather", "rest": "GET http://127.0.0.1:9/weather/{city}?unit={unit}&lang=en",
+     "description": "Tells the weather.", "tags": ["outside"], "keywords": ["rain"],
+     "tier": "internal", "examples": [{"city": "Bern", "unit": "K"}]},
+    {"name": "owners", "rest": "POST /owners", "source": "pets", "description": "Adds an owner.",
+     "input_schema": {"type": "object", "required": ["name"],
+                      "properties": {"name": {"type": "string"}}}},
+    {"name": "ships", "graphql": "query ($id: ID!) { ship(id: $id) { name } }",
+     "url": "http://127.0.0.1:9/graphql", "source": "fleet", "description": "Finds a ship.",
+     "annotations": {"readOnlyHint": False}},
+    {"name": "act", "hybrid": "lightapi.net/user/getUser/0.1.0", "side": "query",
+     "dialect": "legacy", "url": "http://127.0.0.1:9", "source": "hybrids", "description": "Asks.",
+     "scope": "user.r"},
+    {"name": "twice", "code": "def main(arguments):\n    return arguments\n",
+     "language": "python", "description": "Runs here.", "weight": 2.5},
+]  # fmt: skip
+
+
+@pytest.fixture
+def full_gateway(with_pets: Toolgate, folder: Path) -> Toolgate:
+    """Runs commands on a database with something of everything."""
+
+    def execute(*args: str) -> None:
+        ran = with_pets(*args)
+        assert ran.code == 0, ran.err
+
+    for name, text in (("pet-care", SKILL), ("first-aid", SECOND)):
+        (folder / "skills" / name).mkdir(parents=True)
+        (folder / "skills" / name / "SKILL.md").write_text(text)
+    (folder / "skills" / "pet-care" / "food.txt").write_text("Fish\n")
+    (folder / "tools.yaml").write_text(json.dumps({"tools": TOOLS}))
+    execute("tools", "add", "--from", "tools.yaml")
+    execute("skills", "import", "skills")
+    execute("skills", "link", "pet-care", "getPet", "weather")
+    execute("skills", "depend", "pet-care", "first-aid")
+    execute("agents", "add", "vet", "--description", "Cares.", "--temperature", "0.5")
+    execute("agents", "grant", "vet", "pet-care", "--priority", "3")
+    execute("policy", "put", "no-deletes", json.dumps(RULE))
+    execute("keys", "create", "deploy", "--scope", "admin:read", "--role", "staff")
+    return with_pets
+
+
+@pytest.fixture
+def second(bare: Toolgate, empty_settings: DatabaseSettings) -> Toolgate:
+    """Runs commands on an empty database of another gateway."""
+
+    def run(*args: str, stdin: str | None = None, **env: str) -> Ran:
+        return bare(*args, stdin=stdin, TOOLGATE_DATABASE__URL=empty_settings.url, **env)
+
+    return run
+
+
+def apply_file(toolgate: Toolgate, *args: str) -> Ran:
+    ran = toolgate("apply", *args)
+    assert ran.code == 0, ran.err
+    return ran
+
+
+def test_an_export_makes_the_same_gateway_again(
+    full_gateway: Toolgate, second: Toolgate, folder: Path
+) -> None:
+    """Issue 42, 7: export, apply and export give the same bytes; apply is idempotent."""
+    assert full_gateway("export", "one.yaml").err == ""
+    text = (folder / "one.yaml").read_text()
+    file = yaml.safe_load(text)
+    assert {name: sorted(rows) for name, rows in file.items() if isinstance(rows, dict)} == {
+        "sources": ["pets"],
+        "tools": ["act", "owners", "ships", "twice", "weather"],
+        "skills": ["first-aid", "pet-care"],
+        "agents": ["vet"],
+        "rules": ["no-deletes"],
+        "keys": ["deploy"],
+    }
+    assert file["rules"]["no-deletes"] == RULE
+    plan = apply_file(second, "one.yaml", "--dry-run")
+    assert plan.out.splitlines()[0] == "+ sources pets"
+    assert second("export").out == "toolgate_export: 1\n"
+    ran = apply_file(second, "one.yaml", "--keys-to", "new-keys")
+    assert "+ agents vet" in ran.out
+    assert (folder / "new-keys" / "deploy.key").stat().st_mode & 0o777 == 0o600
+    assert second("export").out == text
+    assert apply_file(second, "one.yaml").out == "Nothing to change.\n"
+    secret = (folder / "new-keys" / "deploy.key").read_text().strip()
+    assert secret not in text
+
+
+def test_changes_and_removals_are_planned_and_made(
+    full_gateway: Toolgate, folder: Path, change: Callable[[str, str], None]
+) -> None:
+    full_gateway("export", "one.yaml")
+    change("Feed them.", "Feed them daily.")
+    change("never", "not at night")
+    change("priority: 3", "priority: 4")
+    change("Tells the weather.", "Tells of the weather.")
+    plan = apply_file(full_gateway, "one.yaml", "--dry-run").out.splitlines()
+    assert plan == [
+        "~ tools weather: description (removed and made again)",
+        "~ skills pet-care: document",
+        "~ agents vet: skills",
+        "~ rules no-deletes: reason",
+    ]
+    refused = full_gateway("apply", "one.yaml")
+    assert (refused.code, "no terminal to confirm: add --yes" in refused.err) == (2, True)
+    apply_file(full_gateway, "one.yaml", "--yes")
+    assert full_gateway("export").out == (folder / "one.yaml").read_text()
+
+    (folder / "few.yaml").write_text("toolgate_export: 1\nrules:\nagents: {}\n")
+    assert apply_file(full_gateway, "few.yaml").out == "Nothing to change.\n"
+    pruned = apply_file(full_gateway, "few.yaml", "--prune", "--yes")
+    assert pruned.out.splitlines() == ["- rules no-deletes", "- agents vet"]
+    left = yaml.safe_load(full_gateway("export").out)
+    assert "rules" not in left
+    assert sorted(left["skills"]) == ["first-aid", "pet-care"]  # the file has no such section
+
+
+@pytest.fixture
+def change(folder: Path) -> Callable[[str, str], None]:
+    def replace(old: str, new: str) -> None:
+        file = folder / "one.yaml"
+        text = file.read_text()
+        assert text.count(old) == 1
+        file.write_text(text.replace(old, new))
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("rules: {}", "bad.yaml:1: expected toolgate_export: 1"),
+        ("toolgate_export: 1\nrule: {}", "bad.yaml:2: rule: there is no such section. Did you"),
+        ("toolgate_export: 1\nrules:\n  a:\n    effect: deny\n    tool: [x]",
+         "bad.yaml:5: rules.a.tool: there is no such member"),
+        ("toolgate_export: 1\nrules:\n  a:\n    effect: never",
+         "bad.yaml:4: rules.a.effect: invalid"),
+        ("toolgate_export: 1\nkeys:\n  a:\n    scopes:\n      - 3",
+         "bad.yaml:5: keys.a.scopes.0: expected `str`, got `int`"),
+        ("toolgate_export: 1\nrules:\n  a: {effect: deny}\n  a: {effect: allow}",
+         "bad.yaml:4: a is there twice"),
+        ("toolgate_export: 1\nrules: [a]", "bad.yaml:2: rules: expected a mapping of names"),
+        ("toolgate_export: 1\nrules:\n  a: 3", "bad.yaml:3: rules.a: expected a mapping of"),
+        ("a: [", "bad.yaml:1: "),
+        ("- a", "bad.yaml:1: expected a mapping of sections"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_line(
+    bare: Toolgate, folder: Path, text: str, reason: str
+) -> None:
+    (folder / "bad.yaml").write_text(text)
+    ran = bare("apply", "bad.yaml")
+    assert ran.code == 2
+    assert reason in ran.err
+
+
+def test_missing_secrets_are_named(toolgate: Toolgate, folder: Path) -> None:
+    (folder / "s.yaml").write_text("toolgate_export: 1\nsecrets:\n  pets:\n    token: bearer\n")
+    ran = apply_file(toolgate, "s.yaml")
+    assert "missing: toolgate secrets set pets token" in ran.err
+
+
+def test_new_keys_need_a_folder(toolgate: Toolgate, folder: Path) -> None:
+    (folder / "k.yaml").write_text("toolgate_export: 1\nkeys:\n  ci: {scopes: [admin:read]}\n")
+    ran = toolgate("apply", "k.yaml")
+    assert (ran.code, "new API keys are given once (ci)" in ran.err) == (2, True)
+
+
+REMOTE = """\
+toolgate_export: 1
+tools:
+  city:
+    description: Tells of a city.
+    rest: GET https://api.example.com/cities/{name}
+agents:
+  vet:
+    description: Cares.
+rules:
+  no-deletes:
+    effect: deny
+    tools:
+    - delete_*
+"""
+
+
+@pytest.mark.anyio
+async def test_a_running_gateway_is_changed_and_exported(settings: Settings, folder: Path) -> None:
+    async with running(replace(settings, auth=by_jwks(folder, [KEY.jwk()]))) as client:
+        at = ("--url", client.url, "--key-file", str(key_file(folder)))
+        (folder / "all.yaml").write_text(REMOTE)
+        for plan in ("+ tools city\n+ agents vet\n+ rules no-deletes\n", "Nothing to change.\n"):
+            code, out, error = await command("apply", "all.yaml", *at)
+            assert (code, out) == (0, plan), error
+        reason = "tools city: its binding is shown to operators alone: use a key with their role"
+        assert f"not compared: {reason}" in error
+        code, out, error = await command("export", *at)
+        assert (code, error) == (0, f"toolgate: left out: {reason}\n")
+        file = yaml.safe_load(REMOTE)
+        del file["tools"]
+        assert yaml.safe_load(out) == file
+        (folder / "all.yaml").write_text(REMOTE.replace("Cares.", "Heals."))
+        code, out, error = await command("apply", "all.yaml", *at)
+        assert (code, out) == (0, "~ agents vet: description\n"), error
+        code, out, error = await command("apply", "all.yaml", "--dry-run", *at)
+        assert out == "Nothing to change.\n"
