@@ -55,7 +55,7 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 # Where nothing may be compiled ahead, each of a thousand child processes would compile the gateway.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)-test ## the whole suite
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -p tests.packing --numprocesses auto --dist worksteal $(ARGS)
 
 test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: $(STAMP)-test ## the tests near what differs from main, or near PATHS="FILE FOLDER ...": less than a minute

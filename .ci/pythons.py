@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIFIER = re.compile(r"Programming Language :: Python :: (3\.\d+)")
 LOCKS = ("build", "run", "test")
-SUITE = ("--numprocesses", "auto", "--dist", "worksteal")
+SUITE = ("-p", "tests.packing", "--numprocesses", "auto", "--dist", "worksteal")
 PIP = ("-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check")
 
 

@@ -157,7 +157,8 @@ def main(words: Sequence[str]) -> int:
     chosen = list(dict.fromkeys([*near[:MODULES], *SMOKE]))
     left_out = f", the {MODULES} nearest of which run" if len(near) > MODULES else ""
     print(f"{len(near)} test modules or folders are near the change{left_out}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.quick", "-q", "-n", "auto"]
+    plugins = ["-p", "tests.quick", "-p", "tests.packing"]
+    command = [sys.executable, "-m", "pytest", *plugins, "-q", "-n", "auto"]
     env = os.environ | {VARIABLE: str(given.seconds)}
     return subprocess.run([*command, *chosen], cwd=ROOT, env=env).returncode
 
