@@ -34,7 +34,7 @@ def test_modules_importing_a_file_are_near_the_file() -> None:
 
 def test_a_folder_stands_for_its_files() -> None:
     near = nearby_tests(["registry/access"])
-    names = {"approvals", "keys", "policies", "revocations", "secrets"}
+    names = {"approvals", "api_keys", "policies", "revocations", "secrets"}
     assert {f"tests/registry/access/test_{name}.py" for name in names} <= set(near)
 
 

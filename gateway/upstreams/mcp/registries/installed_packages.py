@@ -157,12 +157,17 @@ def check_no_runtime(package: Package) -> None:
 
 def _kind(kind: str) -> ProgramOf:
     """The module of a kind, imported where it is used."""
-    module: Any = importlib.import_module(f"gateway.upstreams.mcp.registries.{_MODULES[kind]}")
+    module: Any = importlib.import_module(_MODULES[kind])
     program: ProgramOf = module.program
     return program
 
 
-_MODULES = {"npm": "npm", "pypi": "pypi", "oci": "images", "mcpb": "bundles"}
+_MODULES = {
+    "npm": "gateway.upstreams.mcp.registries.npm",
+    "pypi": "gateway.upstreams.mcp.registries.pypi",
+    "oci": "gateway.upstreams.mcp.registries.container_images",
+    "mcpb": "gateway.upstreams.mcp.registries.mcpb_bundles",
+}
 
 
 async def _run(words: Sequence[str], folder: Path) -> tuple[int, str]:
