@@ -30,16 +30,26 @@ _LATEST = sql.SQL("""
         SELECT *, coalesce(decision, '') = 'deny' AS denied,
                coalesce(decision, '') <> 'deny' AND NOT outcome = ANY(%(good)s) AS failed
           FROM latest
-         WHERE (source IS NOT NULL OR decision = 'deny') AND NOT front = ANY(%(fronts)s)
+         WHERE (source IS NOT NULL OR subject IS NOT NULL AND outcome <> 'ok')
+               AND NOT front = ANY(%(fronts)s)
     )
 """)
 _SUMS = sql.SQL("""
-    SELECT coalesce(source, '') AS source, coalesce(subject, '') AS subject, count(*) AS calls,
-           count(*) FILTER (WHERE failed) AS errors, count(*) FILTER (WHERE denied) AS denied,
-           coalesce(percentile_disc(0.95) WITHIN GROUP (ORDER BY latency_us), 0) AS p95_us,
-           max(recorded_ts) FILTER (WHERE outcome = 'ok') AS last_ok,
-           min(recorded_ts) AS first, grouping(source, subject) AS level
-      FROM made GROUP BY GROUPING SETS ((), (source), (source, subject))
+    , summed AS (
+        SELECT coalesce(source, '') AS source, coalesce(subject, '') AS subject,
+               count(*) AS calls, count(*) FILTER (WHERE failed) AS errors,
+               count(*) FILTER (WHERE denied) AS denied,
+               coalesce(percentile_disc(0.95) WITHIN GROUP (ORDER BY latency_us), 0) AS p95_us,
+               max(recorded_ts) FILTER (WHERE outcome = 'ok') AS last_ok,
+               min(recorded_ts) AS first, grouping(source, subject) AS level
+          FROM made GROUP BY GROUPING SETS ((), (source), (source, subject))
+    ), ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY level ORDER BY p95_us DESC) AS slow,
+               row_number() OVER (PARTITION BY level ORDER BY errors DESC) AS bad
+          FROM summed WHERE level = 3 OR source <> ''
+    )
+    SELECT source, subject, calls, errors, denied, p95_us, last_ok, first, level
+      FROM ranked WHERE level > 0 OR slow <= %(ranked)s OR bad <= %(ranked)s
 """)
 _FAILURES = sql.SQL("""
     SELECT {} FROM made WHERE failed OR denied
@@ -79,7 +89,7 @@ async def sum_calls(
     """The sums, and the newest calls that failed or were denied."""
     values = {
         "host": host_id, "since": since, "records": records, "fronts": [*NOT_CALLS],
-        "good": [*NO_FAILURES], "failures": failures,
+        "good": [*NO_FAILURES], "failures": failures, "ranked": RANKED,
     }  # fmt: skip
     async with borrow(pool) as connection:
         async with connection.cursor(row_factory=tuple_row) as cursor:
@@ -99,15 +109,14 @@ def _summary(rows: Sequence[tuple[Any, ...]], since: datetime) -> SummedCalls:
         by_level[level].append(counts)
         first = earliest if level == _ALL and earliest else first
     (whole,) = by_level[_ALL]
-    tools = [tool for tool in by_level[_OF_TOOL] if tool.source]
-    sources = [source for source in by_level[_OF_SOURCE] if source.source]  # a hidden tool has none
+    tools = by_level[_OF_TOOL]
     failing = sorted((tool for tool in tools if tool.errors), key=lambda tool: -tool.errors)
     return SummedCalls(
         first,
         whole.calls,
         whole.errors,
         whole.denied,
-        tuple(sorted(sources, key=lambda source: -source.calls)),
+        tuple(sorted(by_level[_OF_SOURCE], key=lambda source: -source.calls)),
         tuple(sorted(tools, key=lambda tool: -tool.p95_ms)[:RANKED]),
         tuple(failing[:RANKED]),
     )

@@ -23,6 +23,7 @@ FIRST_CLIENT = "claude-code"
 
 REASONS: Mapping[str, str] = {
     "tool_error": "The service answered with an error.",
+    "1500": "The service answered with an error, or not at all.",
     "crashed": "The gateway failed; its log has the reason.",
     "1429": "Too many calls: a limit was reached.",
     "1502": "The service does not answer.",

@@ -37,12 +37,13 @@ async def test_a_busy_gateway_shows_calls_failures_and_approvals(settings: Setti
         calls: list[tuple[str, Json]] = [("listPets", {})] * 3 + [
             ("deletePet", {"id": 1}),
             ("createPet", {"name": "Rex"}),
+            ("getPet", {"nothing": 1}),
         ]
         for name, arguments in calls:
             await client.rpc({"jsonrpc": "2.0", "id": 1, "method": name, "params": arguments})
 
         async def has_calls() -> bool:
-            return "Recent failures" in (await browser.get(""))[1]
+            return "Invalid arguments" in (await browser.get(""))[1]
 
         await polling.until(has_calls)
         _, text = await browser.get("")
@@ -53,5 +54,6 @@ async def test_a_busy_gateway_shows_calls_failures_and_approvals(settings: Setti
     failures = re.search(r"Recent failures.*?</table>", text, re.DOTALL)
     assert failures is not None
     assert "Denied by a rule. <code><bdi>no-deletes</bdi></code>" in failures[0]
+    assert "Invalid arguments, or no such tool." in failures[0]
     assert "Needs attention" in text
     assert "createPet" in text
