@@ -245,6 +245,7 @@ class Admin(Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_ttl_s: Seconds
     requests: Amount
     per_s: Seconds
+    stored_toolsets: Count  # of one tenant
     operator_role: ScopeName
 
 

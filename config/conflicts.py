@@ -6,6 +6,8 @@ from ipaddress import ip_network
 from itertools import combinations
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from config.access import ADMIN_TOOLSET
 from config.access_conflicts import (
     auth_conflicts,
@@ -18,7 +20,7 @@ from config.access_conflicts import (
 )
 from config.models import AUTO, Strategy
 from config.networks import is_unencrypted
-from config.settings import EmbeddingSettings, PurposeModel, Settings
+from config.settings import EmbeddingSettings, PurposeModel, Settings, Toolset
 from config.source_conflicts import source_conflicts
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
 from schemas.errors import Fault
@@ -242,6 +244,14 @@ def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             continue  # without loading croniter in each command
         if mistake := schedule.mistake:
             yield Problem(where(key), dotted_path(key), mistake)
+
+
+def toolset_path_problem(settings: Settings, name: str) -> str | None:
+    """The clash of paths of a stored toolset of this name; None: it has paths of its own."""
+    tools = replace(settings.admin, tools=True)  # its name stays reserved while they are off
+    with_it = replace(settings, toolsets={name: Toolset()}, admin=tools)
+    problems = _path_clashes(with_it, lambda *_: "")
+    return problems[0].text if problems else None
 
 
 def _path_clashes(settings: Settings, where: Where) -> list[Problem]:

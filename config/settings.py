@@ -80,9 +80,11 @@ from config.value_types import (
     ShortDescription,
     SocketPath,
     SourceName,
+    SourceNames,
     SystemUser,
     Text,
     TextLength,
+    ToolPatterns,
     ToolsetName,
     ToolTokens,
     TopicName,
@@ -450,20 +452,27 @@ class Tracing(Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Seconds
 
 
-class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `toolsets`: tools of some sources, selected by name."""
+class ToolsetDefinition(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools of some sources, selected by name, with an endpoint of their own; stored ones have
+    these members."""
 
-    sources: tuple[SourceName, ...] = ()
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    sources: SourceNames = ()
+    include: ToolPatterns = ()
+    exclude: ToolPatterns = ()
+    roles: tuple[str, ...] = ()
     instructions: str = ""
     mode: DisclosureMode | None = None
     code: CodeDisclosure | None = None
     signatures: Literal["python", "typescript"] | None = None
-    callers: CallWays = CALL_WAYS
     tool_tokens: ToolTokens | None = None
-    listed: bool = False
     description: ShortDescription = ""
+
+
+class Toolset(ToolsetDefinition, frozen=True, forbid_unknown_fields=True):
+    """One entry of `toolsets`."""
+
+    callers: CallWays = CALL_WAYS
+    listed: bool = False
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -227,6 +227,14 @@ ToolsetName = Annotated[
     ),
 ]
 ProfileName = SourceName
+# A toolset matches each tool with each of its patterns, when it is built.
+ToolPatterns = Annotated[
+    tuple[Annotated[str, Meta(max_length=200, description="at most 200 characters")], ...],
+    Meta(max_length=1000, description="at most 1000 patterns"),
+]
+SourceNames = Annotated[
+    tuple[SourceName, ...], Meta(max_length=1000, description="at most 1000 sources")
+]
 # server.json has no longer ones.
 ShortDescription = Annotated[str, Meta(max_length=100, description="at most 100 characters")]
 PurposeName = Annotated[

@@ -194,10 +194,12 @@ VIEWS: Mapping[str, ResourceView] = {
         ),
         ResourceView(
             "toolsets", "Toolsets", "listToolsets",
-            (("name", "Name", "code"), ("tools", "Tools", "number"), ("sources", "Sources", "text"),
-             ("mode", "Mode", "badge")),
+            (("name", "Name", "code"), ("tools", "Tools", "number"), ("origin", "Origin", "badge"),
+             ("description", "Description", "text"), ("roles", "Roles", "text"),
+             ("updated", "Changed", "time")),
             shows="getToolset", key="name", parameter="toolset",
-            empty="A toolset is a part of the catalog with an address of its own (settings).",
+            acts=("putToolset", "deleteToolset"), adds=("putToolset",),
+            empty="A toolset is a part of the catalog with an address of its own.",
         ),
     )
 }  # fmt: skip

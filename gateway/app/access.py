@@ -55,6 +55,7 @@ from gateway.state.rate_windows import LeasedRates, LocalRates
 from registry.access.access_feed import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.stored_toolsets import ToolsetFeed
 from registry.database.embedded_server import directory_of
 from registry.database.postgres import AWAY, DatabaseHandle, Pool
 from schemas.errors import ToolgateError
@@ -308,6 +309,7 @@ class Access:
             **self.identities.loads,
             "policy": self.policy_view.load,
             "secrets": secrets,
+            "toolsets": ToolsetFeed(catalogs).load,
             **({} if connections is None else {"connections": connections}),
         }
         self._feed = AccessFeed(loads, settings.auth.revocation_s)

@@ -137,7 +137,7 @@ def operations_as_jobs(
 
 
 def _operations(parts: AdminParts) -> tuple[Operation, ...]:
-    settings, sessions = parts.settings, parts.sessions
+    sessions = parts.sessions
     dependencies = parts.dependencies
 
     def numbers() -> tuple[str, str, int, int]:
@@ -147,7 +147,6 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         dependencies,
         parts.health,
         catalogs=parts.catalogs,
-        toolsets=settings.toolsets,
         numbers=numbers,
         restart=parts.restart,
     )

@@ -16,6 +16,7 @@ from gateway.app.access import Access
 from gateway.app.method_tables import session_methods, tool_methods
 from gateway.app.routes import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.shared_state import SharedState
+from gateway.context import Principal
 from gateway.interfaces import Middleware, Upstream
 from gateway.methods.call_plans import CallPlans
 from gateway.methods.describe_tools import Describe
@@ -25,9 +26,11 @@ from gateway.operations.tool_calls import OperationUpstream
 from gateway.operations.tool_definitions import OperationCatalogs
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.transports.jsonrpc_http import JsonRpcHTTP
+from gateway.transports.mcp_endpoint import NO_TOOLSET
 from gateway.transports.streamable_http import toolset_fronts
 from registry.catalog.catalogs import Catalogs
 from schemas.binding import GatewayBinding, OperationBinding
+from schemas.errors import UnknownToolset
 
 INSTRUCTIONS = (
     "The tools here administer this gateway: its sources, tools, keys, rules, approvals, sessions "
@@ -61,17 +64,30 @@ def admin_fronts(
     }
     plans = CallPlans(upstreams, access.guards, access.policy_view)
     tools = ToolMethods(lists, plans, verify_scope=settings.auth.verify_scope, answering=answering)
-    methods = {**session_methods(lists, shared, INSTRUCTIONS, {}), **tool_methods(lists, tools)}
+    methods = {**session_methods(lists, shared, INSTRUCTIONS), **tool_methods(lists, tools)}
     around = [*middleware, counting(api.rates), *access.middleware]
     dispatcher = Dispatcher(methods, tools.call_by_name, around, tools.rate_limit_result)
     return _fronts(settings, shared, access, dispatcher)
+
+
+def _admit_to_admin(_principal: Principal, toolset: str) -> None:
+    """Let everybody to its own toolset, whose lists have what the scopes of the caller permit."""
+    if toolset != ADMIN_TOOLSET:
+        raise UnknownToolset(NO_TOOLSET)
 
 
 def _fronts(
     settings: Settings, shared: SharedState, access: Access, dispatcher: Dispatcher
 ) -> dict[str, ASGIApp]:
     batches, identify = batches_of(settings), access.identify_admin
-    mcp = mcp_front(settings, shared, dispatcher=dispatcher, identify=identify, batches=batches)
+    mcp = mcp_front(
+        settings,
+        shared,
+        dispatcher=dispatcher,
+        identify=identify,
+        batches=batches,
+        admit=_admit_to_admin,
+    )
     rpc = replace(rpc_front(settings, dispatcher, identify, batches), toolset=ADMIN_TOOLSET)
     path = f"{settings.rpc.path}/{ADMIN_TOOLSET}"
     return {

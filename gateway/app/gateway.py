@@ -24,7 +24,7 @@ from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
 from gateway.app.method_tables import dispatchers, resource_reader, usage_log
 from gateway.app.metrics import register_gauges
-from gateway.app.routes import application, fronts
+from gateway.app.routes import admission, application, batches_of, fronts, mcp_front
 from gateway.app.shared_state import SharedState, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
@@ -37,6 +37,7 @@ from gateway.policy.engine import callers_rules
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.traces import no_trace
+from gateway.transports.streamable_http import toolset_fronts, toolset_in, toolset_paths
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
 from gateway.wings.table import enabled_wings, wing_kinds, with_jobs, with_tasks
@@ -128,6 +129,7 @@ class Gateway:
         self.wings = self._wings()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
+        events.toolset_changed.subscribe(self._drop_fronts)
         self._show()
 
     @asynccontextmanager
@@ -222,6 +224,7 @@ class Gateway:
             settings,
             self.access,
             fronts=self.fronts,
+            find_front=self._find_front,
             admin=self.admin,
             console=self.console,
             wings=[] if self.wings is None else self.wings.routes,
@@ -261,7 +264,6 @@ class Gateway:
             await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings), personal)
         self.access.reconfigure(settings, hooks)
         self.shared.reconfigure(settings.limits)
-        self.federation.reconfigure(settings)
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         if self.admin is not None:
             self.admin.serve(operations_of(self._parts()))
@@ -274,11 +276,38 @@ class Gateway:
             await hooks.retire_replaced()
 
     def _fronts(self) -> dict[str, ASGIApp]:
-        both = (self.dispatcher, self.portal_dispatcher)
-        main = fronts(self.settings, self.shared, both, self.access.identify)
+        self._mcp = mcp_front(
+            self.settings,
+            self.shared,
+            dispatcher=self.dispatcher,
+            identify=self.access.identify,
+            batches=batches_of(self.settings),
+            admit=admission(self.catalogs),
+        )
+        main = fronts(self.settings, self._mcp, self.portal_dispatcher)
         if self.admin is None or not self.settings.admin.tools:
             return main
         return {**main, **self._admin_fronts(self.admin)}
+
+    def _find_front(self, path: str) -> ASGIApp | None:
+        """The front of a toolset that is not in the settings. One that no tenant has stored gets a
+        front for one request, which refuses as that of another tenant's does."""
+        settings = self.settings
+        name = toolset_in(path, settings.mcp.path)
+        if name is None or f"{path}/".startswith(
+            (f"{settings.admin.path}/", f"{settings.console.path}/")
+        ):
+            return None
+        served = toolset_fronts(self._mcp, name)
+        if self.catalogs.is_stored(name):
+            self.fronts.update(served)
+        return served.get(path)
+
+    def _drop_fronts(self, _tenant: str, toolset: str) -> None:
+        """Forget the fronts of a toolset that no tenant has any more."""
+        if not self.catalogs.is_stored(toolset) and toolset not in self.settings.toolsets:
+            for path in toolset_paths(self.settings.mcp.path, toolset):
+                self.fronts.pop(path, None)
 
     def _admin_fronts(self, api: AdminApi) -> Mapping[str, ASGIApp]:
         from gateway.app.admin_tools import admin_fronts

@@ -167,9 +167,8 @@ def dispatchers(
         waits_s=settings.mcp.parked_s,
     )
     services = Services(lists, plans, verify_scope, tools)
-    instructions = {name: toolset.instructions for name, toolset in settings.toolsets.items()}
     methods = {
-        **session_methods(lists, shared, settings.mcp.instructions, instructions),
+        **session_methods(lists, shared, settings.mcp.instructions),
         **_method_table(lists, relay, shared, skills.files, task_ids=federation.task_ids),
         **tool_methods(lists, tools),
     }
@@ -259,7 +258,6 @@ def _search_tools(
         lists,
         find,
         limits=SearchLimits(search.limit, search.limit_max, search.answer_tokens),
-        toolsets=settings.toolsets,
         handles=handles,
         learn=None if usage is None else usage.on_search,
     )
@@ -273,16 +271,11 @@ def _portal_methods(services: Services, *, anonymous_list: bool) -> Table:
 
 
 def _modes(settings: Settings) -> Modes:
-    toolsets, code = settings.toolsets, settings.code
+    disclosure, code = settings.disclosure, settings.code
     return Modes(
-        settings.disclosure.mode,
-        {name: toolset.mode for name, toolset in toolsets.items() if toolset.mode},
-        settings.disclosure.list_tokens,
+        disclosure.mode,
+        disclosure.list_tokens,
         code=code.disclosure if code.enabled else "off",
-        code_of_toolsets={name: toolset.code for name, toolset in toolsets.items() if toolset.code},
-        signatures={
-            name: toolset.signatures for name, toolset in toolsets.items() if toolset.signatures
-        },
     )
 
 
@@ -307,11 +300,9 @@ def tool_methods(lists: Lists, tools: ToolMethods) -> Table:
     }
 
 
-def session_methods(
-    lists: Lists, shared: SharedState, instructions: str, of_toolsets: Mapping[str, str]
-) -> Table:
-    """Methods of every MCP endpoint; `of_toolsets` has the instructions of toolset endpoints."""
-    lifecycle = Lifecycle(lists, instructions, of_toolsets)
+def session_methods(lists: Lists, shared: SharedState, instructions: str) -> Table:
+    """Methods of every MCP endpoint."""
+    lifecycle = Lifecycle(lists, instructions)
     logging = LogLevels(lists, shared.sessions.change)
     subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
     return {

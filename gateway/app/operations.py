@@ -20,13 +20,14 @@ from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.skills import SkillOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.tools import ToolOperations
+from gateway.admin.resources.toolsets import ToolsetOperations
 from gateway.operations.operation import Operation
 
 RESOURCES = (
     *(SourceOperations, SecretOperations, ToolOperations, ManualToolOperations, SearchOperations),
     *(EmbeddingOperations, SkillOperations, AgentOperations, KeyOperations, PolicyOperations),
     *(AuditOperations, EvaluationOperations, LoginOperations, LoginUserOperations),
-    *(ConnectionOperations, CatalogOperations),
+    *(ConnectionOperations, CatalogOperations, ToolsetOperations),
 )
 WITH_JOBS = (SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations)
 """Resources with operations that run as jobs."""

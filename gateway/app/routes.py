@@ -23,7 +23,7 @@ from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.app.shared_state import SharedState
-from gateway.context import Identify
+from gateway.context import Identify, Principal
 from gateway.guards.access_log import AccessLog
 from gateway.guards.body_budget import BodyGuard
 from gateway.guards.error_responses import not_found, on_crash
@@ -35,11 +35,12 @@ from gateway.methods.results_by_revision import SERVER
 from gateway.protocol.dialects import Rules
 from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
-from gateway.transports.mcp_endpoint import McpFront
-from gateway.transports.streamable_http import mcp_fronts
+from gateway.transports.mcp_endpoint import NO_TOOLSET, McpFront
+from gateway.transports.streamable_http import toolset_fronts
 from gateway.wings.table import enabled_wings, load_wing
+from registry.catalog.catalogs import Catalogs
 from registry.display.profiles import BUILT_IN
-from schemas.errors import ToolgateError
+from schemas.errors import ToolgateError, UnknownToolset
 from schemas.hybrid import Side
 from schemas.mcp.revisions import JSON_RPC, PORTAL
 
@@ -81,21 +82,14 @@ def _paths_of_wings(settings: Settings) -> dict[str, str]:
     return paths
 
 
-def fronts(
-    settings: Settings,
-    shared: SharedState,
-    dispatchers: tuple[Dispatcher, Dispatcher],
-    identify: Identify,
-) -> dict[str, ASGIApp]:
-    """Fronts by path. `dispatchers`: for MCP and `/rpc`, and for the portal paths."""
-    main, on_portal = dispatchers
-    batches = batches_of(settings)
-    front = rpc_front(settings, main, identify, batches)
+def fronts(settings: Settings, mcp: McpFront, on_portal: Dispatcher) -> dict[str, ASGIApp]:
+    """Fronts by path, without those of stored toolsets. `/rpc` has the dispatcher of `mcp`;
+    `on_portal` is that of the portal paths."""
+    front = rpc_front(settings, mcp.dispatcher, mcp.identify, mcp.batches)
     portal = replace(front, dispatcher=on_portal)
+    of_toolsets = (toolset_fronts(mcp, toolset) for toolset in (None, *settings.toolsets))
     return {
-        **mcp_fronts(
-            mcp_front(settings, shared, dispatcher=main, identify=identify, batches=batches)
-        ),
+        **{path: front for served in of_toolsets for path, front in served.items()},
         settings.rpc.path: JsonRpcHTTP(front, rpc_rules(settings)),
         **{path: JsonRpcHTTP(portal, rules) for path, rules in _portal(settings.portal).items()},
     }
@@ -123,8 +117,9 @@ def mcp_front(
     dispatcher: Dispatcher,
     identify: Identify,
     batches: Batches,
+    admit: Callable[[Principal, str], None],
 ) -> McpFront:
-    """The parts shared by the paths of MCP."""
+    """The parts shared by the paths of MCP. `admit`: as `McpFront` has it."""
     mcp, server = settings.mcp, settings.server
     return McpFront(
         dispatcher=dispatcher,
@@ -141,9 +136,20 @@ def mcp_front(
         sessionless=mcp.sessionless,
         get_opens_sse=mcp.get_opens_sse,
         path=mcp.path,
-        toolsets=frozenset(settings.toolsets),
+        admit=admit,
         profiles=_profiles(settings),
     )
+
+
+def admission(catalogs: Catalogs) -> Callable[[Principal, str], None]:
+    """Whether a caller may use the endpoint of a toolset, by its tenant and its roles."""
+
+    def admit(principal: Principal, name: str) -> None:
+        toolset = catalogs.toolset(principal.tenant, name)
+        if toolset is None or (toolset.roles and principal.roles.isdisjoint(toolset.roles)):
+            raise UnknownToolset(NO_TOOLSET)
+
+    return admit
 
 
 def rpc_front(
@@ -215,6 +221,7 @@ def application(
     access: Access,
     *,
     fronts: Mapping[str, ASGIApp],
+    find_front: Callable[[str], ASGIApp | None],
     admin: ASGIApp | None,
     console: ASGIApp | None,
     wings: Sequence[BaseRoute],
@@ -226,9 +233,10 @@ def application(
     largest_body: int,
     siblings: WorkerPeers | None = None,
 ) -> Starlette:
-    """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`
-    and `login`: their routes; `public`: paths that pages of any origin may read; `largest_body`:
-    the highest of all limits of bodies, in bytes; `siblings` as in `Probes`."""
+    """The ASGI application. `fronts` by path; `find_front` makes those that they lack; `admin` and
+    `console` are None without one; `wings` and `login`: their routes; `public`: paths that pages of
+    any origin may read; `largest_body`: the highest of all limits of bodies, in bytes; `siblings`
+    as in `Probes`."""
     if console is not None and settings.auth.mode == "none":
         console = LocalOnly(console)
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
@@ -260,6 +268,7 @@ def application(
                 fronts=fronts,
                 ready=lambda: health.serves,
                 shed=access.bounds.shedding.refusal,
+                find=find_front,
             ),
         ],
         exception_handlers={404: not_found, 500: on_crash},

@@ -239,7 +239,6 @@ class Federation:
         events: Events,
     ) -> None:
         mcp, upstream = settings.mcp, settings.upstream
-        self._toolsets = tuple(settings.toolsets)
         self._tenant = settings.tenant.host_id
         self._fail_closed = mcp.when_down == "fail_closed"
         self._stores = stores = shared.stores
@@ -265,9 +264,6 @@ class Federation:
         events.watch_changed.subscribe(self._watch_changed)
         events.session_ended.subscribe(lambda session: self.servers.close_owner(session.id))
 
-    def reconfigure(self, settings: Settings) -> None:
-        self._toolsets = tuple(settings.toolsets)
-
     async def sealer(self) -> Sealer:
         """Encryption of client-held state. Raises Unavailable while the secret is unreadable."""
         if self._sealer is None:
@@ -290,7 +286,7 @@ class Federation:
         await self._events.source_changed.publish(source)
 
     def resource_changed(self, source: str, uri: str) -> None:
-        for toolset in (None, *self._toolsets):
+        for toolset in (None, *self._catalogs.toolsets_of(self._tenant)):
             exposed = self._catalogs.of(self._tenant, toolset).expose(source, uri)
             self._hub.resource_updated(self._tenant, toolset, exposed)
 

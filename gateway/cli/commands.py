@@ -336,6 +336,56 @@ GROUPS: Mapping[str, CommandGroup] = {
             "remove": CommandRow(operation="deleteRule", says="Removed {rule}."),
         },
     ),
+    "toolsets": CommandGroup(
+        help="""List, show, store and delete toolsets: parts of the catalog with an endpoint each.
+
+        Toolsets of the settings (toolsets) are served by the gateways with that file, and go before
+        stored ones of the same name; stored ones are served by all gateways of the database at
+        once. Each is at /mcp/NAME.
+        """,
+        resources=(RESOURCES + "toolsets:ToolsetOperations",),
+        view="toolsets",
+        rows={
+            "list": CommandRow(
+                operation="listToolsets", first="To store one: toolgate toolsets put NAME TOOLSET"
+            ),
+            "show": CommandRow(operation="getToolset"),
+            "put": CommandRow(
+                operation="putToolset", body="TOOLSET", metavars={"toolset": "NAME"},
+                says="{name}: {tools} tools, at /mcp/{name} (version {version}).",
+                help="""TOOLSET is JSON or YAML with the members of an entry of `toolsets` in the
+                settings, or a file with them; "-" reads it from standard input.
+
+                A toolset that exists is replaced only with --if-match, by its version (the ETag
+                that the API tells) or by *.""",
+                examples=(
+                    'toolgate toolsets put reading \'{"include": ["get*", "list*"]}\'',
+                    "toolgate toolsets put billing billing.yaml --if-match '*'",
+                ),
+            ),
+            "tools": CommandRow(
+                operation="listToolsetTools", entries="items",
+                columns=(("name", "Tool", "code"), ("source", "Source", "code"),
+                         ("description", "Description", "text")),
+            ),
+            "preview": CommandRow(
+                operation="previewToolset",
+                examples=(
+                    'toolgate toolsets preview --toolset \'{"include": ["get*"]}\' --json',
+                ),
+            ),
+            "clients": CommandRow(
+                operation="listToolsetClients", entries="clients",
+                columns=(("client", "Client", "code"), ("place", "File", "text"),
+                         ("text", "Configuration", "text")),
+            ),
+            "export": CommandRow(
+                operation="exportToolsets", prints="yaml",
+                examples=("toolgate toolsets export > toolsets.yaml",),
+            ),
+            "delete": CommandRow(operation="deleteToolset", says="Deleted {toolset}."),
+        },
+    ),
     "secrets": CommandGroup(
         help="""Store encrypted credentials of sources in the database.
 

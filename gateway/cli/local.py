@@ -53,7 +53,10 @@ if TYPE_CHECKING:
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
 AT_GATEWAY = "Those about a gateway that runs need --url or --key-file."
 WITH_CATALOG = frozenset(
-    {"explain", "listCosts", "matchTools", "showDefinitions", "tryRule"}
+    {
+        *("explain", "listCosts", "matchTools", "showDefinitions", "tryRule"),
+        *("listToolsets", "getToolset", "listToolsetTools", "previewToolset", "putToolset"),
+    }
 )  # others read the tables
 
 
@@ -159,6 +162,7 @@ class LocalOperations(OperationClient):
         """Read tools and rules, as a gateway does at its start."""
         registry, tenant = self._open_registry, self.principal.tenant
         pool = registry.database.pool
+        self._catalogs.store(await load("registry.catalog.stored_toolsets:read_toolsets")(pool))
         await self._catalogs.reload(registry.store, tenant)
         stored = await load("registry.access.policies:stored_rules")(pool)
         make_engine = load("gateway.policy.engine:Engine")

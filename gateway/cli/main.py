@@ -41,6 +41,7 @@ COMMANDS = {
     ),
     "agents": ("gateway.cli.operations:agents", "List and change agents and their skills."),
     "policy": ("gateway.cli.operations:policy", "List, explain and change policy rules."),
+    "toolsets": ("gateway.cli.operations:toolsets", "List, store and delete toolsets."),
     "approvals": (
         "gateway.cli.operations:approvals",
         "Approve or deny calls that wait for approval.",

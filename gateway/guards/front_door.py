@@ -22,16 +22,20 @@ class FrontDoor:
         fronts: Mapping[str, ASGIApp],
         ready: Callable[[], bool],
         shed: Callable[[], Fault | None] = lambda: None,
+        *,
+        find: Callable[[str], ASGIApp | None] = lambda _path: None,
     ) -> None:
+        """A door to `fronts`, and to those that `find` makes for a path they lack."""
         self._app = app
         self._fronts = fronts
         self._ready = ready
         self._shed = shed
+        self._find = find
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # `/mcp/` means `/mcp`; a redirect would lose the body of a POST
         path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
-        front = self._fronts.get(path)
+        front = self._fronts.get(path) or self._find(path)
         if front is None:
             return self._app(scope, receive, send)
         if not self._ready():

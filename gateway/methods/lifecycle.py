@@ -66,11 +66,10 @@ INSTRUCTIONS_LIMIT = 4000  # characters; they precede every conversation
 
 
 class Lifecycle:
-    def __init__(self, lists: Lists, instructions: str, of_toolsets: Mapping[str, str]) -> None:
-        """`of_toolsets`: instructions by toolset, for toolsets that have their own."""
+    def __init__(self, lists: Lists, instructions: str) -> None:
+        """`instructions`: of toolsets that have none of their own."""
         self._lists = lists
         self._instructions = instructions
-        self._of_toolsets = of_toolsets
 
     async def initialize(self, context: Context, _request: Request) -> InitializeResult:
         """The transport has opened the session and negotiated the revision."""
@@ -97,7 +96,8 @@ class Lifecycle:
 
     def _instructions_text(self, context: Context, catalog: Catalog) -> str:
         """The gateway's instructions, then those of each server under its name."""
-        own = self._of_toolsets.get(context.toolset or "") or self._instructions
+        toolset = self._lists.toolset(context)
+        own = (toolset and toolset.instructions) or self._instructions
         theirs = [
             f"## {name}\n\n{facts.instructions.strip()}"
             for name, facts in sorted(catalog.servers.items())

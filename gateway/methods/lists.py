@@ -5,7 +5,7 @@ They are built from the catalog, so no upstream is called.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ from anyio import to_thread
 from msgspec import Raw
 from msgspec.structs import replace
 
+from config.settings import ToolsetDefinition
 from config.value_types import CodeDisclosure, DisclosureMode
 from gateway.context import Context, Principal, RunMark
 from gateway.interfaces import CompleteResults
@@ -77,14 +78,11 @@ class Modes:
     """Disclosure modes: whether lists have all tools, or only the discovery tools."""
 
     usual: DisclosureMode
-    of_toolsets: Mapping[str, DisclosureMode]
     list_tokens: int  # of a list, above which "auto" means "search"; also the limit for skills
     code: CodeDisclosure = "off"
-    code_of_toolsets: Mapping[str, CodeDisclosure] = field(default_factory=dict)
-    signatures: Mapping[str, StubLanguage] = field(default_factory=dict)  # by toolset
 
 
-ALL_DIRECT = Modes("direct", {}, 0)
+ALL_DIRECT = Modes("direct", 0)
 IN_PROGRAM = RunMark(code=True)
 NOBODY = Agents("")
 
@@ -115,7 +113,7 @@ class Lists:
         self._policy_view = policy_view
         self._verify_scope = verify_scope
         self._modes = modes
-        self._has_code = {modes.code, *modes.code_of_toolsets.values()} != {"off"}
+        self._has_code = modes.code != "off"
         self._agents = agents
         self.catalogs = catalogs
         self._page_size = page_size
@@ -136,6 +134,11 @@ class Lists:
             return catalog
         whole = catalog if toolset is None else self.catalogs.of(tenant)
         return self._policy_view.view(context, catalog, whole)
+
+    def toolset(self, context: Context) -> ToolsetDefinition | None:
+        """The toolset of the requested endpoint; None: it is not of one."""
+        name = context.toolset
+        return None if name is None else self.catalogs.toolset(context.principal.tenant, name)
 
     def whole(self, context: Context) -> Catalog:
         """The caller's catalog without a toolset filter: calls by id belong to no toolset."""
@@ -170,8 +173,8 @@ class Lists:
         return self._code_disclosure(context, catalog) == "only"
 
     def _code_disclosure(self, context: Context, catalog: Catalog) -> CodeDisclosure:
-        modes = self._modes
-        usual = modes.code_of_toolsets.get(context.toolset or "", modes.code)
+        toolset = self.toolset(context)
+        usual = (toolset and toolset.code) or self._modes.code
         is_off = usual == "off" or not _code_tools(catalog)
         return "off" if is_off else context.options.code or usual
 
@@ -182,11 +185,12 @@ class Lists:
         signatures; None: it answers with schemas. Signatures are of what programs may call."""
         catalog = self.visible(context)
         language: StubLanguage | None = arguments.get("as")
-        if language is None and self._has_code:
+        if language is None and (self._has_code or context.toolset):
             disclosure = self._code_disclosure(context, catalog)
             if disclosure != "off":
-                usual: StubLanguage | None = "python" if disclosure == "only" else None
-                language = self._modes.signatures.get(context.toolset or "", usual)
+                toolset = self.toolset(context)
+                language = None if toolset is None else toolset.signatures
+                language = language or ("python" if disclosure == "only" else None)
         if language is not None and _code_tools(catalog):
             catalog = self.visible(replace(context, run=IN_PROGRAM))
         return catalog, language
@@ -219,7 +223,7 @@ class Lists:
             if nothing and params.intent and mean is not None:
                 names = await mean(context, catalog, params)
                 page = await to_thread.run_sync(many.these, names, revision)
-        elif self._has_code and self.lists_programs_alone(context, catalog):
+        elif (self._has_code or context.toolset) and self.lists_programs_alone(context, catalog):
             page = catalog.lists.short_for_programs(_code_tools(catalog), chosen).page(
                 revision, after, limit
             )
@@ -232,8 +236,8 @@ class Lists:
 
     async def is_short(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> bool:
         """Whether a list has only the discovery tools."""
-        mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
-        mode = context.options.mode or mode
+        toolset = self.toolset(context) if context.toolset else None
+        mode = context.options.mode or (toolset and toolset.mode) or self._modes.usual
         if mode == "auto":
             await self._prepare(catalog, chosen)
             return self._is_long(catalog, chosen)

@@ -7,14 +7,13 @@ call are never shown.
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from anyio import to_thread
 
-from config.settings import Toolset
 from gateway.context import Context, Principal
 from gateway.methods.describe_tools import answer, stubs_of
 from gateway.methods.lists import Lists
@@ -158,7 +157,6 @@ class SearchTools:
         find: Find,
         *,
         limits: SearchLimits,
-        toolsets: Mapping[str, Toolset],
         handles: Handles | None = None,
         learn: Learn | None = None,
     ) -> None:
@@ -166,9 +164,6 @@ class SearchTools:
         self._lists = lists
         self._find = find
         self._limits = limits
-        self._toolsets = {
-            name: ToolsetFilter.of(name, toolset) for name, toolset in toolsets.items()
-        }
         self._handles = handles
         self._learn = learn
 
@@ -239,7 +234,8 @@ class SearchTools:
         if self._handles is not None and "skill" in arguments:
             given = await self._handles.granted_tools(context, catalog, arguments["skill"])
             ids = list(given.tools)
-        toolset = self._toolsets[context.toolset] if context.toolset else None
+        selected = self._lists.toolset(context)
+        toolset = None if selected is None else ToolsetFilter.of(context.toolset or "", selected)
         denied = () if ids is not None else catalog.denied
         if len(denied) > len(catalog.tools):
             ids, denied = [tool.id for tool in catalog.tools], ()

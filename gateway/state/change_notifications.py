@@ -241,6 +241,7 @@ class Hub:
         self._changes = 0
         self._pending: dict[str, dict[ListKind, int]] = {}  # number of the last change of each kind
         events.lists_changed.subscribe(self.change)
+        events.toolset_changed.subscribe(self.change_toolset)
         events.rules_changed.subscribe(lambda tenant: self.change(tenant, LIST_KINDS))
         events.draining.subscribe(self.close)
 
@@ -264,6 +265,16 @@ class Hub:
         pending.update(dict.fromkeys(kinds, self._changes))
         if not self._debounce_s:
             self._notify(tenant)
+
+    def change_toolset(self, tenant: str, toolset: str) -> None:
+        """Notify the followers of one toolset, whose definition has changed."""
+        followers = self._followers.get(tenant, ())
+        concerned = [follower for follower in followers if follower.toolset == toolset]
+        version = self.version(tenant, toolset) if concerned else ""
+        for follower in concerned:
+            for message in follower.messages.values():
+                follower.outbox.put_once(message)
+            follower.outbox.lists_version = version
 
     def resource_updated(self, tenant: str, toolset: str | None, uri: str) -> None:
         """Notify the sessions that watch a resource, by its URI in that endpoint, of a change."""

@@ -62,9 +62,9 @@ class HttpSseEndpoint:
             identity = await caller(self._front.identify, scope)
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
-            toolset = self._endpoint.toolset_of(scope)
-            options = self._endpoint.query_options(scope)
             principal = identity.principal
+            toolset = self._endpoint.admitted_toolset(scope, principal)
+            options = self._endpoint.query_options(scope)
             session = await self._front.sessions.open(
                 V2024_11_05, principal, {}, {}, toolset=toolset
             )

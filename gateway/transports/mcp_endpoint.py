@@ -1,7 +1,7 @@
 """Shared base of the two MCP transports: the parts of the gateway, and the toolset of an
 endpoint."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from starlette.types import Scope
@@ -14,6 +14,12 @@ from gateway.state.session_streams import Streams
 from gateway.state.sessions import Sessions
 from gateway.transports.http_messages import query_options, query_value
 from schemas.errors import SessionNotFound, UnknownToolset
+
+NO_TOOLSET = "There is no such toolset, or it is not for your roles"
+
+
+def _unknown(_principal: Principal, _toolset: str) -> None:
+    raise UnknownToolset(NO_TOOLSET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +38,7 @@ class McpFront:
     sessionless: bool = False
     get_opens_sse: bool = True
     path: str = "/mcp"
-    toolsets: Collection[str] = ()
+    admit: Callable[[Principal, str], None] = _unknown  # to a toolset; raises UnknownToolset
     profiles: Collection[str] = ()
 
 
@@ -44,15 +50,21 @@ class McpEndpoint:
     toolset: str | None = None
 
     def toolset_of(self, scope: Scope) -> str | None:
-        """The toolset of a request: `?scope=` may select one. Raises UnknownToolset."""
+        """The toolset of a request: `?scope=` may select one. Raises UnknownToolset for a second
+        one; whether the caller may use it is decided by `McpFront.admit`."""
         if not scope["query_string"]:
             return self.toolset
         wanted = query_value(scope, "scope")
-        if wanted is None or wanted == self.toolset:
-            return self.toolset
-        if self.toolset is not None or wanted not in self.front.toolsets:
-            raise UnknownToolset("There is no such toolset")
-        return wanted
+        if self.toolset is not None and wanted not in (None, self.toolset):
+            raise UnknownToolset(NO_TOOLSET)
+        return self.toolset if wanted is None else wanted
+
+    def admitted_toolset(self, scope: Scope, principal: Principal) -> str | None:
+        """The toolset of a request of `principal`. Raises UnknownToolset."""
+        toolset = self.toolset_of(scope)
+        if toolset is not None:
+            self.front.admit(principal, toolset)
+        return toolset
 
     def query_options(self, scope: Scope) -> QueryOptions:
         """The other options in the query. Raises InvalidRequest."""
@@ -61,7 +73,7 @@ class McpEndpoint:
     async def session(self, scope: Scope, session_id: str, principal: Principal) -> Session:
         """The open session, if it is the principal's and of this endpoint. Raises SessionNotFound,
         and Unavailable."""
-        toolset, sessions = self.toolset_of(scope), self.front.sessions
+        toolset, sessions = self.admitted_toolset(scope, principal), self.front.sessions
         if sessions.needs_load(session_id):
             await sessions.load(session_id)
         session = sessions.find(session_id, principal, toolset)

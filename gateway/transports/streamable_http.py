@@ -4,6 +4,7 @@ The answer is JSON, unless messages or long silence precede it: then it is an ev
 client in a session can resume. For a client that accepts no event stream it is always JSON, without
 messages before it."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -66,6 +67,8 @@ from schemas.jsonrpc import (
 )
 from schemas.mcp.revisions import STATELESS, Revision
 
+TOOLSET_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
 # Errors that 2026-07-28 maps to HTTP 400; method not found has a status of its own per revision.
 _SAID_BY_STATUS = (
     HeaderMismatch.code,
@@ -93,8 +96,9 @@ class PostHandler:
         accept = headers.accept  # what most clients send is seen without a call
         streams = accept is None or SSE_TYPE in accept or accepts(accept, SSE_TYPE)
         toolset, options = endpoint.toolset, NO_OPTIONS
-        if scope["query_string"]:
-            toolset, options = endpoint.toolset_of(scope), endpoint.query_options(scope)
+        if toolset is not None or scope["query_string"]:
+            toolset = endpoint.admitted_toolset(scope, identity.principal)
+            options = endpoint.query_options(scope)
         limits = front.batches.limits
         body = await read_body(headers.content_length, receive, front.body_limit_bytes)
         message = decode(body, limits.items, limits.depth)
@@ -338,24 +342,25 @@ class StreamableHTTP:
         return await self._endpoint.session(scope, headers.session, principal)
 
 
-def mcp_fronts(front: McpFront) -> dict[str, ASGIApp]:
-    """The applications of all MCP paths: of all tools, and of each toolset."""
-    fronts: dict[str, ASGIApp] = {}
-    for toolset in (None, *front.toolsets):
-        fronts |= toolset_fronts(front, toolset)
-    return fronts
+def toolset_in(path: str, mcp_path: str) -> str | None:
+    """The NAME of `/mcp/NAME`, `/mcp/NAME/sse` or `/mcp/NAME/message`; None for another path."""
+    if not path.startswith(f"{mcp_path}/"):
+        return None
+    name, _, rest = path[len(mcp_path) + 1 :].partition("/")
+    return name if rest in {"", "sse", "message"} and TOOLSET_NAME.fullmatch(name) else None
 
 
 def toolset_fronts(front: McpFront, toolset: str | None) -> dict[str, ASGIApp]:
     """The applications of the paths of one toolset; None: of all tools."""
     endpoint = McpEndpoint(front, toolset)
-    path = f"{front.path}/{toolset}" if toolset else front.path
     http_sse = HttpSseEndpoint(endpoint)
-    return {
-        path: StreamableHTTP(endpoint, http_sse),
-        f"{path}/sse": http_sse,
-        f"{path}/message": http_sse,
-    }
+    path, *paths_of_sse = toolset_paths(front.path, toolset)
+    return {path: StreamableHTTP(endpoint, http_sse), **dict.fromkeys(paths_of_sse, http_sse)}
+
+
+def toolset_paths(mcp_path: str, toolset: str | None) -> tuple[str, str, str]:
+    path = f"{mcp_path}/{toolset}" if toolset else mcp_path
+    return path, f"{path}/sse", f"{path}/message"
 
 
 def _handshake_headers(scope: Scope) -> RequestHeaders:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
-from config.settings import Toolset
+from config.settings import ToolsetDefinition
 from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, ResourceLocation
 from registry.catalog.tool_lists import CatalogLists, OwnTasks, Page
@@ -103,7 +103,7 @@ class Catalog:
             CatalogResources(self.items, self.sources) if view_of is None else view_of.routes
         )
         self._checkers = {} if checkers is None else checkers
-        self._toolsets: dict[str, Catalog] = {}  # as many as the settings have
+        self._toolsets: dict[str, tuple[ToolsetDefinition, Catalog]] = {}
         self._without_wings: dict[str, Catalog] = {}
         self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
 
@@ -237,17 +237,25 @@ class Catalog:
             personal=self.personal,
         )
 
-    def toolset(self, name: str, toolset: Toolset) -> "Catalog":
-        """The subset of this catalog in the toolset of this name, built on first use."""
-        if name not in self._toolsets:
-            tools, sources, items = members(
-                name, toolset, tools=self.tools, sources=self.sources, items=self.items
-            )
-            shaper = self.shaper.with_tokens(toolset.tool_tokens)
-            self._toolsets[name] = self.narrow(
-                tools, sources=sources, items=items, shaper=shaper, is_view=False
-            )
-        return self._toolsets[name]
+    def toolset(self, name: str, toolset: ToolsetDefinition) -> "Catalog":
+        """The subset of this catalog in the toolset of this name, built on first use and when its
+        definition has changed."""
+        built = self._toolsets.get(name)
+        if built is None or built[0] is not toolset:
+            built = self._toolsets[name] = toolset, self.select(name, toolset)
+        return built[1]
+
+    def select(self, name: str, toolset: ToolsetDefinition) -> "Catalog":
+        """The subset of this catalog in a toolset, which may not be stored."""
+        tools, sources, items = members(
+            name, toolset, tools=self.tools, sources=self.sources, items=self.items
+        )
+        shaper = self.shaper.with_tokens(toolset.tool_tokens)
+        return self.narrow(tools, sources=sources, items=items, shaper=shaper, is_view=False)
+
+    def forget_toolset(self, name: str) -> None:
+        """Drop the subset of a toolset that was deleted."""
+        self._toolsets.pop(name, None)
 
     def visible_to(self, scopes: frozenset[str]) -> "Catalog":
         """This catalog without the hybrid actions that the scopes of a caller do not permit."""

@@ -18,5 +18,8 @@ class CatalogEvents:
     lists_changed: Signal[str, frozenset[ListKind]] = field(default_factory=Signal)
     """Lists of a tenant differ from those before."""
 
+    toolset_changed: Signal[str, str] = field(default_factory=Signal)
+    """A toolset of a tenant was stored, changed or deleted."""
+
     source_changed: AsyncSignal[str] = field(default_factory=AsyncSignal)
     """The server of a source announced other lists; awaited until they are imported."""

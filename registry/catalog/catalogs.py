@@ -10,7 +10,7 @@ from typing import get_args
 
 from anyio import CapacityLimiter, create_task_group, to_thread
 
-from config.settings import Toolset
+from config.settings import Toolset, ToolsetDefinition
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.resources import with_references
@@ -27,6 +27,7 @@ ALL_KINDS: frozenset[ListKind] = frozenset(get_args(ListKind))
 WARNED_LIMIT = 1000  # unknown toolsets
 LOADED_AT_ONCE = 4  # tenants in parallel, when all are reloaded: each takes a pool connection
 NO_TOOLSETS: Mapping[str, Toolset] = {}
+NO_STORED: Mapping[str, ToolsetDefinition] = {}
 
 _EMPTY = Catalog()
 _TOOLS: frozenset[ListKind] = frozenset({"tools"})
@@ -61,6 +62,8 @@ class Catalogs:
         self._personal = personal
         self._own_tasks = own_tasks
         self._toolsets = toolsets
+        self._stored: Mapping[str, Mapping[str, ToolsetDefinition]] = {}  # by tenant
+        self._stored_names: frozenset[str] = frozenset()  # of all tenants
         self._lists_skills = lists_skills
         self._own = own
         self._shows_scripts = shows_scripts
@@ -77,10 +80,44 @@ class Catalogs:
         """Toolsets of the settings."""
         return self._toolsets
 
+    def toolset(self, tenant: str, name: str) -> ToolsetDefinition | None:
+        """A toolset of the settings, or else a stored one of `tenant`."""
+        return self._toolsets.get(name) or self._stored.get(tenant, NO_STORED).get(name)
+
+    def toolsets_of(self, tenant: str) -> Mapping[str, ToolsetDefinition]:
+        """The toolsets that callers of `tenant` reach: stored ones, and those of the settings."""
+        return {**self._stored.get(tenant, NO_STORED), **self._toolsets}
+
+    def is_stored(self, toolset: str) -> bool:
+        """Whether some tenant has stored a toolset of this name, which is not in the settings."""
+        return toolset in self._stored_names and toolset not in self._toolsets
+
+    def store(self, stored: Mapping[str, Mapping[str, ToolsetDefinition]]) -> None:
+        """Replace the stored toolsets of all tenants; unchanged ones keep their catalogs."""
+        before, changed = self._stored, list[tuple[str, str]]()
+        after: dict[str, dict[str, ToolsetDefinition]] = {}
+        for tenant in {*before, *stored}:
+            old, new = before.get(tenant, NO_STORED), stored.get(tenant, NO_STORED)
+            changed += [(tenant, name) for name in {*old, *new} if old.get(name) != new.get(name)]
+            after[tenant] = {
+                name: old[name] if old.get(name) == toolset else toolset
+                for name, toolset in new.items()
+            }
+        if not changed:
+            return
+        self._stored = after
+        self._stored_names = frozenset(name for names in after.values() for name in names)
+        self.version += 1
+        for tenant, name in changed:
+            if name not in after[tenant] and tenant in self._current:
+                self._current[tenant].forget_toolset(name)
+            if name not in self._toolsets:
+                self._events.toolset_changed.publish(tenant, name)
+
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
         """The snapshot for a request of `tenant`; empty without tools or for an unknown toolset."""
         catalog = self._current.get(tenant) or _EMPTY
-        wanted = None if toolset is None else self._toolsets.get(toolset)
+        wanted = None if toolset is None else self.toolset(tenant, toolset)
         if not self._has_code and (wanted is None or wanted.code is None):
             catalog = catalog.without_wing(CODE_WING)
         if toolset is None:
@@ -174,8 +211,8 @@ class Catalogs:
             self._events.lists_changed.publish(tenant, kinds)
 
     def _warn(self, tenant: str, catalog: Catalog) -> None:
-        """Warn once about each toolset that descriptions name and the settings do not."""
-        for name in unknown((tool.toolsets for tool in catalog.tools), self._toolsets):
+        """Warn once about each toolset that descriptions name and that does not exist."""
+        for name in unknown((tool.toolsets for tool in catalog.tools), self.toolsets_of(tenant)):
             if (tenant, name) not in self._warned and len(self._warned) < WARNED_LIMIT:
                 self._warned.add((tenant, name))
                 log.warning("toolset_unknown", extra={"tenant": tenant, "toolset": name})

@@ -1,9 +1,9 @@
 """Toolsets: subsets of a catalog with an endpoint of their own. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from config.settings import Toolset
+from config.settings import ToolsetDefinition
 from registry.names.tool_names import CODE_WING
 from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import SnapshotItem
@@ -13,7 +13,7 @@ from schemas.tool import Tool
 
 def members(
     name: str,
-    toolset: Toolset,
+    toolset: ToolsetDefinition,
     *,
     tools: Sequence[Tool],
     sources: Mapping[str, Source],
@@ -26,7 +26,7 @@ def members(
     resources are those of the toolset's sources; where it names none, of all sources of a selected
     tool.
     """
-    has = _membership(name, toolset)
+    has = membership(name, toolset)
     picked = [tool for tool in tools if has(tool)]
     whose = set(toolset.sources)
     if not whose:
@@ -40,13 +40,14 @@ def members(
     )
 
 
-def unknown(tools: Iterable[tuple[str, ...]], toolsets: Mapping[str, Toolset]) -> dict[str, int]:
+def unknown(tools: Iterable[tuple[str, ...]], toolsets: Collection[str]) -> dict[str, int]:
     """Undefined toolsets that `tools` name, each with the number of those tools."""
     counts = Counter(name for names in tools for name in names)
     return {name: count for name, count in sorted(counts.items()) if name not in toolsets}
 
 
-def _membership(name: str, toolset: Toolset) -> Callable[[Tool], bool]:
+def membership(name: str, toolset: ToolsetDefinition) -> Callable[[Tool], bool]:
+    """Whether a tool is in the toolset of this name."""
     include, exclude = ToolGlobs(toolset.include), ToolGlobs(toolset.exclude)
 
     def has(tool: Tool) -> bool:

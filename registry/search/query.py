@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from config.settings import Toolset
+from config.settings import ToolsetDefinition
 from registry.embedding.search_kinds import TOOL, SearchKind
 from registry.search.fusion import Hit
 
@@ -29,7 +29,7 @@ class ToolsetFilter:
     exclude: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, name: str, toolset: Toolset) -> "ToolsetFilter":
+    def of(cls, name: str, toolset: ToolsetDefinition) -> "ToolsetFilter":
         return cls(name, tuple(toolset.sources), tuple(toolset.include), tuple(toolset.exclude))
 
 

@@ -49,6 +49,7 @@ from registry.access.approvals import (
 )
 from registry.access.policies import Policies, PolicyChanged, StoredRule, TooManyRules
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.stored_toolsets import StoredToolsets
 from schemas.cel_expressions import InvalidExpression
 from schemas.tool import Tool
 
@@ -257,7 +258,8 @@ class PolicyOperations:
 
     async def put(self, request: OperationInput) -> OperationOutput:
         name, present = self._ours(request), request.present
-        problems = rule_problems(request.body, self._policy, self._toolsets)
+        toolsets = await self._toolset_names(request)
+        problems = rule_problems(request.body, self._policy, toolsets)
         mistakes = tuple(Mistake(text, pointer=f"/{member}") for member, text in problems)
         if mistakes:
             raise invalid(f"The rule cannot be used: {mistakes[0].detail}", *mistakes)
@@ -284,7 +286,8 @@ class PolicyOperations:
     async def explain(self, request: OperationInput) -> Explanation:
         """Evaluates the rules as this gateway knows them."""
         body: Explain = request.body
-        if body.toolset is not None and body.toolset not in self._toolsets:
+        known = self._catalogs.toolsets_of(request.tenant)
+        if body.toolset is not None and body.toolset not in known:
             raise not_found("toolset", body.toolset)
         catalog = self._catalogs.of(request.tenant)
         tool = next(
@@ -307,7 +310,8 @@ class PolicyOperations:
 
     async def try_rule(self, request: OperationInput) -> TriedRule:
         body: RuleTrial = request.body
-        mistakes = [*rule_problems(body.rule, self._policy, self._toolsets)]
+        toolsets = await self._toolset_names(request)
+        mistakes = [*rule_problems(body.rule, self._policy, toolsets)]
         if mistakes:
             raise invalid(
                 f"The rule cannot be used: {mistakes[0][1]}",
@@ -374,6 +378,10 @@ class PolicyOperations:
             approval if approval.rule in own else replace(approval, rule=OF_OPERATOR, reason="")
             for approval in found
         )
+
+    async def _toolset_names(self, request: OperationInput) -> Sequence[str]:
+        stored = StoredToolsets(self._dependencies.pool, request.tenant)
+        return [*self._toolsets, *await stored.names()]
 
     def _is_operator(self, request: OperationInput) -> bool:
         return self._dependencies.is_operator(request)

@@ -1,16 +1,13 @@
-"""Status of the gateway, and its toolsets."""
+"""Status of the gateway."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from config.settings import Toolset
-from config.value_types import DisclosureMode
 from gateway.admin.health import Health
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
-from gateway.operations.paging import ListPage, Paging
-from gateway.operations.problems import ProblemDetails, conflict, not_found
+from gateway.operations.problems import ProblemDetails, conflict
 from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"
@@ -30,18 +27,6 @@ class GatewayStatus(Struct, frozen=True):
     sessions: int | None
     streams: int | None
     sources: Mapping[str, str]
-
-
-class ToolsetView(Struct, frozen=True):
-    """A toolset of the settings, and its number of tools. Its filters are visible to the gateway's
-    own tenant."""
-
-    name: str
-    sources: tuple[str, ...]
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    mode: DisclosureMode | None
-    tools: int
 
 
 Numbers = Callable[[], tuple[str, str, int, int]]
@@ -67,7 +52,6 @@ class StatusOperations:
         health: Health,
         *,
         catalogs: Catalogs,
-        toolsets: Mapping[str, Toolset],
         numbers: Numbers,
         restart: Restart | None,
     ) -> None:
@@ -75,7 +59,6 @@ class StatusOperations:
         self._dependencies = dependencies
         self._health = health
         self._catalogs = catalogs
-        self._toolsets = toolsets
         self._numbers = numbers
         self._restart = restart
 
@@ -85,14 +68,6 @@ class StatusOperations:
             Operation(
                 "getStatus", "GET", "/status", "Show the status of this gateway.", READ,
                 self.status, GatewayStatus,
-            ),
-            Operation(
-                "listToolsets", "GET", "/toolsets", "List the toolsets.", READ, self.list,
-                ListPage[ToolsetView], query=Paging,
-            ),
-            Operation(
-                "getToolset", "GET", "/toolsets/{toolset}", "Show a toolset.", READ, self.get,
-                ToolsetView,
             ),
             Operation(
                 "restartGateway", "POST", "/restart",
@@ -122,27 +97,4 @@ class StatusOperations:
             sessions=sessions if operator else None,
             streams=streams if operator else None,
             sources=feed.sources if self._dependencies.is_own(request) else {},
-        )
-
-    async def list(self, request: OperationInput) -> ListPage[ToolsetView]:
-        views = [self._view(request, name) for name in self._toolsets]
-        return self._dependencies.pages.page(request.query, views, lambda one: one.name)
-
-    async def get(self, request: OperationInput) -> ToolsetView:
-        name = request.names["toolset"]
-        if name not in self._toolsets:
-            raise not_found("toolset", name)
-        return self._view(request, name)
-
-    def _view(self, request: OperationInput, name: str) -> ToolsetView:
-        toolset = self._toolsets[name]
-        tools = len(self._catalogs.of(request.tenant, name).tools)
-        visible = toolset if self._dependencies.is_own(request) else Toolset()
-        return ToolsetView(
-            name=name,
-            sources=tuple(visible.sources),
-            include=tuple(visible.include),
-            exclude=tuple(visible.exclude),
-            mode=toolset.mode,
-            tools=tools,
         )

@@ -62,6 +62,8 @@ TITLES: Mapping[str, str] = {
     "deleteSecret": "Delete a secret",
     "cancelJob": "Cancel",
     "removeEndedJobs": "Remove ended jobs",
+    "putToolset": "Write a toolset",
+    "deleteToolset": "Delete",
     "putRule": "Write a rule",
     "deleteRule": "Delete",
     "disableTool": "Disable",

@@ -36,6 +36,7 @@ def on(entry: Mapping[str, Any], **more: Any) -> Json:
 
 SKILLS = ("importSkills", {"skills": [SKILL]})
 RULE = ("putRule", {"rule": "NAME", "if_none_match": "*", **DENY})
+TOOLSET = ("putToolset", {"toolset": "NAME", "if_none_match": "*"})
 AGENT = ("putAgent", {"agent": "NAME"})
 KEY = ("createKey", {"name": "NAME"})
 USER = ("createUser", {"name": "NAME"})
@@ -47,6 +48,17 @@ CASES: Mapping[str, Case] = {
     "getStatus": Case({}, None),
     "listToolsets": Case({}, MISSING),
     "getToolset": Case({"toolset": "some"}, {"toolset": "none"}),
+    "putToolset": Case(
+        {"toolset": "NAME", "if_none_match": "*", "include": ["get*"]},
+        {"toolset": "NAME", "if_none_match": "*", "include": "get*"},
+    ),
+    "deleteToolset": Case(
+        {"toolset": "NAME", "if_match": "*"}, {"toolset": "some", "if_match": "*"}, [TOOLSET]
+    ),
+    "listToolsetTools": Case({"toolset": "some"}, {"toolset": "none"}),
+    "listToolsetClients": Case({"toolset": "some"}, {"toolset": "none"}),
+    "previewToolset": Case({"toolset": {"include": ["get*"]}}, {"toolset": {"include": 1}}),
+    "exportToolsets": Case({}, None),
     "restartGateway": Case({}, None),
     "describe": Case({}, None),
     # sources

@@ -87,7 +87,7 @@ def caller(tenant: str = "t", scopes: Sequence[str] = (), **more: Any) -> Contex
 async def run_search(
     search: Searches, context: Context | None = None, most: int = 2000, **arguments: Any
 ) -> Any:
-    own = SearchTools(LISTS, search.run, limits=SearchLimits(5, 20, most), toolsets=TOOLSETS)
+    own = SearchTools(LISTS, search.run, limits=SearchLimits(5, 20, most))
     tool = CATALOG.own["search_tools"]
     result = await own.call(tool, None, {"query": "pet", **arguments}, context or caller())
     if result.is_error:
@@ -154,7 +154,6 @@ async def test_tools_are_found_as_stubs() -> None:
         LISTS,
         Searches(["getPet", "deletePet"], note="Nothing\nfits.").run,
         limits=SearchLimits(5, 20, 2000),
-        toolsets=TOOLSETS,
     )
     asked = {"query": "pet", "as": "python"}
     result = await own.call(CATALOG.own["search_tools"], None, asked, caller())
@@ -205,7 +204,6 @@ async def test_no_answer_exceeds_its_token_budget(most: int) -> None:
         lists,
         Searches(names, note="n" * 999).run,
         limits=SearchLimits(5, 20, most),
-        toolsets=TOOLSETS,
     )
     arguments = {"query": "x", "limit": 20}
     result = await own.call(CATALOG.own["search_tools"], None, arguments, caller())
@@ -234,7 +232,6 @@ async def test_schemas_are_written_for_the_client() -> None:
         lists,
         Searches([catalog.tools[0].name]).run,
         limits=SearchLimits(5, 20, 2000),
-        toolsets=TOOLSETS,
     )
     shown = {}
     for profile in ("plain", "openai", "gemini"):

@@ -1,5 +1,6 @@
 import pytest
 
+from config.settings import Toolset
 from gateway.methods.lifecycle import INSTRUCTIONS_LIMIT, Lifecycle
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
@@ -31,11 +32,11 @@ def stateless(**capabilities):
     return ServerFacts(None, {}, "2026-07-28", capabilities)
 
 
-async def first_answer(revision, *facts, own="", of_toolsets=None, **more):
+async def first_answer(revision, *facts, own="", **more):
     """The answer to the first request of a client, with servers s0, s1, ... behind us."""
     sources = [source(f"s{number}", one) for number, one in enumerate(facts)]
     served = more.pop("lists", None) or lists(Catalog(sources=sources))
-    lifecycle = Lifecycle(served, own, of_toolsets or {})
+    lifecycle = Lifecycle(served, own)
     verb = lifecycle.initialize if revision.handshake else lifecycle.discover
     return decode_result(await verb(context(revision, **more), request("x")))
 
@@ -110,18 +111,16 @@ async def test_instructions_are_ours_followed_by_instructions_of_servers(revisio
 
 @by_revision
 async def test_a_toolset_may_have_instructions_of_its_own(revision):
-    class Anything(Catalogs):
-        def of(self, tenant, toolset=None):
-            return Catalog()
-
+    toolsets = {"mine": Toolset(instructions="Mine."), "other": Toolset()}
     served = Lists(
-        Anything(), page_size=10, ttl_ms=0, down=lambda _tenant, _catalog: (), fail_closed=False
+        Catalogs(toolsets),
+        page_size=10,
+        ttl_ms=0,
+        down=lambda _tenant, _catalog: (),
+        fail_closed=False,
     )
     for toolset, expected in (("mine", "Mine."), ("other", "Ours."), (None, "Ours.")):
-        answer = await first_answer(
-            revision, own="Ours.", of_toolsets={"mine": "Mine.", "other": ""},
-            lists=served, toolset=toolset,
-        )  # fmt: skip
+        answer = await first_answer(revision, own="Ours.", lists=served, toolset=toolset)
         assert answer["instructions"] == expected
 
 

@@ -430,7 +430,7 @@ async def test_a_handle_ends_with_the_skills_of_its_agent() -> None:
 
 
 async def test_in_a_session_its_tools_are_listed_from_then_on() -> None:
-    rig, here = Rig(modes=Modes("search", {}, 1000)), context(V2025_11_25)
+    rig, here = Rig(modes=Modes("search", 1000)), context(V2025_11_25)
     used = await rig.use(here, "care")
     assert used["skill"] == "care"
     assert await list_tools(rig, here) == ["clean", "feed"]
@@ -468,7 +468,7 @@ HEAVY = Catalog(
 
 
 async def test_tools_of_the_newest_skills_are_listed_within_the_budget() -> None:
-    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    rig, here = Rig(HEAVY, modes=Modes("search", 500)), context(V2025_11_25)
     for name in ("light", "first"):
         assert "more_tools" not in await rig.use(here, name)
     assert await list_tools(rig, here) == ["clean", "first0", "first1", "first2"]
@@ -481,7 +481,7 @@ async def test_tools_of_the_newest_skills_are_listed_within_the_budget() -> None
 
 
 async def test_a_skill_with_too_many_tools_leaves_the_list_unchanged() -> None:
-    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    rig, here = Rig(HEAVY, modes=Modes("search", 500)), context(V2025_11_25)
     await rig.use(here, "light")
     used = await rig.use(here, "both")
     assert "no room for the tools of both" in used["more_tools"]
@@ -491,7 +491,7 @@ async def test_a_skill_with_too_many_tools_leaves_the_list_unchanged() -> None:
 
 
 async def test_a_list_keeps_to_its_size_whatever_a_session_used_before() -> None:
-    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    rig, here = Rig(HEAVY, modes=Modes("search", 500)), context(V2025_11_25)
     assert here.session is not None
     here.session.skills = {"both", "first", "gone"}
     assert await list_tools(rig, here) == ["first0", "first1", "first2"]
@@ -499,13 +499,13 @@ async def test_a_list_keeps_to_its_size_whatever_a_session_used_before() -> None
 
 @pytest.mark.parametrize("mode", ["direct", "auto"])
 async def test_where_all_tools_are_listed_nothing_is_said_of_room(mode: Any) -> None:
-    rig, here = Rig(HEAVY, modes=Modes(mode, {}, 500)), context(V2025_11_25)
+    rig, here = Rig(HEAVY, modes=Modes(mode, 500)), context(V2025_11_25)
     used = await rig.use(here, "both")
     assert ("more_tools" in used) == (mode == "auto")
 
 
 async def test_two_skills_at_once_are_both_used() -> None:
-    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    rig, here = Rig(HEAVY, modes=Modes("search", 500)), context(V2025_11_25)
     async with anyio.create_task_group() as group:
         for name in ("light", "first"):
             group.start_soon(rig.use, here, name)
