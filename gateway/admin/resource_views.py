@@ -160,6 +160,18 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="No call waits for an approval.",
         ),
         ResourceView(
+            "toolsets", "Toolsets", "listToolsets",
+            (("name", "Name", "code"), ("tools", "Tools", "number"), ("origin", "Origin", "badge"),
+             ("description", "Description", "text"), ("roles", "Roles", "text"),
+             ("updated", "Changed", "time")),
+            shows="getToolset", key="name", parameter="toolset",
+            acts=("deleteToolset",), adds=("putToolset",),
+            empty="A toolset is a part of the catalog with an address of its own.",
+            stored=StoredEntries(
+                writes="putToolset", removes="deleteToolset", only=(("origin", "stored"),)
+            ),
+        ),
+        ResourceView(
             "rules", "Rules", "listRules",
             (("name", "Name", "code"), ("origin", "Origin", "badge"), ("rule", "Rule", "text")),
             shows="getRule", key="name", parameter="rule",
@@ -191,15 +203,6 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getJob", key="job", parameter="job",
             acts=("cancelJob",), adds=("removeEndedJobs",),
             empty="Imports and verifications that run in the background.",
-        ),
-        ResourceView(
-            "toolsets", "Toolsets", "listToolsets",
-            (("name", "Name", "code"), ("tools", "Tools", "number"), ("origin", "Origin", "badge"),
-             ("description", "Description", "text"), ("roles", "Roles", "text"),
-             ("updated", "Changed", "time")),
-            shows="getToolset", key="name", parameter="toolset",
-            acts=("putToolset", "deleteToolset"), adds=("putToolset",),
-            empty="A toolset is a part of the catalog with an address of its own.",
         ),
     )
 }  # fmt: skip

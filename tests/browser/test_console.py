@@ -24,7 +24,16 @@ SCREENS = (
     *("", "tools", "tools?q=add+a+pet", "tools/createPet", "tools/createPet/try", "sources"),
     *("sources/shop", "sources/new", "policy", "approvals", "audit", "keys", "do/putRule"),
     *("health", "limits", "skills", "skills/sell-a-pet", "agents", "agents/clerk", "sessions"),
-    *("embeddings", "design", "tools/evil0", "tools/evil0/try", "toolsets", "revocations"),
+    *(
+        "embeddings",
+        "design",
+        "tools/evil0",
+        "tools/evil0/try",
+        "toolsets",
+        "revocations",
+        "toolsets/new",
+        "toolsets/small",
+    ),
     *(
         "secrets",
         "jobs",

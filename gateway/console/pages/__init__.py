@@ -14,6 +14,7 @@ from gateway.console.pages import (
     skills,
     sources,
     tools,
+    toolsets,
 )
 from gateway.console.routes import PageRoute
 
@@ -30,5 +31,6 @@ ROUTES: tuple[PageRoute, ...] = (
     *programs.ROUTES,
     *searches.ROUTES,
     *skills.ROUTES,
+    *toolsets.ROUTES,
     *acts.ROUTES,
 )

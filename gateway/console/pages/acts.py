@@ -62,7 +62,7 @@ TITLES: Mapping[str, str] = {
     "deleteSecret": "Delete a secret",
     "cancelJob": "Cancel",
     "removeEndedJobs": "Remove ended jobs",
-    "putToolset": "Write a toolset",
+    "putToolset": "New toolset",
     "deleteToolset": "Delete",
     "putRule": "Write a rule",
     "deleteRule": "Delete",
@@ -99,6 +99,9 @@ TITLES: Mapping[str, str] = {
     "agent_delete_conversation": "Delete",
 }
 """Short names of operations, for buttons; others have their summary."""
+
+PAGES: Mapping[str, tuple[str, ...]] = {"putToolset": ("toolsets", "new")}
+"""Pages made by hand that add an entry, by their operation; others have a generated form."""
 
 PLACES: Mapping[str, str] = {
     "tools": "tools",
@@ -156,7 +159,9 @@ def buttons(visit: PageRequest, ids: Sequence[str], names: Mapping[str, str]) ->
     return [
         Button(
             title_of(visit, operation),
-            visit.url("do", id_, **{NAMES + name: value for name, value in names.items()}),
+            visit.url(*PAGES[id_])
+            if id_ in PAGES and not names
+            else visit.url("do", id_, **{NAMES + name: value for name, value in names.items()}),
             operation.effect == "remove",
         )
         for id_, operation in operations

@@ -14,13 +14,14 @@ async def connect(visit: PageRequest) -> Response:
     """The form of each client for one endpoint, with a login or with a key."""
     settings = visit.parts.settings()
     toolset = visit.query.get("toolset", "")
-    if toolset and toolset not in settings.toolsets:
+    toolsets = [row["name"] for row in await visit.operations.items("listToolsets", limit=500)]
+    if toolset and toolset not in toolsets:
         return visit.problem(404)
     with_key = visit.query.get("access", "key" if settings.auth.mode == "keys" else "") == "key"
     values = client_values(settings, toolset or "toolgate", toolset or None)
     return visit.page(
         "connect.html",
-        toolsets=[*settings.toolsets],
+        toolsets=toolsets,
         toolset=toolset,
         with_key=with_key,
         values=values,
