@@ -36,6 +36,22 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": True, "fromNamespaces": ["agents"]},
         "serviceMonitor": {"enabled": True, "tokenSecret": "metrics"},
     },
+    "workers": {
+        "worker": {"replicas": 2, "events": True},
+        "secretFiles": "tokens",
+        "dataVolume": {
+            "ephemeral": {
+                "volumeClaimTemplate": {
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "resources": {"requests": {"storage": "1Gi"}},
+                    }
+                }
+            }
+        },
+        "volumes": [{"name": "authority", "configMap": {"name": "authority"}}],
+        "volumeMounts": [{"name": "authority", "mountPath": "/etc/authority"}],
+    },
     "placed": {
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
@@ -97,6 +113,26 @@ def test_pods_have_no_rights_and_outlive_their_requests() -> None:
             pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
             drain = load(None, {}).server.drain_s
             assert pod["terminationGracePeriodSeconds"] > pause + drain
+
+
+def test_workers_take_the_work_of_gateways_and_none_of_their_requests() -> None:
+    objects = {
+        (one["kind"], one["metadata"]["name"]): one for one in render_chart(VALUES["workers"])
+    }
+    gateway, worker = objects["Deployment", "tools"], objects["Deployment", "tools-worker"]
+    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["worker", "--events"]
+    variables = {
+        row["name"]: row["value"]
+        for row in gateway["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert variables["TOOLGATE_EMBEDDING__WORKERS"] == "0"
+    assert variables["TOOLGATE_JOBS__CONCURRENCY"] == "0"
+    assert not {row["name"] for row in container["env"]} & {"TOOLGATE_JOBS__CONCURRENCY"}
+    labels = worker["spec"]["template"]["metadata"]["labels"]
+    assert not objects["Service", "tools"]["spec"]["selector"].items() <= labels.items()
+    mounts = {row["mountPath"] for row in container["volumeMounts"]}
+    assert {"/run/secrets/toolgate", "/etc/authority", "/data"} <= mounts
 
 
 def test_the_settings_of_the_chart_are_valid(tmp_path: Any) -> None:

@@ -1,5 +1,7 @@
 """The files that deploy the gateway: their settings exist, and their hardening is there."""
 
+import base64
+import os
 import re
 import shutil
 import subprocess
@@ -9,20 +11,21 @@ from typing import Any
 import pytest
 import yaml
 
-from config.load import NESTING, PREFIX, load
+from config.load import FILE_VARIABLE, NESTING, PREFIX, load
 from gateway.methods.results_by_revision import SERVER
 from tests.documentation.test_names import is_setting
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-FILES = ("Containerfile", "compose.yaml", "systemd/toolgate.service")
-UNIT = DEPLOY / "systemd" / "toolgate.service"
+FILES = ("Containerfile", "compose.yaml", "systemd/toolgate.service", "systemd/toolgate")
+UNITS = ("toolgate.service", "toolgate-worker.service")
 WORST = 25  # tenths of the exposure that systemd computes: 0 to 100
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_variables_are_settings(name: str) -> None:
     found = set(re.findall(rf"{PREFIX}[A-Z_]+(?==|: )", (DEPLOY / name).read_text()))
+    found.discard(FILE_VARIABLE)
     assert found
     for variable in found:
         assert is_setting(variable.removeprefix(PREFIX).lower().split(NESTING)), variable
@@ -31,7 +34,7 @@ def test_variables_are_settings(name: str) -> None:
 @pytest.fixture
 def gateway() -> dict[str, Any]:
     services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    assert services.keys() == {"gateway", "database", "redis"}
+    assert services.keys() == {"gateway", "database", "backup", "redis"}
     return services["gateway"]  # type: ignore[no-any-return]
 
 
@@ -39,11 +42,16 @@ def test_the_settings_of_the_composition_fit_together(
     gateway: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (mount,) = [one for one in gateway["volumes"] if one.endswith(":ro")]
+    file, place, _ = mount.split(":")
+    assert gateway["environment"].pop("TOOLGATE_CONFIG") == place
+    key = base64.b64encode(bytes(32)).decode()
     given = {
-        name: re.sub(r"\$\{\w+:\?[^}]*\}", "a-long-enough-secret", value)
+        name: re.sub(r"\$\{\w+:\?[^}]*\}", key if "KEY" in name else "a-long-enough-secret", value)
         for name, value in gateway["environment"].items()
     }
-    settings = load(None, {**given, "TOOLGATE_SERVER__HOST": "0.0.0.0"})
+    settings = load(str(DEPLOY / file), {**given, "TOOLGATE_SERVER__HOST": "0.0.0.0"})
+    assert settings.secrets.key == key
     assert settings.auth.mode == "keys"
     assert settings.state.backend == "redis"
 
@@ -67,10 +75,56 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert chart["version"] == chart["appVersion"] == SERVER.version
 
 
+def test_the_worker_has_the_user_the_places_and_the_limits_of_the_gateway() -> None:
+    gateway, worker = (
+        [line for line in (DEPLOY / "systemd" / name).read_text().splitlines() if "=" in line]
+        for name in UNITS
+    )
+    own = {"Description", "ExecStart", "ExecReload"}
+    for line in gateway:
+        assert line in worker or line.split("=")[0] in own or line.startswith("#"), line
+    assert "User=toolgate" in worker  # that of DynamicUser= in toolgate.service
+
+
+@pytest.fixture
+def backup_folder(gateway: dict[str, Any], tmp_path: Path) -> Path:
+    """The folder of backups after the service of the composition has made three, with programs of
+    PostgreSQL that only write, and a `sleep` that ends it."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    service, programs, backups = services["backup"], tmp_path / "bin", tmp_path / "backups"
+    programs.mkdir()
+    backups.mkdir()
+    for name, script in (
+        ("pg_dump", 'eval "file=\\${$#}"; echo dump > "${file#--file=}"'),
+        ("pg_restore", "true"),
+        ("date", "echo 20300101T000000Z"),
+        ("sleep", "exit 9"),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    for day in range(1, 4):
+        (backups / f"toolgate-2029010{day}T000000Z.backup").write_text("dump")
+    [text] = service["command"]
+    script = text.replace("$$", "$").replace("/backups", str(backups))
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "KEEP": "2", "EVERY_S": "1"}
+    done = subprocess.run(["sh", "-euc", script], env=env, check=False, capture_output=True)
+    assert done.returncode == 9, done.stderr
+    return backups
+
+
+def test_the_backup_of_the_composition_keeps_the_newest(backup_folder: Path) -> None:
+    assert sorted(file.name for file in backup_folder.iterdir()) == [
+        "toolgate-20290103T000000Z.backup",
+        "toolgate-20300101T000000Z.backup",
+    ]
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_the_unit_is_hardened(tmp_path: Path) -> None:
-    unit = tmp_path / "toolgate.service"  # without the program, which is not installed here
-    unit.write_text(re.sub("^ExecStart=.*$", "ExecStart=/bin/true", UNIT.read_text(), flags=re.M))
+@pytest.mark.parametrize("name", UNITS)
+def test_the_unit_is_hardened(tmp_path: Path, name: str) -> None:
+    unit = tmp_path / name  # without the program, which is not installed here
+    text = (DEPLOY / "systemd" / name).read_text()
+    unit.write_text(re.sub("^ExecStart=.*$", "ExecStart=/bin/true", text, flags=re.M))
     command = ["systemd-analyze", "security", "--offline=yes", f"--threshold={WORST}", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr

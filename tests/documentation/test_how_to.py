@@ -104,6 +104,7 @@ def test_commands_beside_a_gateway_exist() -> None:
 
 def test_the_wrapper_has_the_user_and_the_places_of_the_unit() -> None:
     [script] = [block.text for block in blocks(PAGES[BESIDE]) if "systemd-run" in block.text]
+    assert script == (UNIT.parent / "toolgate").read_text()
     given = {word for word in shlex.split(script.replace("\\\n", " ")) if "=" in word}
     wanted = re.findall(
         r"^((?:Environment|EnvironmentFile|DynamicUser|StateDirectory|StateDirectoryMode|"

@@ -3,6 +3,12 @@ app.kubernetes.io/name: toolgate
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Not those of gateways, to which the Service leads. */}}
+{{- define "toolgate.workerLabels" -}}
+app.kubernetes.io/name: toolgate-worker
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "toolgate.metadata" -}}
 labels:
   {{- include "toolgate.labels" . | nindent 2 }}
@@ -24,6 +30,10 @@ env:
   - {name: TOOLGATE_CONFIG, value: /etc/toolgate/toolgate.yaml}
   - {name: TOOLGATE_SERVER__HOST, value: "0.0.0.0"}
   - {name: TOOLGATE_SERVER__PORT, value: "8765"}
+  {{- if and .root.Values.worker.replicas (eq (first .args) "serve") }}
+  - {name: TOOLGATE_EMBEDDING__WORKERS, value: "0"}
+  - {name: TOOLGATE_JOBS__CONCURRENCY, value: "0"}
+  {{- end }}
 envFrom:
   - secretRef: {name: {{ .root.Values.existingSecret }}}
 securityContext:
@@ -34,6 +44,12 @@ volumeMounts:
   - {name: settings, mountPath: /etc/toolgate, readOnly: true}
   - {name: data, mountPath: /data}
   - {name: tmp, mountPath: /tmp}
+  {{- if .root.Values.secretFiles }}
+  - {name: secrets, mountPath: /run/secrets/toolgate, readOnly: true}
+  {{- end }}
+  {{- with .root.Values.volumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 
 {{- define "toolgate.pod" -}}
@@ -50,8 +66,16 @@ imagePullSecrets: {{ . | toJson }}
 volumes:
   - name: settings
     configMap: {name: {{ .settings }}}
-  - {name: data, emptyDir: {}}
+  - name: data
+    {{- toYaml .root.Values.dataVolume | nindent 4 }}
   - {name: tmp, emptyDir: {}}
+  {{- with .root.Values.secretFiles }}
+  - name: secrets
+    secret: {secretName: {{ . }}}
+  {{- end }}
+  {{- with .root.Values.volumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with .root.Values.nodeSelector }}
 nodeSelector: {{ . | toJson }}
 {{- end }}
