@@ -111,6 +111,7 @@ class DatabaseMove:
         self.target, self._to = target
         self._id = ""  # of the mark that this process has set or taken over
         self._state: TargetState = "empty"
+        self.holds_source = False  # closed by this process, which has not finished
 
     async def plan(self) -> MovePlan:
         """Check both sides. Raises DatabaseError for a move that cannot be made."""
@@ -141,8 +142,8 @@ class DatabaseMove:
             await anyio.sleep(POLL_S)
         self._id = self._id or uuid4().hex
         await self._mark(finished=False)
+        self.holds_source = True
         if sessions := await self._sessions():  # opened before the mark: they may write
-            await self.reopen_source()
             raise DatabaseError(_in_use(sessions))
 
     async def reopen_source(self) -> None:
@@ -192,6 +193,7 @@ class DatabaseMove:
     async def finish(self) -> None:
         """Keep the source closed, and let the target be used."""
         await self._mark(finished=True)
+        self.holds_source = False
         await self._to.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(MARK_TABLE)))
 
     async def _mark(self, *, finished: bool) -> None:
@@ -256,8 +258,8 @@ class DatabaseMove:
 
 @asynccontextmanager
 async def open_move(settings: Settings, target_url: str) -> AsyncIterator[DatabaseMove]:
-    """A move from the database of the settings to the one at `target_url`. The source is opened
-    again when the block raises."""
+    """A move from the database of the settings to the one at `target_url`. A source that it has
+    closed is opened again when the block raises."""
     target = msgspec.structs.replace(settings, url=target_url)
     async with (
         Database.open(settings, wait=False, migrate=False, even_closed=True) as source,
@@ -266,11 +268,10 @@ async def open_move(settings: Settings, target_url: str) -> AsyncIterator[Databa
         outside.connect() as to,
     ):
         move = DatabaseMove((source, from_), (outside, to))
-        closed_before = await closed_mark(from_) is not None
         try:
             yield move
         except BaseException:
-            if not closed_before and not from_.broken:
+            if move.holds_source and not from_.broken:
                 with anyio.CancelScope(shield=True):
                     await move.reopen_source()
             raise

@@ -147,6 +147,17 @@ async def test_an_interrupted_move_continues_with_its_copy(
     assert await run_move(source, empty_settings) == []  # it was copied before
 
 
+async def test_a_continued_move_that_fails_opens_the_source_again(
+    source: Settings, empty_settings: Settings
+) -> None:
+    async with interrupted_move(source, empty_settings) as move:
+        await move.copy(print)
+    execute(empty_settings, "DELETE FROM own_t")
+    with pytest.raises(AssertionError, match="own_t: 2 rows in the source, 0 in the target"):
+        await run_move(source, empty_settings)
+    assert "own_t" in await run_move(source, empty_settings)  # it is copied anew
+
+
 async def test_a_copy_made_before_later_changes_is_replaced(
     source: Settings, empty_settings: Settings
 ) -> None:
