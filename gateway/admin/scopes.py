@@ -49,7 +49,7 @@ async def known_scopes(pool: Pool, tenant: str, of_settings: Collection[str]) ->
 def check_scopes(given: Sequence[str], known: Collection[str]) -> None:
     """Raises ProblemDetails for a scope that nothing asks for."""
     if mistakes := tuple(_mistakes(given, known)):
-        raise invalid("A scope is not known; with any_scope the key is made anyway.", *mistakes)
+        raise invalid("A scope is not known; `any_scope` permits it.", *mistakes)
 
 
 def _mistakes(given: Sequence[str], known: Collection[str]) -> Iterator[Mistake]:

@@ -29,7 +29,13 @@ def backup(settings: Settings, *, file: Path, force: bool) -> None:
     embeddings, keys, policy, the audit log, and the data of wings. Settings, key files
     and secrets.key are not part of it: without that key stored credentials cannot be
     read. The file is for its owner only.
+
+    \b
+    Example:
+      toolgate backup /backups/toolgate.backup
     """
+    if not file.absolute().parent.is_dir():
+        fail(f"{file.parent}: there is no such directory")
     if file.exists() and not force:
         fail(f"{file} exists already; use --force to overwrite it")
     size = run(back_up(settings.database, file.absolute()))

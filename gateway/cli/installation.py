@@ -14,6 +14,7 @@ from config.settings import Settings
 from gateway.cli.common.checks import collect
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail, warn
+from gateway.cli.common.lazy import Group
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
 from gateway.cli.common.patterns import idle_in_registry
@@ -87,7 +88,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(writer(ctx.find_root().command, {}, "toolgate", "_TOOLGATE_COMPLETE").source())
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show and check the settings.
 

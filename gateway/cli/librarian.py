@@ -104,7 +104,12 @@ def ask(
     key_file: IO[str] | None,
     url: str | None,
 ) -> None:
-    """Answer a question from a collection, with the lines that it is taken from."""
+    """Answer a question from a collection, with the lines that it is taken from.
+
+    \b
+    Example:
+      toolgate librarian ask docs "Where is the port set?" --key-file my.key
+    """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     given = {"collection": collection, "question": question}
     print_json(run(gateway.call("librarian_query", given)).value)

@@ -71,6 +71,10 @@ def export(
     """Export all that is held of a user, as JSON Lines.
 
     `toolgate memory import` stores it again.
+
+    \b
+    Example:
+      toolgate memory export --subject ann --key-file ops.key > ann.jsonl
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     given = {} if subject is None else {"subject": subject}

@@ -9,6 +9,7 @@ without them operations run in this process, over the registry.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial, wraps
+from http import HTTPStatus
 from inspect import cleandoc
 from operator import attrgetter
 from typing import IO, Any, TypeVar
@@ -32,6 +33,7 @@ from gateway.cli.common.options import (
 from gateway.cli.common.output import note, print_json, remark, say
 from gateway.cli.common.parameters import (
     DOCUMENT,
+    EXAMPLES,
     SECONDS,
     Member,
     argument,
@@ -56,6 +58,7 @@ from schemas.similar_names import did_you_mean
 SEVERAL = """Entries are changed one after another. The first failure stops the command; its message
 names those that are done."""
 LISTS = frozenset({"items", "next"})  # members of a page
+UNREAD = ("expected a time with", "expected integer")  # of spans and times
 HINTED = 2000  # entries among which a similar name is looked for
 LOCAL = "gateway.cli.local:open_operations"  # imported by commands that run here
 
@@ -151,7 +154,7 @@ def check_needs(settings: Settings, group: CommandGroup) -> None:
     """Fails where a setting is off, without which there are no such operations."""
     for setting in group.needs:
         if not attrgetter(setting)(settings):
-            fail(f"expected {setting}: true in the settings, as the gateway has it", USAGE)
+            fail(f"{setting} is false: set it to true in the settings of the gateway", USAGE)
 
 
 def _parameters(
@@ -353,18 +356,49 @@ class OperationCall:
 
     async def _call(self, client: OperationClient, names: Json) -> Any:
         given = {**self._given, **names, **self._conditions()}
-        if self._row.lists(self._operation):
-            limit = self._values.get("limit") or self._row.limit
-            items = partial(client.items, self._operation.id, given, limit)
-            return await hinting(client, {**self._given, **names}, items)
-        call = partial(client.call, self._operation.id, given)
-        answer = await hinting(client, {**self._given, **names}, call)
+        try:
+            if self._row.lists(self._operation):
+                limit = self._values.get("limit") or self._row.limit
+                items = partial(client.items, self._operation.id, given, limit)
+                return await hinting(client, {**self._given, **names}, items)
+            call = partial(client.call, self._operation.id, given)
+            answer = await hinting(client, {**self._given, **names}, call, self._lists)
+        except OperationRefused as refused:
+            raise CommandFailure(self._refusal(refused), refused.exit_code) from refused
         if answer.is_job and not self._values.get("no_wait"):
             return await wait_for_job(client, answer.value["job"], cancels=True)
         if self._row.fails and answer.value.get(self._row.fails):
             raise CommandFailure(f"{self.subject}: {one_line(answer.value[self._row.fails])}")
         self._written = "Added" if answer.created else "Changed"
         return answer.value
+
+    @property
+    def _lists(self) -> str:
+        """The command that lists entries of the group."""
+        group, _, _ = click.get_current_context().command_path.rpartition(" ")
+        return f"`{group} list` lists what there is." if "list" in self._group.rows else ""
+
+    def _refusal(self, refused: OperationRefused) -> str:
+        """The text of a refusal, in words of the command line."""
+        text = refused.text(self._mistake)
+        for name, member in members_of_call(self._operation).items():
+            text = text.replace(f"`{name}`", f"--{member.word}")
+        if refused.status == HTTPStatus.PRECONDITION_FAILED:
+            text += " With a command: --if-match '*'."
+        return text
+
+    def _mistake(self, place: str, detail: str) -> str:
+        """An error with the option in which it is."""
+        name, _, rest = place.removeprefix("/").partition("/")
+        member = members_of_call(self._operation).get(name)
+        if member is None or self._row.body:
+            return f"{place.removeprefix('/')}: {detail}" if place else detail
+        if member.type in EXAMPLES and detail.startswith(UNREAD):
+            text = EXAMPLES[member.type].removesuffix(".")
+            detail = f"expected {text[:1].lower()}{text[1:]}"
+        inside = "" if member.is_list or not rest else f" (/{rest})"
+        word = self._row.options.get(name) or member.word
+        return f"{name.upper() if name in self._row.arguments else f'--{word}'}{inside}: {detail}"
 
     def _conditions(self) -> Json:
         tag = self._values.get("if_match")
@@ -465,15 +499,19 @@ def _ambiguity(given: str, *, is_key: bool, named: Sequence[str]) -> str:
 
 
 async def hinting(
-    client: OperationClient, given: Mapping[str, Any], call: Callable[[], Awaitable[T]]
+    client: OperationClient,
+    given: Mapping[str, Any],
+    call: Callable[[], Awaitable[T]],
+    lists: str = "",
 ) -> T:
-    """The answer to a call; its failure names what is similar to an entry that does not exist."""
+    """The answer to a call; its failure names what is similar to an entry that does not exist, or
+    else `lists`."""
     try:
         return await call()
     except OperationRefused as refused:
         if refused.status != 404:
             raise
-        text = f"{refused.message}{await _hint(client, given)}"
+        text = f"{refused.message} {await _hint(client, given) or lists}".rstrip()
         raise CommandFailure(text, refused.exit_code) from refused
 
 
@@ -487,7 +525,7 @@ async def check_source(client: OperationClient, name: str | None) -> None:
 async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
     several = {name: value for name, value in given.items() if value and isinstance(value, list)}
     firsts = {name[:-1]: value[0] for name, value in several.items()}
-    for name, value in {**firsts, **given}.items():
+    for name, value in {**given, **firsts}.items():
         view = next((view for view in VIEWS.values() if view.parameter == name), None)
         if view is None or not view.key or not isinstance(value, str):
             continue
@@ -498,11 +536,18 @@ async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
         members = [member for member in (view.key, view.names) if member]
         known = {str(entry[member]) for entry in entries for member in members}
         if value not in known:
-            hint = (
-                did_you_mean(value, known) or f"`toolgate {view.path} list` lists the {view.path}."
-            )
-            return f" {hint}"
+            return did_you_mean(value, known) or f"`{command_of(view)}` lists the {view.path}."
     return ""
+
+
+def command_of(view: ResourceView) -> str:
+    """The command that lists the entries of a view."""
+    for name, group in GROUPS.items():
+        for word, row in group.rows.items():
+            if isinstance(row, CommandRow) and row.operation == view.lists:
+                return f"toolgate {name} {word}"
+    by_hand = view.path in GROUPS and "list" in GROUPS[view.path].rows
+    return f"toolgate {view.path} list" if by_hand else f"toolgate admin {view.lists}"
 
 
 class _Facts(dict[str, Any]):

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 MEDIA_TYPE = "application/problem+json"
+BODY_MISTAKEN = "The body is not as expected."
+PARAMETER_MISTAKEN = "A parameter is not as expected."
 
 
 class Mistake(Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,15 @@ from msgspec.structs import fields
 from starlette.types import Receive, Scope
 
 from gateway.operations.operation import Operation
-from gateway.operations.problems import Mistake, ProblemDetails, bad_request, invalid, not_found
+from gateway.operations.problems import (
+    BODY_MISTAKEN,
+    PARAMETER_MISTAKEN,
+    Mistake,
+    ProblemDetails,
+    bad_request,
+    invalid,
+    not_found,
+)
 from schemas.errors import Fault
 from schemas.json_schema.pointers import escape
 from schemas.jsonrpc import decode_strict
@@ -89,13 +97,11 @@ def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
             _parameter(str(problem.path[0]) if problem.path else "", problem.message)
             for problem in problems
         )
-        raise bad_request("A parameter is not as expected.", *mistakes) from error
+        raise bad_request(PARAMETER_MISTAKEN, *mistakes) from error
     for field in fields(query):  # msgspec takes the text "null" for None where that is allowed
         if values.get(field.encode_name) is not None and getattr(query, field.name) is None:
             what = "expected a value, found the text null"
-            raise bad_request(
-                "A parameter is not as expected.", _parameter(field.encode_name, what)
-            )
+            raise bad_request(PARAMETER_MISTAKEN, _parameter(field.encode_name, what))
     return query
 
 
@@ -138,7 +144,7 @@ def convert_body(value: Any, kind: Any, *, secret: bool = False) -> Any:
         mistakes = (
             Mistake(problem.message, pointer=_pointer(problem.path)) for problem in problems
         )
-        raise invalid("The body is not as expected.", *mistakes) from error
+        raise invalid(BODY_MISTAKEN, *mistakes) from error
 
 
 async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, limit: str) -> bytes:

@@ -305,4 +305,5 @@ def _check(
                 expected = "visible characters without quotes and backslashes"
                 raise KeyRefused(f"{word[:80]!r} is no {what}: expected {expected}")
     if expires is not None and (expires.tzinfo is None or expires <= datetime.now(UTC)):
-        raise KeyRefused("expected a time to come, with its zone, at which the key expires")
+        wanted = "expected a time to come, with its zone, at which the key expires"
+        raise KeyRefused(f"{wanted}, found {expires.isoformat()}")

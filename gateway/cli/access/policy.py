@@ -11,8 +11,9 @@ from config.access_conflicts import rule_problems
 from config.settings import Settings
 from gateway.app.access import Identities
 from gateway.app.access_for_commands import rules_in
+from gateway.cli.common.arguments import read_object
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail, warn
+from gateway.cli.common.failure import fail, warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.patterns import Idle, idle_rules, known_tools
@@ -20,8 +21,6 @@ from gateway.cli.common.tables import print_entries
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting
 from gateway.context import Principal
-from schemas.errors import ParseError
-from schemas.jsonrpc import decode_json
 
 Json = dict[str, Any]
 
@@ -88,15 +87,7 @@ def explain_(
 
 
 def _json(option: str, text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = decode_json(text.encode())
-    except ParseError as error:
-        fail(f"{option} is not JSON: {error.message}", USAGE)
-    if not isinstance(value, dict):
-        fail(f"{option} is not a JSON object", USAGE)
-    return value
+    return None if text is None else read_object(text, option)
 
 
 async def _explain_call(settings: Settings, question: Json, token: str | None) -> Json:

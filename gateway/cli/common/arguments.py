@@ -10,6 +10,7 @@ from schemas.json_schema.checker import Checker
 from schemas.json_schema.references import find, reference_of
 from schemas.jsonrpc import decode_json
 
+OBJECT = """expected a JSON object, as in '{"limit": 3}'"""
 OPTIONS_SHOWN = 8
 DEPTH = 4  # maximum depth of references and alternatives followed to name a type
 SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "'[]'", "object": "'{}'"}
@@ -76,14 +77,14 @@ def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
             yield _kind(branch, root, depth - 1)
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """Parsed value of --args."""
+def read_object(text: str, option: str = "--args") -> dict[str, Any]:
+    """Parsed value of an option."""
     try:
         value = decode_json(text.encode())
     except ParseError as error:
-        fail(f"--args: {error}", USAGE)
+        fail(f"{option}: {error}; {OBJECT}", USAGE)
     if not isinstance(value, dict):
-        fail("--args: expected a JSON object", USAGE)
+        fail(f"{option}: {OBJECT}", USAGE)
     return value
 
 
@@ -93,7 +94,7 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            fail(f"{pair!r}: expected NAME=VALUE", USAGE)
+            fail(f"{pair!r}: expected NAME=VALUE, as in limit=3", USAGE)
         if name in values:
             fail(f'{name} is given twice. A list is one value: {name}=\'["a", "b"]\'', USAGE)
         values[name] = value

@@ -5,6 +5,7 @@
 """
 
 import os
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import IO, Any, NoReturn
@@ -13,6 +14,9 @@ import click
 
 from schemas.similar_names import did_you_mean
 from schemas.urls import without_queries
+
+_EXAMPLE = re.compile(r"^ *Examples?:\n+ *(toolgate (?:.*\\\n)*.+)$", re.MULTILINE)
+_CONTINUATION = re.compile(r" *\\\n *")
 
 FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143
 
@@ -45,7 +49,26 @@ def _harmless(text: str) -> str:
     return escaped
 
 
-def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
-    """Fail because no `kind` ("tool", "source") has this name; suggests similar names."""
-    hint = did_you_mean(name, known) or f"`toolgate {kind}s list` lists the {kind}s."
+def no_such(kind: str, name: str, known: Iterable[str], lists: str = "") -> NoReturn:
+    """Fail because no `kind` ("tool", "source") has this name; suggests similar names. `lists`: the
+    command that lists them; "": `toolgate KINDs list`."""
+    lists = lists or f"toolgate {kind}s list"
+    hint = did_you_mean(name, known) or f"`{lists}` lists the {kind}s."
     fail(f"There is no {kind} {name!r}. {hint}")
+
+
+def with_example(error: click.UsageError) -> click.UsageError:
+    """The error with the first example of the help of its command, if there is one."""
+    hint = _usage_hint(error, error.ctx) if error.ctx else ""
+    return click.UsageError(error.format_message() + hint, error.ctx) if hint else error
+
+
+def _usage_hint(error: click.UsageError, ctx: click.Context) -> str:
+    """An example, or the command that lists what an argument may name."""
+    if example := _EXAMPLE.search(ctx.command.help or ""):
+        return f"\nExample: {_CONTINUATION.sub(' ', example[1])}"
+    group = ctx.parent.command if ctx.parent else None
+    lists = isinstance(group, click.Group) and "list" in group.commands
+    if ctx.parent and lists and isinstance(error, click.MissingParameter):
+        return f"\n`{ctx.parent.command_path} list` lists what there is."
+    return ""

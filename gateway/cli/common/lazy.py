@@ -8,19 +8,56 @@ from typing import Any
 
 import click
 
+from gateway.cli.common.failure import with_example
+
 NO_ALIASES: Mapping[str, str] = {}
 Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """Suggests commands for unknown ones, and shows examples beside mistakes."""
+
+    aliases: Mapping[str, str] = NO_ALIASES  # of other programs; to the command to suggest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if ctx.parent is not None:
+                raise
+            raise with_example(error) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word, known = args[0], self.list_commands(ctx)
+        if word in known or word.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        if word == "help":
+            return self._help(ctx, args[1:])
+        alias = self.aliases.get(word.lower())
+        near = [alias] if alias else get_close_matches(word.lower(), known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
+        raise click.UsageError(f"There is no command {word!r}. {hint}", ctx)
+
+    def _help(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Handles `help` and `help COMMAND`."""
+        if not args:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        return self.resolve_command(ctx, [*args, "--help"])
+
+
+class LazyGroup(Group):
     """Lazy imports: help and completion import no command's module, a command only its own."""
 
     def __init__(
         self, *args: Any, lazy: Commands, aliases: Mapping[str, str] = NO_ALIASES, **kwargs: Any
     ) -> None:
-        """`aliases`: aliases from other programs, mapped to the command to suggest."""
         super().__init__(*args, **kwargs)
-        self._aliases = aliases
+        self.aliases = aliases
         self._targets = {name: target for name, (target, _) in lazy.items()}
         for name, (_, summary) in lazy.items():
             self.add_command(click.Command(name, short_help=summary))
@@ -34,23 +71,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in self._targets:
             return args[0], self.load(args[0]), args[1:]
-        if not args[0].startswith("-") and not ctx.resilient_parsing:
-            if args[0] == "help":
-                return self._help(ctx, args[1:])
-            known = self._aliases.get(args[0].lower())
-            near = [known] if known else get_close_matches(args[0].lower(), self._targets, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-    def _help(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Handles `help` and `help COMMAND`."""
-        if not args:
-            click.echo(ctx.get_help(), color=ctx.color)
-            ctx.exit()
-        return self.resolve_command(ctx, [*args, "--help"])
 
     def load(self, name: str) -> click.Command:
         command: click.Command = load(self._targets[name])

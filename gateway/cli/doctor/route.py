@@ -12,6 +12,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.interfaces import Route
 from gateway.protocol.dispatcher import METHODS, Dispatcher
 from schemas.mcp.revisions import HANDSHAKE, V2024_11_05, V2026_07_28, Revision
+from schemas.similar_names import did_you_mean
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +29,8 @@ def steps_of(settings: Settings, method: str, revision: str) -> list[RouteStep]:
     revision."""
     revisions = {**HANDSHAKE, V2026_07_28.name: V2026_07_28}
     if method not in METHODS:
-        fail(f"there is no route {method!r}: one of {', '.join(sorted(METHODS))}", USAGE)
+        hint = did_you_mean(method, METHODS) or f"There are {', '.join(sorted(METHODS))}."
+        fail(f"there is no route {method!r}. {hint}", USAGE)
     if revision not in revisions:
         fail(f"there is no revision {revision!r}: one of {', '.join(revisions)}", USAGE)
     return list(_steps(Gateway(settings), method, revisions[revision]))

@@ -63,7 +63,8 @@ async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIter
     if known is None:
         names = {each.name for each in await registry.store.sources(registry.host_id)}
         hint = did_you_mean(name, sorted(names | settings.sources.keys()))
-        yield Check("source", "failed", f"{name}: it is not imported. {hint}".rstrip())
+        hint = hint or "`toolgate sources list` lists the sources."
+        yield Check("source", "failed", f"{name}: it is not imported. {hint}")
         return
     yield reachable(name, known.tool_count, known.base_url)
     connect = adjusted.connect

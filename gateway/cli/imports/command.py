@@ -10,6 +10,7 @@ from config.settings import Settings
 from config.value_types import EntryName, HttpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.lazy import Group
 from gateway.cli.imports.a2a import a2a
 from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp
@@ -28,7 +29,7 @@ from schemas.hybrid import Side
 from schemas.source import HybridOptions, OpenAPIOptions
 
 
-@click.group(name="import")
+@click.group(name="import", cls=Group)
 def import_() -> None:
     """Import tools from the description of a service or from an MCP server."""
 

@@ -5,6 +5,8 @@ path, the query, the headers, or the body.
 """
 
 import functools
+import os
+import re
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -23,6 +25,7 @@ from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
 from gateway.cli.common.text import one_line
 from gateway.cli.common.tls import trusting
 from gateway.cli.running.stored_logins import token_for
+from gateway.operations.problems import BODY_MISTAKEN, PARAMETER_MISTAKEN
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 from schemas.similar_names import did_you_mean
@@ -30,11 +33,14 @@ from schemas.similar_names import did_you_mean
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
+EXPECTED_URL = "expected the address of a gateway without a path, such as http://127.0.0.1:8765"
+UNSPECIFIC = frozenset({BODY_MISTAKEN, PARAMETER_MISTAKEN})  # where errors follow
 NO_TEXTS: Mapping[str, str] = {}
 TIMEOUT_S = 60.0  # imports are slow
 KEY_BYTES = 65536
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers that listen there
 REFUSED_FILES = frozenset({413, 422})
+_SCOPE = re.compile(r"^Required scope: (\S+)\.$")
 AS_JOB, RESPOND_ASYNC = "as_job", {"Prefer": "respond-async"}  # RFC 7240
 
 
@@ -125,12 +131,24 @@ class GatewayAnswer:
 class OperationRefused(CommandFailure):
     """An operation answered with a problem."""
 
-    def __init__(self, problem: Any, status: int, place: str = "") -> None:
+    def __init__(self, problem: Any, status: int, place: str = "", hint: str = "") -> None:
         """`problem`: the problem document. `place`: of the gateway; "": this process."""
-        where = f"{place}: {status} " if place else ""
-        mistaken = status in {400, 422} and isinstance(problem, dict) and problem.get("errors")
-        super().__init__(where + _problem(problem, status), USAGE if mistaken else FAILED)
+        self._where = f"{place}: {status} " if place else ""
+        self._problem = problem if isinstance(problem, dict) else {}
+        self._hint = hint
         self.status = status
+        mistaken = status in {400, 422} and self._problem.get("errors")
+        super().__init__(self.text(_mistake), USAGE if mistaken else FAILED)
+
+    def text(self, write: Callable[[str, str], str]) -> str:
+        """The text of the problem. `write`: makes one of the place of an error, such as /scopes/0,
+        and its detail."""
+        text = _problem(self._problem, self.status, write)
+        return (
+            f"{self._where}{text.removesuffix('.')}. {self._hint}"
+            if self._hint
+            else (self._where + text)
+        )
 
 
 class OperationClient(ABC):
@@ -182,7 +200,9 @@ class RunningGateway(OperationClient):
     async def operations(self) -> Mapping[str, OperationRow]:
         """The operations of the API by name."""
         if not self._rows:
-            paths = (await self._send("GET", "/openapi.json")).value["paths"]
+            paths = (await self._description()).get("paths")
+            if not isinstance(paths, dict):
+                fail(f"{self.url} answers, but not as a gateway: {EXPECTED_URL}")
             rows = [
                 OperationRow.of(method, path, row)
                 for path, methods in paths.items()
@@ -191,13 +211,28 @@ class RunningGateway(OperationClient):
             self._rows.update((row.name, row) for row in rows)
         return self._rows
 
+    async def _description(self) -> Json:
+        """The OpenAPI description of the API, or what is served instead of it."""
+        try:
+            value = (await self._send("GET", "/openapi.json")).value
+        except OperationRefused as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+            part = self.root.split("/")[1]
+            off = f"is {part}.enabled true in the settings of the gateway?"
+            reason = EXPECTED_URL if urlsplit(self.url).path or part == "admin" else off
+            fail(f"{self.url} has nothing at {self.root}: {reason}")
+        return value if isinstance(value, dict) else {}
+
     async def call(
         self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
         rows = await self.operations()
         if name not in rows:
-            hint = did_you_mean(name, rows)
-            fail(f"{self.url} has no operation {name!r}. {hint or ''}".rstrip(), USAGE)
+            group = self.root.split("/")[1]
+            lists = "toolgate admin" if group == "admin" else f"toolgate {group} operations"
+            hint = did_you_mean(name, rows) or f"`{lists}` lists the operations."
+            fail(f"{self.url} has no operation {name!r}. {hint}", USAGE)
         return await self._send(*_request(rows[name], given, texts))
 
     async def summaries(self) -> Sequence[tuple[str, str, str]]:
@@ -246,15 +281,16 @@ class RunningGateway(OperationClient):
             ):
                 data, status, answered = await response.read(), response.status, response.headers
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            fail(f"no gateway answers at {self.url} ({type(error).__name__})")
+            fail(unreachable(self.url, error))
         try:
             value = decode_json(data) if data else None
         except ParseError:
             fail(f"{self.url} answers {status} without JSON: is it a gateway?")
         if status in bears:
-            return GatewayAnswer(value, is_job=False, etag="", problem=_problem(value, status))
+            problem = OperationRefused(value, status).message
+            return GatewayAnswer(value, is_job=False, etag="", problem=problem)
         if status >= 300:
-            raise OperationRefused(value, status, self.url)
+            raise OperationRefused(value, status, self.url, _access_hint(value, status, key))
         # other operations, as events_invoke, accept with 202 as well
         is_job = status == HTTPStatus.ACCEPTED and isinstance(value, dict) and "job" in value
         created = status == HTTPStatus.CREATED
@@ -281,6 +317,41 @@ def running_gateway(
     url = url.rstrip("/")
     key = None if key_file is None else read_key(key_file)
     return RunningGateway(url, root, key, True if tls is None else tls)
+
+
+def unreachable(url: str, error: Exception) -> str:
+    """The reason why nothing answers at `url`, and what to do."""
+    if isinstance(error, aiohttp.ClientSSLError):
+        certificate = isinstance(error, aiohttp.ClientConnectorCertificateError)
+        reason = "its certificate is not trusted" if certificate else "it does not speak TLS"
+        remedy = "SSL_CERT_FILE names a file with its issuer" if certificate else "expected http://"
+        return f"no gateway answers at {url}: {reason}; {remedy}"
+    if isinstance(error, TimeoutError):
+        return f"no gateway answers at {url}: nothing came in time"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        remedy = "`toolgate serve` starts one, and --url names another"
+        return f"no gateway answers at {url}: {_reason(error.os_error)}; {remedy}"
+    return f"no gateway answers at {url} ({error or type(error).__name__}); does it speak TLS?"
+
+
+def _reason(error: OSError) -> str:
+    """Connection refused, or why a name has no address."""
+    if error.errno is None or error.errno <= 0:  # of a name: codes of the resolver
+        return (error.strerror or str(error)).lower()
+    return os.strerror(error.errno).lower()
+
+
+def _access_hint(problem: Any, status: int, key: str | None) -> str:
+    """The next command, where a key or a scope is missing."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        made = "toolgate keys create NAME > FILE"
+        if key is None:
+            return f"Add --key-file FILE; to make a key: {made}"
+        return f"Is the key of this gateway, and valid? `toolgate keys list`; a new one: {made}"
+    scope = _SCOPE.search(str(problem.get("detail"))) if isinstance(problem, dict) else None
+    if status == HTTPStatus.FORBIDDEN and scope:
+        return f"A key with it: toolgate keys create NAME --scope {scope[1]} > FILE"
+    return ""
 
 
 def read_key(file: IO[str]) -> str:
@@ -325,14 +396,19 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def _problem(value: Any, status: int) -> str:
+def _problem(problem: Json, status: int, write: Callable[[str, str], str]) -> str:
     """The text of a problem document (RFC 9457), with the places of the errors."""
-    problem = value if isinstance(value, dict) else {}
-    detail = problem.get("detail", HTTPStatus(status).phrase)
-    return one_line(" ".join([str(detail), *map(_mistake, problem.get("errors", ()))]))
+    detail = str(problem.get("detail", HTTPStatus(status).phrase))
+    mistakes = [
+        write(error.get("pointer") or error.get("parameter") or error.get("header") or "", text)
+        for error in problem.get("errors", ())
+        for text in [str(error["detail"])]
+    ]
+    named = [] if mistakes and detail in UNSPECIFIC else [detail]
+    return one_line(" ".join([*named, *mistakes]))
 
 
-def _mistake(error: Json) -> str:
-    """One error of a problem document: where it is, and what is wrong."""
-    place = error.get("pointer") or error.get("parameter") or error.get("header")
-    return f"{place}: {error['detail']}" if place else str(error["detail"])
+def _mistake(place: str, detail: str) -> str:
+    """An error; a member of the body is named without the "/" of its pointer."""
+    name = place[1:] if place.rfind("/") == 0 else place
+    return f"{name}: {detail}" if name else detail

@@ -94,7 +94,7 @@ def setup(
             say(f"{known:15} {row.title}")
         return
     if client not in clients:
-        no_such("client", client, clients)
+        no_such("client", client, clients, "toolgate clients setup")
     row, values = clients[client], setup_values(settings, name, toolset)
     if writes:
         if not row.file or (with_key and row.literal):

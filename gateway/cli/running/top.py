@@ -19,7 +19,13 @@ from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import out, print_json, print_rows, say
-from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from gateway.cli.running.client import (
+    EXPECTED_URL,
+    RunningGateway,
+    gateway_options,
+    running_gateway,
+    unreachable,
+)
 
 TIMEOUT_S = 10.0
 SERVED = "ok"
@@ -107,9 +113,11 @@ def health(settings: Settings, *, url: str | None, key_file: IO[str] | None) -> 
     """
     gateway = running_gateway(settings, "/ready", url=url, key_file=key_file)
     status, text = run(_get(gateway))
-    state = text.partition('"status":"')[2].partition('"')[0] or f"answers {status}"
+    state = text.partition('"status":"')[2].partition('"')[0]
     if status != 200:
-        fail(f"{gateway.url} is not ready: {state}")
+        fail(f"{gateway.url} is not ready: {state or f'answers {status}'}")
+    if not state:
+        fail(f"{gateway.url} answers, but not as a gateway: {EXPECTED_URL}")
     say(state)
 
 
@@ -149,6 +157,8 @@ async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
         if status != 200:
             text = "metrics.public or metrics.token let others read /metrics"
             fail(f"{gateway.url} answers {status}: {text}")
+        if "toolgate_" not in text:
+            fail(f"{gateway.url} answers, but not as a gateway: {EXPECTED_URL}")
         for family in text_string_to_metric_families(text):
             known = known or f"{family.name}_total" == total
             for name, labels, value, *_ in family.samples:
@@ -172,7 +182,7 @@ async def _get(gateway: RunningGateway) -> tuple[int, str]:
         ):
             return response.status, await response.text()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        fail(f"no gateway answers at {url} ({type(error).__name__})")
+        fail(unreachable(url, error))
 
 
 def rates(before: Scrape, after: Scrape) -> list[CallRate]:

@@ -90,6 +90,10 @@ def rollback(
 
     The default is the previous version; `toolgate sources versions NAME` lists the versions.
 
+    \b
+    Example:
+      toolgate sources rollback pets --to 3
+
     The tools are made from the description and the import options of that version, and keep their
     ids. The description that was rolled back is not imported again, neither by `toolgate serve`
     nor by `toolgate import`, until the description changes or `toolgate sources refresh NAME` runs.

@@ -97,7 +97,7 @@ sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
         (["impot"], "There is no command 'impot'. Did you mean 'import'?"),
         (["TOOLS"], "Did you mean 'tools'?"),
         (["tools", "lst"], "There is no command 'lst'. Did you mean 'list'?"),
-        (["sources", "zzz"], "There is no command 'zzz'.\n"),
+        (["sources", "zzz"], "There is no command 'zzz'. Commands: list, "),
         (["--nope"], "No such option '--nope'."),
         (["serve", "--prot", "1"], "'--port'"),
         (["tools", "show"], "Missing argument 'NAME'."),

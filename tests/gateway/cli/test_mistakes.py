@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from config.settings import DatabaseSettings
+from gateway.admin.resource_views import VIEWS
+from gateway.cli.operations import command_of
+from tests.documentation.test_names import mistake
 from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate
@@ -72,6 +75,49 @@ def test_commands_of_similar_programs_are_suggested(bare: Toolgate, word: str) -
     ran = bare(word)
     assert ran.code == 2
     assert f"There is no command {word!r}. Did you mean 'serve'?" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("tools", "show"), "\nExample: toolgate tools show listPets\n"),
+        (("keys", "create", "--scpe", "x"), "\nExample: toolgate keys create deploy --scope"),
+        (("import", "openapi", "pets.json"), "petshop.yaml --name pets --base-url"),
+        (("keys", "show"), "\n`toolgate keys list` lists what there is.\n"),
+        (("import", "soap"), "Commands: a2a, graphql, hybrid, mcp, openapi."),
+        (("config", "chek"), "Did you mean 'check'?"),
+    ],
+)
+def test_a_usage_mistake_shows_an_example_of_the_command(
+    bare: Toolgate, words: tuple[str, ...], hint: str
+) -> None:
+    mistaken = bare(*words)
+    assert mistaken.code == 2
+    assert hint in mistaken.err
+
+
+def test_each_list_that_a_mistake_names_is_a_command() -> None:
+    lists = {view.path: command_of(view) for view in VIEWS.values() if view.key}
+    assert lists["rules"] == "toolgate policy list"
+    assert [path for path, line in lists.items() if mistake(line.removeprefix("toolgate "))] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("keys", "create", "x", "--expires", "tomorrow"), "--expires: expected a span from now"),
+        (("keys", "create", "x", "--scope", "wirte"), "--any-scope permits it. --scope: nothing"),
+        (("audit", "search", "--since", "monday"), "--since: expected a span until now such as"),
+        (("policy", "show", "r1"), "no rule 'r1'. `toolgate policy list` lists the rules."),
+        (("agents", "grant", "a", "b"), "no agent 'a'. `toolgate agents list` lists the agents."),
+    ],
+)
+def test_a_mistake_of_an_operation_is_named_by_its_option(
+    toolgate: Toolgate, words: tuple[str, ...], expected: str
+) -> None:
+    refused = toolgate(*words)
+    assert refused.code in (1, 2)
+    assert expected in refused.err
 
 
 def test_help_helps(bare: Toolgate) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.settings import Settings
 from tests.fixtures_gateway import running
 from tests.gateway.admin.client import KEY, bearer, key_file, open_admin
-from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.conftest import Toolgate, answering
 from tests.gateway.cli.processes import command
 from tests.gateway.guards.signing import by_jwks
 
@@ -45,6 +45,7 @@ async def test_sessions_are_listed_and_ended(
         key_file(tmp_path, scope="pets")
         code, _, told = await command("sessions", "list", *at)
         assert (code, "403 Required scope: admin:sessions:read" in told) == (1, True)
+        assert "toolgate keys create NAME --scope admin:sessions:read > FILE" in told
 
 
 async def test_tools_of_a_running_gateway_are_listed_shown_and_searched(
@@ -105,6 +106,39 @@ async def test_invalid_calls_are_refused_before_sending(settings: Settings, tmp_
         ):
             code, _, told = await command("admin", *args, *at)
             assert (code, expected in told) == (2, True), told
+
+
+async def test_an_answer_that_is_no_gateways_names_the_reason(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        key, secure = str(key_file(tmp_path)), client.url.replace("http:", "https:")
+        wrong = tmp_path / "wrong"
+        wrong.write_text("tgk_wrong")
+        for words, expected in (
+            (("status", "--url", f"{client.url}/mcp"), "has nothing at /admin/v1: expected the"),
+            (("status", "--url", secure), "it does not speak TLS; expected http://"),
+            (("agent", "chat", "--url", client.url), "is agent.enabled true in the settings"),
+            (("keys", "list", "--url", client.url, "--key-file", str(wrong)), "Is the key of this"),
+        ):
+            given = () if "--key-file" in words else ("--key-file", key)
+            code, _, told = await command(*words, *given)
+            assert (code, expected in told) == (1, True), told
+
+
+def test_another_server_is_not_taken_for_a_gateway(bare: Toolgate, folder: Path) -> None:
+    (folder / "key").write_text("k")
+    paths = ("/admin/v1/openapi.json", "/ready", "/metrics")
+    with answering(dict.fromkeys(paths, b"[]")) as port:
+        url = f"http://127.0.0.1:{port}"
+        for words in (
+            ("status", "--url", url, "--key-file", "key"),
+            ("health", "--url", url),
+            ("top", "--once", "--target", url),
+        ):
+            mistaken = bare(*words)
+            assert mistaken.code == 1
+            assert f"{url} answers, but not as a gateway: expected the address" in mistaken.err
 
 
 def test_no_gateway_and_no_key_are_told(bare: Toolgate, folder: Path) -> None:
