@@ -8,8 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from config.settings import DatabaseSettings
+from examples.agent.model import complete
 from tests.documentation.pages import ROOT, Page
 from tests.documentation.test_names import mistake
 from tests.documentation.walk import Block, Walk, blocks, walking
@@ -20,8 +23,10 @@ PAGES = {path.stem: path for path in (ROOT / "docs" / "how-to").glob("*.md")}
 TUTORIAL = ROOT / "docs" / "tutorials" / "first-tools.md"
 SHOP = [block for block in blocks(TUTORIAL) if block.title in {"shop.py", "shop.yaml"}]
 MOVE, FASTAPI, BESIDE = "managed-postgresql", "fastapi", "cli-beside-a-gateway"
+OLLAMA, SYSTEMD, UPGRADE = "ollama", "systemd", "upgrade"
+APART = {MOVE, FASTAPI, BESIDE, OLLAMA, SYSTEMD, UPGRADE}  # have tests of their own below
 WALKED = [
-    *sorted(PAGES.keys() - {MOVE, FASTAPI, BESIDE}),
+    *sorted(PAGES.keys() - APART),
     pytest.param(
         FASTAPI,
         marks=pytest.mark.skipif(
@@ -31,7 +36,7 @@ WALKED = [
     ),
 ]
 UNIT = ROOT / "deploy" / "systemd" / "toolgate.service"
-INSTALLED_CLIENT = "claude mcp add"  # a program of somebody else
+INSTALLED = ("claude mcp add", "ollama pull")  # programs of somebody else
 
 
 async def follow(reader: Walk, page: Path) -> None:
@@ -48,7 +53,7 @@ async def follow(reader: Walk, page: Path) -> None:
 def is_step(block: Block) -> bool:
     """Whether the reader runs a block or stores it as a file; others show alternatives."""
     shown = block.language in {"yaml", "sql", "toml"} and not block.title
-    return not shown and not block.text.startswith(INSTALLED_CLIENT)
+    return not shown and not block.text.startswith(INSTALLED)
 
 
 @pytest.mark.parametrize("name", WALKED)
@@ -61,6 +66,21 @@ async def test_every_block_of_a_page_has_the_described_effect(
     env = {"TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
     async with walking(tmp_path, database_settings, monkeypatch, **env) as reader:
         await follow(reader, PAGES[name])
+
+
+async def test_a_model_of_ollama_answers(
+    tmp_path: Path, database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)  # the dialect that Ollama serves
+    async with (
+        TestServer(app) as ollama,
+        walking(tmp_path, database_settings, monkeypatch) as reader,
+    ):
+        for block in filter(is_step, blocks(PAGES[OLLAMA])):
+            text = block.text.replace("11434", str(ollama.port))
+            await reader.take(Block(block.language, block.title, text))
+        assert reader.printed.strip()
 
 
 @asynccontextmanager
@@ -89,6 +109,7 @@ async def test_the_embedded_database_moves_to_another_server(
         del reader.env["TOOLGATE_DATABASE__URL"]  # it would override the settings file
         await reader.take(Block("yaml", "toolgate.yaml", "embedding: {provider: disabled}"))
         await reader.take(Block("sh", "", "toolgate keys create deploy"))
+        await reader.take(blocks(PAGES[UPGRADE])[0])
         for block in blocks(PAGES[MOVE]):
             if is_step(block):
                 await reader.take(block)
@@ -100,6 +121,15 @@ def test_commands_beside_a_gateway_exist() -> None:
     )
     assert len(lines) == 3
     assert {line: wrong for line in lines if (wrong := mistake(line))} == {}
+
+
+def test_the_page_on_systemd_has_the_places_of_the_unit() -> None:
+    [commands] = [block.text for block in blocks(PAGES[SYSTEMD])]
+    unit = UNIT.read_text()
+    assert str(UNIT.relative_to(ROOT)) in commands
+    for place in ("/opt/toolgate/bin/toolgate", "/etc/toolgate/toolgate.yaml", "toolgate.env"):
+        assert place in commands
+        assert place in unit
 
 
 def test_the_wrapper_has_the_user_and_the_places_of_the_unit() -> None:

@@ -34,7 +34,9 @@ from tests.polling import until
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 GATEWAY, SERVICE = "127.0.0.1:8765", "8766"
-REPLACED = {"pip install toolgate": "toolgate --version"}  # tests/test_installed.py installs it
+REPLACED = dict.fromkeys(  # tests/test_installed.py installs it
+    ("pip install toolgate", "pip install --upgrade toolgate"), "toolgate --version"
+)
 INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 READS = re.compile(r'\A(toolgate audit search[^\n;]*|curl [^;]*"use_skill"[^;]*)\s*\Z')
 PROGRAMS = Path(sys.executable).parent
