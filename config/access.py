@@ -35,6 +35,12 @@ from config.value_types import (
 
 # Variables of `when`.
 RULE_VARIABLES = ("principal", "tool", "source", "arguments", "context", "connection")
+VARIABLE_MEMBERS = {  # of those with fixed members
+    "principal": ("id", "tenant", "roles", "scopes", "claims"),
+    "tool": ("name", "source", "kind", "tags", "tier", "readOnly", "destructive"),
+    "context": ("tainted", "code", "sources", "calls"),
+    "connection": ("shared",),
+}
 GUARDRAIL_VARIABLES = ("principal", "tool", "value")
 
 DEVELOPMENT_ISSUER = "toolgate:development"

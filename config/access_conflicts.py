@@ -9,6 +9,7 @@ from config.access import (
     GUARDRAIL_VARIABLES,
     RESERVED_ISSUER,
     RULE_VARIABLES,
+    VARIABLE_MEMBERS,
     Auth,
     Guardrail,
     IssuerSettings,
@@ -27,7 +28,7 @@ from config.login import (
 from config.networks import is_loopback, is_unencrypted
 from config.settings import Settings
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
-from schemas.cel_expressions import InvalidExpression, compile_expression
+from schemas.cel_expressions import InvalidExpression, check_members, compile_expression
 from schemas.rule_patterns import InvalidPattern, Pattern
 
 KEYS = ("key_file", "jwks_file", "jwks_url")
@@ -270,6 +271,7 @@ def rule_problems(
     if rule.when:
         try:
             compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)
+            check_members(rule.when, VARIABLE_MEMBERS)
         except InvalidExpression as error:
             yield "when", f"expected a CEL expression: {error}"
     for tier in rule.tiers:

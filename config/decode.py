@@ -33,6 +33,7 @@ from schemas.urls import without_credentials
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 EXCERPT = 60
+LISTED = 10  # members of a section that are listed where none is similar
 SAME = 0.85  # similarity, of 1, of a name that is but misspelled
 MISSING = object()
 WITH_PASSWORDS = (
@@ -191,6 +192,8 @@ def _section(
         near = get_close_matches(plain, known, n=1, cutoff=SAME)
         hint = "" if near else explanation(dotted_path(path), key)
         near = near if near or hint else get_close_matches(plain, known, n=1)
+        if not near and not hint and len(known) <= LISTED:
+            hint = f"there is {', '.join(known)}"
         meant = dotted_path((*path, *near)) if near else None
         # `{value:hunter2}`, without the space, is parsed as one key.
         unknown = path if secret(path) else (*path, key)
@@ -304,7 +307,11 @@ def absolute(text: str, directory: Path) -> str:
 def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> Problem:
     hidden = secret(path) or value.origin == "file"  # which may hold any secret
     actual = "a value that is not shown" if hidden else _excerpt(data, kind)
-    return Problem(value.where, dotted_path(path), f"expected {kind.expectation}, found {actual}")
+    example = ""
+    if kind.listing and isinstance(data, str) and not hidden:
+        example = f"; such as [{shorten(without_credentials(data))}]"
+    text = f"expected {kind.expectation}, found {actual}{example}"
+    return Problem(value.where, dotted_path(path), text)
 
 
 def secret(path: KeyPath) -> bool:

@@ -270,6 +270,25 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
     return Expression(text, program, wanted, size_limit=size_limit, tree=tree)
 
 
+def check_members(text: str, members: Mapping[str, Collection[str]]) -> None:
+    """Raises InvalidExpression for a member that its variable never has, such as `tool.nmae`.
+    `text`: a valid expression. `members`: of variables with fixed ones."""
+    left = [parse(text)]
+    while left:
+        node = left.pop()
+        if node.kind == "macro" and node.local in members:
+            continue  # its iteration variable hides one of them
+        left.extend(node.parts)
+        if node.kind != "member" or node.parts[0].kind != "name":
+            continue
+        owner = node.parts[0].name
+        known = members.get(owner, (node.name,))
+        if node.name not in known:
+            raise InvalidExpression(
+                f"{owner} has no member {node.name!r}; there is {', '.join(known)}"
+            )
+
+
 def _size_limit(tree: Node, steps: int, minimum_size: int) -> int:
     """Largest input size for that many steps. Raises InvalidExpression where that is below
     `minimum_size`."""

@@ -119,11 +119,12 @@ def test_numbers_may_be_whole_where_fractions_are_allowed(write: Write) -> None:
             "server: {port: {a: b}}",
             "toolgate.yaml:1: server.port: expected a TCP port from 0 to 65535, found a mapping",
         ),
+        ("hooks: {h: {befor: x}}", "toolgate.yaml:1: hooks.h.befor: there is no such setting"),
         ("server: 5", "toolgate.yaml:1: server: expected a mapping, found 5"),
         ("server: [5]", "toolgate.yaml:1: server: expected a mapping, found a list"),
         (
             "server: {allowed_hosts: a}",
-            "toolgate.yaml:1: server.allowed_hosts: expected a list, found text",
+            "toolgate.yaml:1: server.allowed_hosts: expected a list, found text; such as [a]",
         ),
         (
             "server:\n  allowed_hosts:\n  - ok.example\n  - example:80",

@@ -25,6 +25,10 @@ def test_a_rule_is_read_as_written(tmp_path) -> None:
             "policy.rules.one.when: expected a CEL expression: line 1, character 14",
         ),
         (
+            "policy: {rules: {one: {effect: deny, when: 'has(tool.readonly)'}}}",
+            "tool has no member 'readonly'; there is name, source, kind, tags, tier, readOnly",
+        ),
+        (
             "policy: {rules: {one: {effect: deny, when: 'user.id == 1'}}}",
             "no variable 'user'; there are principal, tool, source, arguments",
         ),
@@ -41,7 +45,17 @@ def test_a_rule_is_read_as_written(tmp_path) -> None:
         ("policy: {clearances: {hr: top}}", "policy.clearances.hr: expected one of policy.tiers"),
         ("policy: {tiers: [public, internal, internal, restricted]}", "expected each tier once"),
     ],
-    ids=["syntax", "variable", "tier", "toolset", "default", "clearance", "role", "twice"],
+    ids=[
+        "syntax",
+        "member",
+        "variable",
+        "tier",
+        "toolset",
+        "default",
+        "clearance",
+        "role",
+        "twice",
+    ],
 )
 def test_undecidable_rules_are_refused(tmp_path, text: str, told: str) -> None:
     assert told in problem(tmp_path, text)
