@@ -29,6 +29,7 @@ DATA_DIR = "TOOLGATE_DATABASE__DATA_DIR"
 USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
 # Calls of unknown callers are recorded there, so that the console has something to show.
 CONSOLE = {"TOOLGATE_CONSOLE__ENABLED": "true", "TOOLGATE_AUDIT__MODE": "always"}
+SLOW_S = 10  # between reports of a start that takes long
 STOP_S = 20  # longer than the gateway drains and its database needs to stop
 ENDPOINT = re.compile(r"JSON-RPC at ((http://[^/\s]+)\S*)")
 MCP = re.compile(r"(http://[^/\s]+)/mcp")
@@ -137,10 +138,24 @@ def step(text: str) -> None:
 
 async def announce(gateway: Process, text: str, **addresses: str) -> None:
     """Pass on what the gateway prints, and after its addresses add something to try."""
-    while line := await read_line(gateway):
+    line = await read_first_line(gateway)
+    while line:
         print(line, end="", flush=True)
         if match := ENDPOINT.search(line):
             print(text.format(endpoint=match[1], base=match[2], **addresses), flush=True)
+        line = await read_line(gateway)
+
+
+async def read_first_line(process: Process) -> str:
+    """The first line that a gateway prints; a start that takes long is reported until then."""
+    seconds, reading = 0, asyncio.ensure_future(read_line(process))
+    try:
+        while not (await asyncio.wait({reading}, timeout=SLOW_S))[0]:
+            seconds += SLOW_S
+            step(f"Gateway: starting for {seconds} s; the first start makes the database ...")
+        return await reading
+    finally:
+        reading.cancel()
 
 
 @asynccontextmanager

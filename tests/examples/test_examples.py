@@ -1,5 +1,6 @@
 """`make run` serves, its printed call works, the example clients work, and nothing is left."""
 
+import asyncio
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 from config.load import load
 from examples import clean
 from examples.clean import directories
-from examples.run import DATA_DIR, database_of
+from examples.run import DATA_DIR, database_of, read_first_line
 from registry.database.embedded_server import CLUSTER, directory_of
 from tests.examples.conftest import ROOT, Run, errors, program, python, running
 
@@ -170,6 +172,25 @@ def test_a_port_in_use_is_reported_with_advice(tmp_path: os.PathLike[str]) -> No
             said = errors(process)
     assert "Choose another port" in said
     assert "The gateway ended with exit code 1." in said
+
+
+@pytest.mark.anyio
+async def test_a_start_that_takes_long_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("examples.run.SLOW_S", 0.01)
+    gateway = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE)
+    assert gateway.stdin is not None
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        line = tasks.create_task(read_first_line(gateway))
+        reports = ""
+        while reports.count("Gateway: starting for") < 2:
+            await asyncio.sleep(0)
+            reports += capsys.readouterr().err
+        gateway.stdin.write(b"Toolgate is ready\n")
+        gateway.stdin.close()
+    assert line.result() == "Toolgate is ready\n"
+    assert await gateway.wait() == 0
 
 
 def still_there(family: list[psutil.Process]) -> list[psutil.Process]:
