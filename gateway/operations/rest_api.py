@@ -30,6 +30,7 @@ from gateway.operations.request_parsing import (
     segments,
 )
 from schemas.errors import Fault, TooManyRequests, Unavailable
+from schemas.similar_names import did_you_mean
 
 T = TypeVar("T")
 
@@ -210,7 +211,11 @@ class OperationApi(ABC):
             pairs = list(zip(parts, found, strict=True))
             if all(part == part_ or (part[0] == "{" and part_) for part, part_ in pairs):
                 return methods, {part[1:-1]: part_ for part, part_ in pairs if part[0] == "{"}
-        raise not_found("resource", "/".join(found or ["?"]))
+        problem = not_found("resource", "/".join(found or ["?"]))
+        known = {parts[0] for parts in self.routes()}
+        if found and found[0] not in known:
+            problem.detail = f"{problem.detail} {did_you_mean(found[0], known)}".rstrip()
+        raise problem
 
 
 async def run_while_connected(

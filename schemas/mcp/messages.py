@@ -7,6 +7,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Params
+from schemas.mismatch import mismatch_text
 from schemas.tool import Content
 
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -155,7 +156,8 @@ def read(params: Params | UnsetType, as_type: type[P]) -> P:
     """Read `params` as `as_type`. Raises InvalidParams that names the member and its type."""
     if isinstance(params, list):
         raise InvalidParams("params must be an object, not an array")
+    given = {} if params is UNSET else params
     try:
-        return msgspec.convert({} if params is UNSET else params, as_type)
+        return msgspec.convert(given, as_type)
     except msgspec.ValidationError as error:
-        raise InvalidParams(f"params: {error}") from error
+        raise InvalidParams(f"params: {mismatch_text(given, as_type, error)}") from error

@@ -91,6 +91,9 @@ async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_
         assert json.loads((await call_admin("putRule", "rule=mine", *rule))[1])["name"] == "mine"
         code, out, told = await call_admin("putRule", "rule=mine", *rule)
         assert (code, out, ": 412 " in told) == (1, "", True)
+        bearing = {"Authorization": f"Bearer {key_file(tmp_path).read_text().strip()}"}
+        async with client.http.get(f"{client.url}/admin/v1/tool", headers=bearing) as response:
+            assert "no resource 'tool'. Did you mean tools?" in await response.text()
         code, out, told = await call_admin("getTool", "tool=nothing")
         assert (code, out, "There is no tool 'nothing'" in told) == (1, "", True)
         assert (await call_admin("deleteRule", "rule=mine", "if_match=*"))[:2] == (0, "")
