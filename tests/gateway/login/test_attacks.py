@@ -26,6 +26,7 @@ from gateway.login.providers import Provider, ProviderRefused
 from gateway.login.redirects import matches, redirect_problem
 from registry.login.people import People
 from schemas.errors import ImportRejected
+from tests.fixtures_gateway import wordless
 from tests.gateway.login.company import (
     REDIRECT,
     VERIFIER,
@@ -41,6 +42,7 @@ from tests.servers.identity import Identity
 pytestmark = pytest.mark.anyio
 
 WEB = "https://app.example/back"
+NO_DATABASE = wordless().database  # of tests that open none
 
 
 @pytest.fixture
@@ -121,11 +123,9 @@ async def test_keys_of_strangers_are_at_public_addresses(
         *("https://0x7f.1:1/c", "https://127.1:1/c", "https://0:1/c", "https://[fd00::1]/c"),
     ],
 )
-async def test_strangers_have_nothing_fetched_inside(
-    database_settings: DatabaseSettings, url: str
-) -> None:
+async def test_strangers_have_nothing_fetched_inside(url: str) -> None:
     """Not even where operators let descriptions refer to private networks."""
-    settings = settings_of("http://localhost", "http://localhost:1", database_settings, {})
+    settings = settings_of("http://localhost", "http://localhost:1", NO_DATABASE, {})
     settings = replace(settings, imports=replace(settings.imports, private_networks=True))
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
     with pytest.raises(ImportRejected) as refused:
@@ -151,13 +151,9 @@ def test_urls_that_two_parsers_read_differently_are_no_client_ids(url: str) -> N
     assert not is_document_url(url)
 
 
-async def test_fetches_of_one_host_are_bounded(
-    database_settings: DatabaseSettings, published_documents: Published
-) -> None:
+async def test_fetches_of_one_host_are_bounded(published_documents: Published) -> None:
     """A gateway is no means to flood a site with requests."""
-    settings = settings_of(
-        "http://localhost", "http://localhost:1", database_settings, {}, requests=3
-    )
+    settings = settings_of("http://localhost", "http://localhost:1", NO_DATABASE, {}, requests=3)
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
     published_documents.documents = {f"https://victim.example/{n}": {} for n in range(5)}
     answers = []
@@ -335,11 +331,9 @@ async def test_an_announced_iss_of_a_provider_is_required(
         assert answer.status == 403
 
 
-def test_an_issuer_without_prefix_names_no_principal_of_another(
-    database_settings: DatabaseSettings,
-) -> None:
+def test_an_issuer_without_prefix_names_no_principal_of_another() -> None:
     issuer = "https://id.example"
-    settings = settings_of("http://localhost", issuer, database_settings, {})
+    settings = settings_of("http://localhost", issuer, NO_DATABASE, {})
     settings = replace(settings, auth=replace(settings.auth, issuer=issuer))
     provider = Provider("corp", settings.login.providers["corp"], settings)
     assert provider.person_of({"sub": "ann"}).principal == "ann"
@@ -349,8 +343,8 @@ def test_an_issuer_without_prefix_names_no_principal_of_another(
             provider.person_of({"sub": subject})
 
 
-def test_no_provider_has_the_name_of_another_issuer(database_settings: DatabaseSettings) -> None:
-    auth = settings_of("http://localhost", "https://x.example", database_settings, {}).auth
+def test_no_provider_has_the_name_of_another_issuer() -> None:
+    auth = settings_of("http://localhost", "https://x.example", NO_DATABASE, {}).auth
     issuers = {"corp": IssuerSettings(issuer="https://y.example", jwks_file="k.json")}
     auth = replace(auth, issuers=issuers)
 
@@ -519,27 +513,24 @@ async def test_no_other_token_is_an_access_token(database_settings: DatabaseSett
         assert (status, refused["error"]) == (400, "unauthorized_client")
 
 
-@pytest.mark.parametrize(
-    "below",
-    [
-        *("//evil.example", "/\\evil.example", "https://evil.example", "\\\\evil.example", "/\t/x"),
-        *("javascript:alert(1)", "/\r\nSet-Cookie: a=b", "evil.example", "", "/\u2028/"),
-    ],
-)
-async def test_a_login_leads_to_a_page_of_the_gateway(
-    database_settings: DatabaseSettings, below: str
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
-        url = f"{made.url}/login?{urlencode({'next': below})}"
-        page = await browser.get(url)
-        sent = await browser.post(
-            f"{made.url}/login", {**fields(page.text), "next": below, "choice": "at:corp"}
-        )
-        back = await browser.get(sent.location)
-        answer = await browser.get(back.location, site="cross-site")
-        assert answer.location == "/login/sessions"
-        answer = await browser.get(url)
-        assert answer.location == "/login/sessions"
+async def test_a_login_leads_to_a_page_of_the_gateway(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings) as made:
+        for below in (
+            *("//evil.example", "/\\evil.example", "https://evil.example", "\\\\evil.example"),
+            *("/\t/x", "javascript:alert(1)", "/\r\nSet-Cookie: a=b", "evil.example", ""),
+            "/\u2028/",
+        ):
+            url = f"{made.url}/login?{urlencode({'next': below})}"
+            async with browsing() as browser:
+                page = await browser.get(url)
+                sent = await browser.post(
+                    f"{made.url}/login", {**fields(page.text), "next": below, "choice": "at:corp"}
+                )
+                back = await browser.get(sent.location)
+                answer = await browser.get(back.location, site="cross-site")
+                assert answer.location == "/login/sessions", below
+                answer = await browser.get(url)
+                assert answer.location == "/login/sessions", below
 
 
 async def test_names_and_states_break_no_page_and_no_header(
