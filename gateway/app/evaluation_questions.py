@@ -12,14 +12,14 @@ Scores = Mapping[str, float]  # of one question, by the name of the figure, per 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScoredQuestion:
     query: str
     answers: frozenset[str]
     group: str
     arguments: Mapping[str, Any]  # of the operation that searches
 
 
-def read_questions(file: Path, member: str, answers: str) -> list[Question]:
+def read_questions(file: Path, member: str, answers: str) -> list[ScoredQuestion]:
     """The questions of JSON Lines; `member` has the known answers, which `answers` names. Raises
     UnreadableSet with file and line."""
     questions = []
@@ -28,7 +28,7 @@ def read_questions(file: Path, member: str, answers: str) -> list[Question]:
         if not known or not isinstance(arguments, dict):
             raise record.bad(f"expected `{member}`, {answers}, and an object of `arguments`")
         query = record.text("query", needed=True)
-        questions.append(Question(query, known, record.text("group"), arguments))
+        questions.append(ScoredQuestion(query, known, record.text("group"), arguments))
     return questions
 
 

@@ -15,7 +15,7 @@ import click
 from msgspec import Struct
 
 from config.settings import Settings
-from gateway.app.evaluation_questions import Question, Scores, rank_scores, read_questions
+from gateway.app.evaluation_questions import ScoredQuestion, Scores, rank_scores, read_questions
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.output import err, print_json
@@ -68,7 +68,7 @@ def evaluate(
     print_figures(run(score_questions(questions, score)), as_json=as_json)
 
 
-async def _score_question(gateway: RunningGateway, question: Question) -> Scores:
+async def _score_question(gateway: RunningGateway, question: ScoredQuestion) -> Scores:
     given = {"limit": LIMIT, "tokens": 1_000_000, **question.arguments, "query": question.query}
     evidence = (await gateway.call("knowledge_query", given)).value["evidence"]
     paths = list(dict.fromkeys(passage["path"] for passage in evidence))

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from config.settings import Settings
-from gateway.app.evaluation_questions import Question, Scores, rank_scores, read_questions
+from gateway.app.evaluation_questions import ScoredQuestion, Scores, rank_scores, read_questions
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json
@@ -46,7 +46,7 @@ def evaluate(
     questions = read_questions(file, "evidence", "the ids of memories")
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
 
-    async def score(question: Question) -> Scores:
+    async def score(question: ScoredQuestion) -> Scores:
         arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **question.arguments}
         answer = await gateway.call("memory_search", {**arguments, "query": question.query})
         ids = [memory["id"] for memory in answer.value["items"]]

@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from gateway.app.evaluation_questions import Question, Scores
+from gateway.app.evaluation_questions import ScoredQuestion, Scores
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.common.progress import track
 
@@ -12,7 +12,7 @@ ALL = "all"
 
 
 async def score_questions(
-    questions: Sequence[Question], score: Callable[[Question], Awaitable[Scores]]
+    questions: Sequence[ScoredQuestion], score: Callable[[ScoredQuestion], Awaitable[Scores]]
 ) -> Mapping[str, Mapping[str, float]]:
     """Number of questions and mean scores by group, those of all at the end."""
     groups: defaultdict[str, list[Scores]] = defaultdict(list)

@@ -54,7 +54,7 @@ PURPOSE = "parked call"
 METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})  # MRTR: these and no others
 
 
-class Question(Struct, frozen=True):
+class ClientQuestion(Struct, frozen=True):
     method: str
     params: Any
 
@@ -62,7 +62,7 @@ class Question(Struct, frozen=True):
 class Questions(Struct, frozen=True):
     """Questions that the client has to answer before the call goes on, by key."""
 
-    asked: dict[str, Question]
+    asked: dict[str, ClientQuestion]
 
 
 class ParkedCall:
@@ -75,7 +75,7 @@ class ParkedCall:
         self.handler: MessageHandler | None = handler
         self.round = 0
         self._count = 0
-        self._open: dict[str, tuple[Question, asyncio.Future[Any]]] = {}
+        self._open: dict[str, tuple[ClientQuestion, asyncio.Future[Any]]] = {}
         self._stirred = asyncio.Event()
         self._task = asyncio.ensure_future(work(self))
         self._task.add_done_callback(self._on_end)
@@ -88,7 +88,7 @@ class ParkedCall:
         self._count += 1
         key = f"{method.partition('/')[0]}_{self._count}"
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._open[key] = (Question(method, params), answer)
+        self._open[key] = (ClientQuestion(method, params), answer)
         self._stirred.set()
         try:
             return await answer
