@@ -5,12 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import LiteralString
 
+import msgspec
+
 from config.settings import Settings
 from registry.database.postgres import Database, borrow
 from registry.embedding.embedder import Embedder
 from registry.embedding.embedder_factory import ServingEmbedder, make_embedder
 from registry.embedding.target_models import register
 from registry.embedding.worker import Worker
+from registry.evaluation.improvements import DescribedTool
 from registry.evaluation.mode_searches import CachingEmbedder
 from registry.evaluation.request_sets import CatalogTool, Index
 from registry.evaluation.temporary_catalog import HOST, load, scratch_database
@@ -18,6 +21,7 @@ from registry.search import Filters, Search
 from registry.search.indexes import ensure_indexes
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
+from schemas.tool import Tool
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 
@@ -27,21 +31,12 @@ class NotEmbedded(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusTool:
-    """A tool as a baseline sees it."""
-
-    id: str
-    name: str
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
 class Corpus:
     search: Search
     filters: Filters
     names: Mapping[str, str]  # ids in results, by tool_id
     index: Index
-    tools: Sequence[CorpusTool]
+    tools: Sequence[DescribedTool]
     embedder: CachingEmbedder | None
 
 
@@ -55,7 +50,7 @@ async def of_registry(database: Database, settings: Settings, serving: ServingEm
         Filters(host_id),
         {tool.id: tool.id for tool in tools},
         Index([(tool.id, tool.name, tool.source) for tool in tools]),
-        [CorpusTool(tool.id, tool.name, tool.description) for tool in tools],
+        list(map(describe_tool, tools)),
         remembering,
     )
 
@@ -98,8 +93,22 @@ async def load_corpus(
         Filters(HOST),
         names,
         Index([(tool.id, tool.name, tool.server) for tool in tools]),
-        [CorpusTool(tool.id, tool.name, tool.description) for tool in tools],
+        [
+            DescribedTool(
+                *(tool.id, tool.name, tool.description, tool.title, tool.server, tool.input_schema)
+            )
+            for tool in tools
+        ],
         remembering,
+    )
+
+
+def describe_tool(tool: Tool) -> DescribedTool:
+    """A tool of the registry as evaluations read it."""
+    return DescribedTool(
+        *(tool.id, tool.name, tool.description, tool.title, tool.source),
+        msgspec.json.decode(tool.input_schema),
+        msgspec.json.decode(tool.output_schema) if tool.output_schema else None,
     )
 
 

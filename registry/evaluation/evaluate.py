@@ -8,6 +8,7 @@ import numpy as np
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
 from registry.evaluation.curves import calibration_pairs
+from registry.evaluation.improvements import improvements
 from registry.evaluation.mode_searches import ModeResults, search_all
 from registry.evaluation.quality_metrics import BASELINE, SEED, SetResult, measure, recall_curve
 from registry.evaluation.request_sets import EvaluationRequest
@@ -66,6 +67,7 @@ async def evaluate(
             **{mode: {NO_VECTORS: len(requests)} for mode in left_out},
         },
         model=corpus.embedder.model if corpus.embedder else None,
+        improvements=improvements(ran[measurable[0]].found, wanted, corpus.tools),
         recalls={mode: recall_curve(answer, wanted) for mode, answer in answers.items()},
         fits=[
             pair for run in ran.values() for pair in calibration_pairs(run.fits, run.found, wanted)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from registry.evaluation.improvements import ToolImprovement
 from registry.evaluation.request_sets import RelevantTools
 
 DEPTH = 10  # number of results that are scored
@@ -175,6 +176,7 @@ class SetResult:
     notes: Mapping[str, Mapping[str, int]]
     model: str | None
     recalls: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by mode: of 1 to DEPTH
+    improvements: Sequence[ToolImprovement] = ()  # of the first mode
     fits: Sequence[tuple[float, bool]] = ()  # see `registry.evaluation.curves.believed`
 
 

@@ -32,6 +32,9 @@ def tables(results: Sequence[SetResult]) -> Iterator[Table]:
         yield f"Difference in {MAIN}", ("set", "modes", "more", "95 %", ""), differences
     times = [row for result in results for row in latency_rows(result)]
     yield "Milliseconds", ("set", "spent on", "p50", "p95", "p99"), times
+    if missed := [row for result in results for row in improvement_rows(result)]:
+        heads = ("tool", "missed", "instead", "reasons", "proposed description")
+        yield "Tools missed most often among the first five", heads, missed
 
 
 def markdown(title: str, columns: Row, rows: Sequence[Row]) -> str:
@@ -110,6 +113,17 @@ def latency_rows(one: SetResult) -> list[tuple[str, ...]]:
     ]
 
 
+def improvement_rows(one: SetResult) -> list[tuple[str, ...]]:
+    """Rows of tool, requests that missed it of those that needed it, and how to describe it."""
+    return [
+        (
+            *(tool.tool, f"{tool.missed} of {tool.requests}", ", ".join(tool.instead)),
+            *("; ".join(tool.reasons), tool.proposal),
+        )
+        for tool in one.improvements
+    ]
+
+
 def as_json(results: Sequence[SetResult]) -> dict[str, Any]:
     qualities = [quality.quality for quality in results]
     return {
@@ -133,6 +147,7 @@ def _set_json(one: SetResult) -> dict[str, Any]:
         "paths": one.paths,
         "notes": one.notes,
         "unknown": one.unknown,
+        "improvements": one.improvements,
     }
 
 

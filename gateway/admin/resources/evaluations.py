@@ -12,7 +12,9 @@ from gateway.operations.job_declarations import AsJob, Job
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, invalid
+from registry.evaluation.corpus import describe_tool
 from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
+from registry.evaluation.improvements import ToolImprovement, improvements
 from registry.evaluation.mode_searches import MODES
 from registry.evaluation.quality_metrics import DEPTH
 from registry.evaluation.request_sets import EvaluationRequest, Index, RelevantTools
@@ -59,7 +61,8 @@ class MissedRequest(Struct, frozen=True):
 
 class SearchEvaluation(Struct, frozen=True):
     """How well each search mode found the tools of the requests. `unknown`: tools that are not
-    there, which count as missed. `calibration`: of the fit that the gateway tells."""
+    there, which count as missed. `calibration`: of the fit that the gateway tells. `improvements`:
+    the ten tools that were missed most often."""
 
     requests: int
     tools: int
@@ -68,6 +71,7 @@ class SearchEvaluation(Struct, frozen=True):
     curves: tuple[ModeCurve, ...]
     calibration: tuple[FitBin, ...]
     missed: tuple[MissedRequest, ...]
+    improvements: tuple[ToolImprovement, ...]
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -129,6 +133,9 @@ class EvaluationOperations:
             missed=()
             if body.from_usage
             else _missed_requests(requests, wanted, first.found, names),
+            improvements=improvements(first.found, wanted, map(describe_tool, tools))
+            if first.found
+            else (),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
             notes=tuple(searching.notes),
         )

@@ -71,7 +71,8 @@ def _thresholds(
 @click.command(name="eval")
 @click.argument("queries", nargs=-1, type=FILE)
 @click.option("--from-usage", is_flag=True,
-              help="Requests of callers and the tools they called (search.usage_log).")  # fmt: skip
+              help="Requests of callers and the tools they called (search.usage_log) "
+                   "[default without QUERIES].")  # fmt: skip
 @click.option(
     "--catalog", type=FILE, metavar="TOOLS", help="File of tools to search [default: the registry]."
 )
@@ -122,10 +123,13 @@ def eval_(
     tables have a 95 % confidence interval of NDCG, --json those of all measures. A difference of
     two modes is significant if its interval excludes zero; fewer than 30 requests are too few.
 
-    With --from-usage the requests are those that callers of search_tools made while
-    search.usage_log was on, and gold is what they called after it: the search is measured by how
-    high it ranks that. What a search did not show was not called, so this flatters the search in
-    use; compare with it, and keep sets of your own.
+    The ten tools that were missed most often among the first five results are listed with what
+    their texts lack, and with a description to start from, made of their names and schemas.
+
+    With --from-usage, or without QUERIES, the requests are those that callers of search_tools made
+    while search.usage_log was on, and gold is what they called after it: the search is measured by
+    how high it ranks that. What a search did not show was not called, so this flatters the search
+    in use; compare with it, and keep sets of your own.
 
     Without vectors the mode dense is left out, and hybrid is lexical as in the gateway, unless
     disclosure.when_down is fail_closed.
@@ -135,12 +139,13 @@ def eval_(
 
     \b
     Examples:
+      toolgate search eval
       toolgate search eval requests.jsonl
       toolgate search eval set --provider bundled --provider multilingual
       toolgate search eval requests.jsonl --catalog tools.jsonl --baseline
       toolgate search eval sets/one sets/two --limit 500 --fail-under ndcg@10=60
-      toolgate search eval --from-usage --baseline
     """
+    from_usage = from_usage or not queries
     _check_options(queries, from_usage, catalog, modes, thresholds, providers)
     results = [
         result
@@ -165,8 +170,6 @@ def _check_options(
     thresholds: list[Threshold],
     providers: tuple[EmbeddingProvider, ...],
 ) -> None:
-    if not queries and not from_usage:
-        fail("expected QUERIES, or --from-usage", USAGE)
     if providers and (
         from_usage or (catalog is None and not all(folder.is_dir() for folder in queries))
     ):

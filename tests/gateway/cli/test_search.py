@@ -122,7 +122,7 @@ def test_a_gate_fails_with_a_code_of_its_own(
         (("both", "--modes", "psychic"), 2, "'psychic' is none of hybrid, dense, lexical"),
         (("both", "--fail-under", "speed=1"), 2, "'speed' is no measure; there are recall@1"),
         (("both", "--modes", "lexical", "--fail-under", "dense:mrr@10=1"), 2, "not among --modes"),
-        ((), 2, "expected QUERIES, or --from-usage"),
+        ((), 1, "search.usage_log records them"),
     ],
 )  # fmt: skip
 def test_invalid_evaluations_are_reported(
@@ -379,3 +379,21 @@ def test_requests_in_use_are_measured(
     assert ran.code == 0, ran.err
     [one] = ran.json["sets"]
     assert (one["name"], one["requests"], one["unknown"]) == ("usage", 1, {})
+
+
+def test_missed_tools_are_listed_with_a_proposed_description(
+    with_pets: Toolgate, database_settings: DatabaseSettings
+) -> None:
+    with psycopg.connect(database_settings.url, autocommit=True) as database:
+        database.execute(
+            "INSERT INTO usage_request_t (host_id, request_id, caller, query, called)"
+            " SELECT host_id, gen_random_uuid(), 'x', 'xyzzy plugh', ARRAY[tool_id]"
+            " FROM tool_t WHERE name = 'deletePet'"
+        )
+    ran = with_pets("search", "eval", "--modes", "lexical", "--json", **OFF)
+    assert ran.code == 0, ran.err
+    [missed] = ran.json["sets"][0]["improvements"]
+    assert (missed["tool"], missed["missed"], missed["requests"]) == ("deletePet", 1, 1)
+    assert missed["proposal"] == "Delete pet (pets), by id."
+    table = with_pets("search", "eval", "--modes", "lexical", **OFF)
+    assert "Tools missed most often" in table.out
