@@ -241,7 +241,7 @@ class Catalog:
         """The subset of this catalog in the toolset of this name, built on first use and when its
         definition has changed."""
         built = self._toolsets.get(name)
-        if built is None or built[0] is not toolset:
+        if built is None or built[0] != toolset:
             built = self._toolsets[name] = toolset, self.select(name, toolset)
         return built[1]
 
