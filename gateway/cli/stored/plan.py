@@ -33,7 +33,8 @@ from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operatio
 from gateway.operations.resource_view import ResourceView, StoredEntries, StoredLinks
 from schemas.source import MANUAL
 
-SECTIONS = ("sources", "tools", "skills", "agents", "rules", "keys")  # in the order of making
+# In the order of making: rules name toolsets.
+SECTIONS = ("sources", "tools", "skills", "agents", "toolsets", "rules", "keys")
 GROUP_OF = {"rules": "policy"}  # where it is not the view's path
 
 Sign = Literal["+", "~", "-"]

@@ -17,6 +17,7 @@ from tests.gateway.guards.signing import by_jwks
 
 SKILL = "---\nname: pet-care\ndescription: How to care for pets.\n---\n\nFeed them.\n"
 SECOND = "---\nname: first-aid\ndescription: What to do first.\n---\n\nCall a vet.\n"
+TOOLSET = {"include": ["get*"], "roles": ["staff"], "description": "Reads"}
 RULE = {"effect": "deny", "tools": ["delete*"], "reason": "never"}
 
 TOOLS = [
@@ -56,6 +57,7 @@ def full_gateway(with_pets: Toolgate, folder: Path) -> Toolgate:
     execute("skills", "depend", "pet-care", "first-aid")
     execute("agents", "add", "vet", "--description", "Cares.", "--temperature", "0.5")
     execute("agents", "grant", "vet", "pet-care", "--priority", "3")
+    execute("toolsets", "put", "reading", json.dumps(TOOLSET))
     execute("policy", "put", "no-deletes", json.dumps(RULE))
     execute("keys", "create", "deploy", "--scope", "admin:read", "--role", "staff")
     return with_pets
@@ -89,10 +91,12 @@ def test_an_export_makes_the_same_gateway_again(
         "tools": ["act", "owners", "ships", "twice", "weather"],
         "skills": ["first-aid", "pet-care"],
         "agents": ["vet"],
+        "toolsets": ["reading"],
         "rules": ["no-deletes"],
         "keys": ["deploy"],
     }
     assert file["rules"]["no-deletes"] == RULE
+    assert file["toolsets"]["reading"] == TOOLSET
     plan = apply_file(second, "one.yaml", "--dry-run")
     assert plan.out.splitlines()[0] == "+ sources pets"
     assert second("export").out == "toolgate_export: 1\n"
