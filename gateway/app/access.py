@@ -53,6 +53,7 @@ from gateway.policy.visibility import Denials, PolicyView
 from gateway.protocol.sealed_state import Sealer
 from gateway.state.rate_windows import LeasedRates, LocalRates
 from registry.access.access_feed import AccessFeed, Load
+from registry.access.approvals import count_waiting
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.stored_toolsets import ToolsetFeed
@@ -313,6 +314,7 @@ class Access:
             **({} if connections is None else {"connections": connections}),
         }
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
+        self.approvals_waiting = 0  # as counted last
         events.database_connected.subscribe(self._load)
 
     def load_hooks(self, settings: Settings) -> "Hooks | None":
@@ -454,7 +456,14 @@ class Access:
                 return
             tasks.start_soon(self.auditing.run)
             tasks.start_soon(self.identities.tidy, database.pool)
+            tasks.start_soon(self._count_approvals, database.pool)
             await self._feed.run(database)
+
+    async def _count_approvals(self, pool: Pool) -> None:
+        while True:
+            with suppress(*AWAY):
+                self.approvals_waiting = await count_waiting(pool)
+            await asyncio.sleep(USED_EVERY_S)
 
     async def settle(self) -> None:
         """Flush pending writes after the last call, while the database is open."""

@@ -1,6 +1,7 @@
 """Gauges of a gateway and of its lists, for Prometheus."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -48,6 +49,8 @@ def register_gauges(
     federation: Federation,
     state: FeedState,
     health: Health,
+    approvals: Callable[[], int],
+    certificate: str,
 ) -> None:
     """Register the gauges. `catalog` returns that of the default tenant."""
     metrics.registry.register(ServerGauges(federation.servers))
@@ -62,6 +65,25 @@ def register_gauges(
         ("toolgate_database_up", "1 while the database answers.", lambda: state.database == "ok"),
         ("toolgate_parked_calls", "Calls that wait for an answer of their client.",
          lambda: len(parking)),
+        ("toolgate_approvals_waiting",
+         "Calls that wait for an approval, in the database. Counted every minute by each process.",
+         approvals),
     ]  # fmt: skip
+    if certificate:
+        gauges.append((
+            "toolgate_certificate_end_seconds",
+            "End of the certificate of server.tls, in seconds since the epoch; 0: unreadable.",
+            lambda: _end_s(Path(certificate)),
+        ))  # fmt: skip
     for name, text, read in gauges:
         metrics.gauge(name, text, read)
+
+
+def _end_s(certificate: Path) -> float:
+    """The file of now: it may have been renewed."""
+    from gateway.http_client.certificates import certificate_end  # not where there is no TLS
+
+    try:
+        return certificate_end(certificate).timestamp()
+    except (OSError, ValueError):
+        return 0.0

@@ -132,6 +132,17 @@ class Approval:
     run: str | None = None  # of the program whose calls these are
 
 
+async def count_waiting(pool: Pool) -> int:
+    """Calls of all tenants that wait for an approval. Raises `psycopg.OperationalError`."""
+    async with borrow(pool) as connection:
+        rows = await connection.execute(
+            "SELECT count(*) FROM approval_t"
+            " WHERE state = 'waiting' AND expire_ts > clock_timestamp()"
+        )
+        [(count,)] = await rows.fetchall()
+        return int(count)
+
+
 class Approvals(Tables):
     """Approvals of one tenant. All methods raise `psycopg.OperationalError`."""
 
