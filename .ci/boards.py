@@ -267,6 +267,13 @@ ROWS: dict[str, list[Panel]] = {
                 "uses {{instance}}": "toolgate_memory_uses_waiting{HERE}",
             },
         ),
+        Panel(
+            "Approvals that wait, and open incidents",
+            {
+                "approvals": "max(toolgate_approvals_waiting{HERE})",
+                "{{subject}}": "max by (subject) (toolgate_incidents{HERE})",
+            },
+        ),
         Panel("Running invocations", {"{{instance}}": "toolgate_invocations_running{HERE}"}),
         Panel(
             "Deliveries that ended, and leases and deadlines that were over",
@@ -398,6 +405,25 @@ RULES = [
         "ToolgateJobsFail",
         "sum by (job, operation) (increase(toolgate_jobs_failed_total[1h])) > 0", "0m", "warning",
         "Jobs or schedules of {{ $labels.operation }} fail: `toolgate jobs list` tells why.",
+    ),
+    Alert(
+        "ToolgateApprovalsWait", "max by (job) (toolgate_approvals_waiting) > 0", "15m", "warning",
+        "Calls wait for an approval: the console's page of approvals lists them.",
+    ),
+    Alert(
+        "ToolgateCertificateEnds",
+        "min by (job) (toolgate_certificate_end_seconds) - time() < 14 * 86400", "1h", "warning",
+        "The TLS certificate of {{ $labels.job }} ends within two weeks.",
+    ),
+    Alert(
+        "ToolgateConnectionsEnded",
+        'max by (job, source) (toolgate_connections{state="expired"}) > 0', "15m", "info",
+        "People have to connect their accounts at {{ $labels.source }} again.",
+    ),
+    Alert(
+        "ToolgateNotificationsFail",
+        'sum by (job) (increase(toolgate_notifications_total{outcome="failed"}[1h])) > 0', "0m",
+        "warning", "Targets do not take notifications: `toolgate notifications list` tells why.",
     ),
     Alert(
         "ToolgateEmbeddingsFail", 'max by (job) (toolgate_embedding_tasks{status="failed"}) > 0',

@@ -279,6 +279,8 @@ def mask_secrets(settings: Settings) -> dict[str, Any]:
         collector["headers"] = dict.fromkeys(collector["headers"], MASK)
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     plain["events"]["kafka"]["password"] = plain["events"]["kafka"]["password"] and MASK
+    smtp = plain["notifications"]["smtp"]
+    smtp["password"] = smtp["password"] and MASK
     for entry in (*plain["login"]["providers"].values(), *plain["login"]["clients"].values()):
         entry.update({key: MASK for key in ("secret", "client_secret") if entry.get(key)})
     for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):

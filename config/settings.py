@@ -34,6 +34,7 @@ from config.librarian import LibrarianSettings
 from config.login import LoginSettings
 from config.memory import MemorySettings
 from config.models import ModelsSettings
+from config.notifications import NotificationsSettings
 from config.registries import PackageSettings, RegistrySettings
 from config.sources import SourceSettings
 from config.subregistry import SubregistrySettings
@@ -514,6 +515,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     code: CodeSettings
     a2a: A2ASettings
     subregistry: SubregistrySettings
+    notifications: NotificationsSettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

@@ -5,7 +5,15 @@ from typing import Literal
 from msgspec import Struct
 
 WingName = Literal[
-    "memory", "events", "agent", "knowledge", "librarian", "code", "a2a", "subregistry"
+    "memory",
+    "events",
+    "agent",
+    "knowledge",
+    "librarian",
+    "code",
+    "a2a",
+    "subregistry",
+    "notifications",
 ]
 
 

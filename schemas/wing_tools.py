@@ -38,6 +38,7 @@ _OPERATIONS: Mapping[str, str] = {
         " list_webhooks send_message"
     ),
     "subregistry": "",
+    "notifications": "",
 }
 WING_TOOLS = frozenset(
     f"{wing}_{operation}" for wing, text in _OPERATIONS.items() for operation in text.split()

@@ -204,5 +204,24 @@ VIEWS: Mapping[str, ResourceView] = {
             acts=("cancelJob",), adds=("removeEndedJobs",),
             empty="Imports and verifications that run in the background.",
         ),
+        ResourceView(
+            "notifications", "Notifications", "listTargets",
+            (("name", "Name", "code"), ("kind", "Kind", "badge"), ("place", "Address", "text"),
+             ("subjects", "Subjects", "text"), ("state", "State", "badge"),
+             ("answer", "Last answer", "text"), ("last", "Last used", "time")),
+            shows="getTarget", key="name", parameter="target",
+            acts=("testTarget", "putTarget", "deleteTarget"), adds=("putTarget",),
+            empty="Where messages about what waits, has failed or ends are sent.",
+            icon="inbox",
+        ),
+        ResourceView(
+            "incidents", "Incidents", "listIncidents",
+            (("begun", "Started", "time"), ("state", "State", "badge"),
+             ("subject", "Subject", "badge"), ("title", "Incident", "text"),
+             ("detail", "Reason", "text"), ("sent", "Sent to", "text"),
+             ("failed", "Not sent to", "text")),
+            empty="What waited, failed or ended lately.",
+            icon="inbox",
+        ),
     )
 }  # fmt: skip

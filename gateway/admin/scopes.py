@@ -13,8 +13,8 @@ from schemas.similar_names import SIMILARITY, did_you_mean
 SHOWN = 30
 
 OF_ADMIN = (
-    *("audit", "connections", "jobs", "keys", "logins", "policy", "registry", "secrets"),
-    "sessions",
+    *("audit", "connections", "jobs", "keys", "logins", "notifications", "policy", "registry"),
+    *("secrets", "sessions"),
 )
 OWN = (
     "admin",

@@ -379,8 +379,24 @@ class Gateway:
                 sessions=self.shared.sessions,
                 operate=no_trace if self.tracing is None else self.tracing.sampler.operation,
                 sign=None if self.login is None else self.login.sign_detached,
+                sources_down=self._sources_down,
             )
         )
+
+    def _sources_down(self) -> Mapping[str, str]:
+        """Reasons by source that does not work, as this process sees it."""
+        imports = {
+            name: "Its description could not be imported."
+            for name, state in self.feed.state.sources.items()
+            if state == "failed"
+        }
+        servers = {
+            server.source.name: "The MCP server does not answer."
+            for server in self.federation.servers
+            if server.watcher.failure is not None
+        }
+        broken = dict.fromkeys(self.health.broken(), "Its calls fail, and are refused for a while.")
+        return {**imports, **servers, **broken}
 
     def _console(self, api: AdminApi | None) -> "Console | None":
         if not self.settings.console.enabled or api is None:
@@ -552,6 +568,8 @@ class Gateway:
             federation=self.federation,
             state=state,
             health=self.health,
+            approvals=lambda: self.access.approvals_waiting,
+            certificate=self.settings.server.tls.cert,
         )
 
     def _parts(self) -> AdminParts:

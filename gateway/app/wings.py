@@ -65,6 +65,7 @@ from gateway.wings.interface import (
     Answer,
     CallerSettings,
     CheckCall,
+    Concerns,
     FollowRun,
     Notify,
     ResourceContents,
@@ -148,6 +149,7 @@ class WingDependencies:
     sessions: Sessions
     operate: Operate = no_trace
     sign: SignDetached | None = None
+    sources_down: Callable[[], Mapping[str, str]] = dict
 
 
 class Wings:
@@ -388,7 +390,14 @@ class ServedWing(WingLife):
         own = section(self._dependencies.settings, self.name)
         events = self._dependencies.events
         return self._wing.admin(
-            AdminAccess(settings=own, pool=self._open_pool, pages=self._pages, events=events)
+            AdminAccess(
+                settings=own,
+                pool=self._open_pool,
+                pages=self._pages,
+                events=events,
+                tenant=self._dependencies.settings.tenant.host_id,
+                keys=Keys.of(self._dependencies.settings.secrets),
+            )
         )
 
     @property
@@ -497,6 +506,8 @@ class ServedWing(WingLife):
             operate=dependencies.operate,
             sign=dependencies.sign,
             follow=partial(follow_of, dependencies.offers),
+            sources_down=dependencies.sources_down,
+            concerns=partial(concerns_of, dependencies.offers),
         )
 
     @property
@@ -620,7 +631,16 @@ def stored_parts(
         keys=Keys.of(settings.secrets),
         library=partial(library_of, offers),
         screen=screening(guardrails, wing),
+        console_url=_console_url(settings),
+        certificate=settings.server.tls.cert,
     )
+
+
+def _console_url(settings: Settings) -> str:
+    """The address of the console, which its path follows; "": there is none."""
+    public, console = settings.server.public_url.rstrip("/"), settings.console
+    has_console = public and console.enabled and settings.admin.enabled
+    return public + console.path if has_console else ""
 
 
 def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:
@@ -642,6 +662,11 @@ async def _find_no_session(_principal: Principal, _toolset: str | None, *_messag
 def library_of(offers: Mapping[str, WingContributions]) -> Library | None:
     """The documents that an open wing keeps; None: no such wing is open."""
     return next((wing.library for wing in offers.values() if wing.library is not None), None)
+
+
+def concerns_of(offers: Mapping[str, WingContributions]) -> Mapping[str, Concerns]:
+    """The concerns of open wings, by their names."""
+    return {name: wing.concerns for name, wing in offers.items() if wing.concerns is not None}
 
 
 def follow_of(offers: Mapping[str, WingContributions]) -> FollowRun | None:

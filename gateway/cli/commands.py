@@ -695,6 +695,46 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
         },
     ),
+    "notifications": CommandGroup(
+        help="""List, add, test and remove targets of notifications, and list incidents.
+
+        Messages about what waits, has failed or ends go to signed webhooks, Slack, Teams and mail.
+        The gateway needs notifications.enabled, and the key the scope admin:notifications:write.
+
+        \b
+        Example:
+          toolgate notifications send ops --kind slack --address "$SLACK_URL" --key-file ops.key
+          toolgate notifications test ops --key-file ops.key
+        """,
+        resources=("gateway.wings.notifications.operations:TargetOperations",),
+        view="notifications",
+        remote=True,
+        rows={
+            "list": CommandRow(
+                operation="listTargets",
+                first="To add one: toolgate notifications send NAME --kind KIND --address URL",
+            ),
+            "show": CommandRow(operation="getTarget"),
+            "send": CommandRow(
+                operation="putTarget", prints="secret",
+                options={"url": "address", "recipients": "recipient", "subjects": "subject"},
+                says="The target {name} is stored.",
+                help="The secret that signs requests to a new webhook is printed, once.",
+            ),
+            "test": CommandRow(
+                operation="testTarget", says="{target} answered: {answer}",
+            ),
+            "remove": CommandRow(
+                operation="deleteTarget", confirms=False, says="Removed {target}."
+            ),
+            "incidents": CommandRow(
+                operation="listIncidents", first="There was no incident.",
+                columns=(("begun", "Since", "time"), ("state", "State", "badge"),
+                         ("subject", "Subject", "badge"), ("title", "Incident", "text"),
+                         ("sent", "Sent to", "text")),
+            ),
+        },
+    ),
     "audit": CommandGroup(
         help="""Search, verify and export the audit log of calls, decisions and outcomes.
 

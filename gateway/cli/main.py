@@ -77,6 +77,10 @@ COMMANDS = {
     "audit": ("gateway.cli.operations:audit", "Search, verify and export the audit log."),
     "portal": ("gateway.cli.operations:portal", "Report who still sends legacy payloads."),
     "webhooks": ("gateway.cli.operations:webhooks", "List, add and test webhooks for events."),
+    "notifications": (
+        "gateway.cli.operations:notifications",
+        "Say where messages about incidents go, and test it.",
+    ),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
     "migrate": ("gateway.cli.databases:migrate", "Migrate the database to this release."),
@@ -97,7 +101,11 @@ COMMANDS = {
     ),
     "completion": ("gateway.cli.installation:completion", "Print a script for shell completion."),
 }
-COMMANDS |= {name: (f"gateway.cli.wings:{name}", row.summary) for name, row in WINGS.items()}
+COMMANDS |= {
+    name: (f"gateway.cli.wings:{name}", row.summary)
+    for name, row in WINGS.items()
+    if name not in COMMANDS  # a wing whose operations are for operators alone
+}
 
 ALIASES = {
     **dict.fromkeys(("run", "start", "up", "server"), "serve"),

@@ -44,6 +44,8 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Audit log", "audit", "list", "searchAudit"),
         Place("Sessions", "sessions", "plug", "listSessions"),
         Place("Jobs", "jobs", "clock", "listJobs"),
+        Place("Notifications", "notifications", "inbox", "listTargets"),
+        Place("Incidents", "incidents", "ban", "listIncidents"),
         Place("Limits", "limits", "gauge", "getStatus", for_operators=True),
         Place("Health", "health", "heart", "getStatus"),
     ),

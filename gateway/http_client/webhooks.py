@@ -30,6 +30,7 @@ TOLERANCE_S = 300
 TIMEOUT_S = 15.0
 LONGEST_WAIT_S = 86_400.0  # that a receiver may ask for
 PREFIX = "whsec_"
+ANSWER_BYTES = 200  # of a receiver, for people who look for a mistake
 
 
 class SignatureRefused(ToolgateError):
@@ -118,6 +119,7 @@ class WebhookSent:
     gone: bool = False  # the receiver wants no more
     error: str = ""
     retry_s: float = 0.0  # as Retry-After says
+    answer: str = ""  # status, and the first characters of the body
 
 
 class WebhookSender:
@@ -170,15 +172,28 @@ class WebhookSender:
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 status, wait = response.status, response.headers.get("Retry-After", "")
+                answer = f"{status} {(await _beginning(response)).decode(errors='replace')}".strip()
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             reason = "its address is not public" if is_private(error) else "no answer"
             return WebhookSent(done=False, error=reason)
         if 200 <= status < 300:
-            return WebhookSent(done=True)
+            return WebhookSent(done=True, answer=answer)
         retry_s = retry_after_s(wait, LONGEST_WAIT_S) or 0.0
         return WebhookSent(
-            done=False, gone=status == 410, error=f"status {status}", retry_s=retry_s
+            done=False,
+            gone=status == 410,
+            error=f"status {status}",
+            retry_s=retry_s,
+            answer=answer,
         )
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """The first bytes of a body; none of one that cannot be read, since its status is known."""
+    try:
+        return await response.content.read(ANSWER_BYTES)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return b""
 
 
 def operator_session(connections: int) -> aiohttp.ClientSession:

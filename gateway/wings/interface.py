@@ -16,7 +16,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Raw, Struct, json
 from prometheus_client.registry import Collector
@@ -87,6 +87,26 @@ SignDetached = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[str, str]]]
 """Signs bytes with the key of the login: the protected header of the JWS, with these members, and
 the signature. Raises Unavailable."""
 
+
+Subject = Literal[
+    "approvals", "schedules", "jobs", "sources", "budgets", "connections", "certificates"
+]
+"""Kinds of concerns."""
+
+
+class Concern(NamedTuple):
+    """A fact that operators of a tenant should be told of, as long as it is one."""
+
+    subject: Subject
+    key: str  # among those of its subject: one incident of it is open
+    title: str
+    detail: str
+    path: str  # page of the console
+    share: float = 1.0  # of a budget: how much of it is used
+
+
+Concerns = Callable[[str], Awaitable[Sequence[Concern]]]
+"""The concerns of a tenant. Raises psycopg.OperationalError."""
 
 Credential = Literal["login", "key"]
 """How callers authenticate: with OAuth, or a token that they have."""
@@ -160,6 +180,10 @@ class WingParts:
     operate: Operate = no_trace  # the span of what is no message
     sign: SignDetached | None = None  # None: there is no login here
     screen: Screen = lambda _principal, _tool, value: value
+    console_url: str = ""  # of the console; "": there is none, or no public URL
+    certificate: str = ""  # file of the gateway's own, if it speaks TLS
+    sources_down: Callable[[], Mapping[str, str]] = dict  # what is wrong, by source of the gateway
+    concerns: Callable[[], Mapping[str, Concerns]] = dict  # of open wings, by name
 
     @property
     def pool(self) -> Pool:
@@ -232,6 +256,7 @@ class WingContributions:
     complete_results: CompleteResults | None = None  # where the wing learns of results
     library: Library | None = None  # where the wing keeps documents
     follow: FollowRun | None = None  # where the wing has runs of the agent
+    concerns: Concerns | None = None  # where the wing has budgets or schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +277,8 @@ class AdminAccess:
 
     pages: Pages
     events: Events
+    tenant: str = ""  # of the gateway
+    keys: Keys = field(default_factory=Keys)  # that encrypt secrets
 
 
 Administration = Callable[[AdminAccess], Sequence[Operation]]

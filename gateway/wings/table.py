@@ -43,6 +43,9 @@ WINGS: Mapping[str, WingRow] = {
     "code": WingRow("gateway.wings.code.wing:WING", "Programs over tools.", jobs=True),
     "a2a": WingRow("gateway.wings.a2a.wing:WING", "Agents for other agents."),
     "subregistry": WingRow("gateway.wings.subregistry.wing:WING", "An MCP registry."),
+    "notifications": WingRow(
+        "gateway.wings.notifications.wing:WING", "Messages to operators about incidents."
+    ),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

@@ -27,6 +27,7 @@ class SealedColumn(Enum):
     )
     CONNECTION_ATTEMPT = ("connection_attempt_t", "sealed", ("digest",))
     UPSTREAM_CLIENT = ("upstream_client_t", "sealed", ("issuer", "callback"))
+    NOTIFICATION_TARGET = ("notification_target_t", "sealed", ("name",))
 
     def __init__(self, table: str, column: str, place: Sequence[str]) -> None:
         self.table = table

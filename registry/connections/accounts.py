@@ -137,6 +137,17 @@ class Connections(Tables):
         self._host_id = host_id
         self._vault = Vault(keys, host_id)
 
+    async def ending(self, tenant: str, days: int, limit: int) -> list[Connection]:
+        """Connections of a tenant that have ended, whose renewal fails, or whose key ends within
+        these days."""
+        query = SQL(
+            "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s"
+            " AND (state = 'expired' OR failure <> ''"
+            "  OR kind <> 'oauth' AND expires_ts < now() + make_interval(days => %s))"
+            " ORDER BY created_ts LIMIT %s"
+        ).format(_SHOWN)
+        return await self._fetch_rows(Connection, query, [self._host_id, tenant, days, limit])
+
     async def of(self, owner: Owner) -> Sequence[StoredConnection]:
         """The connections of a person to a source, one for each scheme."""
         return await self._fetch_rows(

@@ -361,6 +361,18 @@ class JobStore(Tables):
             [host_id, principal],
         )
 
+    async def failed_lately(self, host_id: str, seconds: float, limit: int) -> list[JobRow]:
+        """Jobs that failed within these seconds, the newest first, with their problems."""
+        return await self._fetch_rows(
+            JobRow,
+            sql.SQL(
+                "SELECT {columns}, problem::text FROM job_t WHERE host_id = %s"
+                " AND state = 'failed' AND ended_ts > now() - make_interval(secs => %s)"
+                " ORDER BY ended_ts DESC LIMIT %s"
+            ).format(columns=_COLUMNS),
+            [host_id, seconds, limit],
+        )
+
     async def cancel(self, host_id: str, job_id: str) -> None:
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
         await self._execute(_CANCEL + " AND job_id = %s", [host_id, job_id])

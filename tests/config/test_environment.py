@@ -45,6 +45,7 @@ ANY_TEXT = {
     ("audit", "spool_dir"),
     ("packages", "folder"),
     *(("server", "tls", key) for key in ("cert", "key")),
+    *(("notifications", "smtp", key) for key in ("user", "password", "ca_file")),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),
 }
 COMPARED = {"TOOLGATE_MODELS__STRATEGY"}  # any text, which has to be one of the strategies

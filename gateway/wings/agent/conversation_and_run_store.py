@@ -317,6 +317,17 @@ class Conversations(Tables):
             runs.reverse()
             return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
+    async def used_today(self, host_id: str, limit: int) -> list[tuple[str, UsageAmounts]]:
+        """Owners and what their runs used on this day, the most tokens first."""
+        rows = await self._fetch(
+            sql.SQL(
+                "SELECT owner, tokens, money, seconds, calls FROM agent_usage_t"
+                " WHERE host_id = %s AND day = {today} ORDER BY tokens DESC LIMIT %s"
+            ).format(today=_TODAY),
+            [host_id, limit],
+        )
+        return [(owner, UsageAmounts(*amounts)) for owner, *amounts in rows]
+
     async def spending(self, run: Run) -> tuple[UsageAmounts, UsageAmounts]:
         """Usage of the conversation's other runs, and of its owner on this day."""
         rows = await self._fetch(

@@ -1,21 +1,26 @@
 """The agent as a wing."""
 
 import importlib.resources
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
 
+from msgspec.structs import asdict, astuple
 from starlette.routing import Route
 
-from config.agent import AgentSettings
+from config.agent import AgentBudget, AgentSettings
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.agent.agui import PATH, AgUi
+from gateway.wings.agent.conversation_and_run_store import Conversations
 from gateway.wings.agent.http_streams import ROOT, StreamApi
 from gateway.wings.agent.openai_chat import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
-from gateway.wings.interface import Wing, WingContributions, WingParts
+from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
 from registry.database.migrate import Component
 
+OWNERS = 500  # whose budgets are looked at
 TABLES = Component("agent", importlib.resources.files("gateway.wings.agent").joinpath("sql"))
 
 
@@ -41,7 +46,25 @@ def _offer(parts: WingParts, runner: Runner) -> WingContributions:
         pages=PAGES,
         apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
         follow=streams.events_of_run,
+        concerns=partial(used_budgets, runner.conversations, parts.settings.budgets.day),
     )
+
+
+async def used_budgets(
+    conversations: Conversations, day: AgentBudget, tenant: str
+) -> Sequence[Concern]:
+    """The fullest budget of each owner on this day."""
+    if not any(astuple(day)):
+        return ()
+    concerns: list[Concern] = []
+    for owner, used in await conversations.used_today(tenant, OWNERS):
+        shares = {name: getattr(used, name) / limit for name, limit in asdict(day).items() if limit}
+        name = max(shares, key=lambda kind: shares[kind])
+        detail = f"{getattr(used, name):,.6g} of {getattr(day, name):,} {name} of this day."
+        title = f"{owner} has used {shares[name]:.0%} of the agent's budget"
+        key = f"agent {owner} {datetime.now(UTC):%Y-%m-%d}"
+        concerns.append(Concern("budgets", key, title, detail, "agent", shares[name]))
+    return concerns
 
 
 PAGES = (

@@ -1,13 +1,13 @@
 """Checks of schedules and hooks: skills that do not exist, and calls that failed."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
 from config.events import EventsSettings
 from gateway.operations.job_declarations import SCHEDULE
-from gateway.wings.events.invocation_journal import Journal
-from gateway.wings.interface import Finding
+from gateway.wings.events.invocation_journal import Invocation, Journal
+from gateway.wings.interface import Concern, Finding
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Pool
 from registry.jobs.store import JobStore
@@ -23,7 +23,11 @@ async def check_schedules(
     if pool is not None and (settings.schedules or settings.inbound):
         catalog = Catalog(await ToolStore(pool).tools(host_id))
         texts += unknown_skills(settings, catalog)
-        texts += [text async for text in _schedule_failures(settings, host_id, pool)]
+        texts += [
+            f"events.schedules.{name}: the last invocation failed "
+            f"({invocation.reason}); toolgate events show {invocation.invocation_id}"
+            async for name, invocation in _schedule_failures(settings, host_id, pool)
+        ]
     for text in texts:
         yield Finding("warning", text)
     if not texts:
@@ -32,8 +36,8 @@ async def check_schedules(
 
 async def _schedule_failures(
     settings: EventsSettings, host_id: str, pool: Pool
-) -> AsyncIterator[str]:
-    """A sentence on each schedule whose last invocation failed after it was accepted."""
+) -> AsyncIterator[tuple[str, Invocation]]:
+    """Schedules whose last invocation failed after it was accepted, with that invocation."""
     operations = {f"events_schedule_{name}": name for name in settings.schedules}
     for row in await JobStore(pool).newest_ended(host_id, SCHEDULE):
         if row.operation not in operations or not row.result:
@@ -41,10 +45,25 @@ async def _schedule_failures(
         accepted = msgspec.json.decode(row.result)
         invocation = await Journal(pool).get(host_id, accepted["id"])
         if invocation is not None and invocation.status == "FAILED":
-            yield (
-                f"events.schedules.{operations[row.operation]}: the last invocation failed "
-                f"({invocation.reason}); toolgate events show {invocation.invocation_id}"
-            )
+            yield operations[row.operation], invocation
+
+
+async def failed_schedules(
+    settings: EventsSettings, own: str, pool: Pool, tenant: str
+) -> Sequence[Concern]:
+    """Schedules whose last invocation failed; schedules are of the gateway's tenant, `own`."""
+    if not settings.schedules or tenant != own:
+        return ()
+    return [
+        Concern(
+            "schedules",
+            f"invocation of {name}",
+            f"The call of the schedule {name} failed",
+            f"{invocation.skill_name}: {invocation.reason}.",
+            f"events/{invocation.invocation_id}",
+        )
+        async for name, invocation in _schedule_failures(settings, own, pool)
+    ]
 
 
 def unknown_skills(settings: EventsSettings, catalog: Catalog) -> Iterator[str]:

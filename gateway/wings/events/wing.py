@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
@@ -30,11 +30,11 @@ from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
-from gateway.wings.events.schedule_checks import check_schedules, unknown_skills
+from gateway.wings.events.schedule_checks import check_schedules, failed_schedules, unknown_skills
 from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhook_receivers import WebhookReceivers
-from gateway.wings.interface import Wing, WingContributions, WingParts
+from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError
@@ -238,7 +238,12 @@ class _Wired:
             apps={HOOKS: self._inbound.hooks, CLOUDEVENTS: self._inbound.cloudevents},
             answers=self._tasks.answers,
             reconfigure=self.reconfigure,
+            concerns=self._concerns,
         )
+
+    async def _concerns(self, tenant: str) -> Sequence[Concern]:
+        settings, parts = self.accepting.settings, self._parts
+        return await failed_schedules(settings, parts.tenant, parts.pool, tenant)
 
     def _announce_accepted(self, host_id: str, invocation_id: str) -> None:
         """Wake workers: here at once, elsewhere by a stream or by NOTIFY."""

@@ -1,12 +1,14 @@
 """Tokens of chat models that tenants use in a day. What a request may use at most is reserved
 before it is sent, and replaced by what it used; a process that is killed leaves the reservation."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
 import anyio
 
+from config.knowledge import KnowledgeSettings
+from gateway.wings.interface import Concern
 from gateway.wings.models.usage import Budget, BudgetExhausted
 from registry.database.postgres import Pool
 from registry.database.tables import Tables
@@ -50,3 +52,28 @@ _SETTLE = b"""
     UPDATE knowledge_spent_t SET tokens = tokens + %(tokens)s::bigint
     WHERE (host_id, day, purpose) = (%(host)s, %(day)s, %(purpose)s)
 """
+
+
+class UsedBudgets(Tables):
+    def __init__(self, pool: Pool, settings: KnowledgeSettings) -> None:
+        super().__init__(pool)
+        self._limits: Mapping[str, int] = {
+            "extraction": settings.extraction.tokens_per_day,
+            "answers": settings.answers.tokens_per_day,
+        }
+
+    async def concerns(self, tenant: str) -> Sequence[Concern]:
+        """The budgets of a tenant on this day."""
+        rows = await self._fetch(
+            "SELECT purpose, tokens, day::text FROM knowledge_spent_t"
+            " WHERE host_id = %s AND day = (now() AT TIME ZONE 'UTC')::date",
+            [tenant],
+        )
+        return [self._concern(*row) for row in rows]
+
+    def _concern(self, purpose: str, tokens: int, day: str) -> Concern:
+        limit = self._limits[purpose]
+        share, key = tokens / limit, f"knowledge {purpose} {day}"
+        title = f"{share:.0%} of the documents' budget for {purpose} is used"
+        detail = f"{tokens:,} of {limit:,} tokens of this day."
+        return Concern("budgets", key, title, detail, "collections", share)

@@ -10,7 +10,7 @@ from gateway.operations.resource_view import ResourceView
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.documents.reading.reading_limits import ReadingRefused
 from gateway.wings.http_tool_calls import ToolCalls
-from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
+from gateway.wings.interface import Concerns, Finding, Wing, WingContributions, WingParts
 from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
@@ -43,6 +43,7 @@ async def open_knowledge(parts: WingParts) -> AsyncIterator[WingContributions]:
             collectors=[*knowledge.metrics.collectors, knowledge.quotas],
             apps={PATH: lightrag.app, FILES: uploads},
             pages=PAGES,
+            concerns=_budgets(parts) if parts.settings.model else None,
         )
     finally:
         await knowledge.workers.close()
@@ -68,6 +69,12 @@ async def check_isolation(
             "processes that read files have the network of the gateway; without it they need"
             " Linux with user namespaces (sysctl user.max_user_namespaces)",
         )
+
+
+def _budgets(parts: WingParts) -> Concerns:
+    from gateway.wings.knowledge.model_spending import UsedBudgets  # where a chat model is asked
+
+    return UsedBudgets(parts.pool, parts.settings).concerns
 
 
 def _model(parts: WingParts) -> "KnowledgeModel":

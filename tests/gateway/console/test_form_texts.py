@@ -21,7 +21,7 @@ from tests import polling
 from tests.gateway.console.visiting import console
 
 pytestmark = pytest.mark.anyio
-WINGS = ("agent", "memory", "events", "knowledge", "librarian", "code", "a2a")
+WINGS = ("agent", "memory", "events", "knowledge", "librarian", "code", "a2a", "notifications")
 OF_LOGIN = (  # which this gateway has not
     "gateway.admin.resources.login_users:LoginUserOperations",
     "gateway.admin.resources.logins:LoginOperations",

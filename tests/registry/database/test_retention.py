@@ -42,6 +42,7 @@ SWEPT = {
         ("connection_ticket_t", "connection_attempt_t"), "registry/connections/connect_links.py"
     ),
     "approval_t": "registry/access/approvals.py",
+    "notification_incident_t": "gateway/wings/notifications/store.py",
     "command_idempotency_t": "gateway/state/idempotency.py",
     "state_session_t": "gateway/state/postgres.py",
 }
@@ -55,6 +56,7 @@ BELOW = {  # rows of these end with those of another table, by a foreign key
     "login_refresh_t": "login_grant_t",
     "knowledge_extraction_t": "knowledge_document_t",
     "knowledge_index_t": "knowledge_document_t",
+    "notification_delivery_t": "notification_incident_t",
 }
 # As many rows as somebody has made or described, and deletes.
 CATALOG = {
@@ -68,6 +70,7 @@ CATALOG = {
         "webhook_gone_t",
         "librarian_source_t",
         "memory_relation_t",
+        "notification_target_t",
     ),
     *("knowledge_collection_t", "knowledge_chunker_t", "knowledge_document_t", "knowledge_alias_t"),
 }
@@ -79,6 +82,7 @@ BOUNDED = {
     "upstream_client_t": "one of each authorization server and source",
     "usage_embedding_t": "one of a tool, with which it ends",
     "subregistry_version_t": "the newest of each listed toolset, by number",
+    "notification_turn_t": "one of each gateway's tenant",
     "code_shape_t": "code.learned_results of each principal",
     "memory_tombstone_t": "kept: they say that nothing comes back",
 }

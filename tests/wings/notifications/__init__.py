@@ -1,0 +1,1 @@
+"""Notifications: targets, incidents and messages."""
