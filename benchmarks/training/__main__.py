@@ -49,8 +49,9 @@ SOURCE_OPTIONS = (
     ),
     click.option("--limit", type=click.IntRange(1), help="Pairs of a set at most [default: all]."),
     click.option(
-        "--part", "shares", type=(click.Choice(POOLS), click.FloatRange(0, 1)), multiple=True,
-        help="The share of one of them in the pairs [default: all pairs that there are].",
+        "--part", "shares", type=(str, click.FloatRange(0, 1)), multiple=True,
+        help=f"The share in the pairs of one of {', '.join(POOLS)}, or of one --set, which is then "
+        "none of `sets` [default: all pairs that there are].",
     ),
     click.option("--anchor", type=float, default=0.0, show_default=True,
                  help="Keeps passages near."),
@@ -69,7 +70,7 @@ SOURCE_OPTIONS = (
 def main() -> None:
     """Make the bundled embedding model again, or judge one."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("registry").setLevel(logging.INFO)
+    logging.getLogger("benchmarks").setLevel(logging.INFO)
 
 
 def of_sources(command: Command) -> Command:
@@ -80,9 +81,12 @@ def of_sources(command: Command) -> Command:
         from benchmarks.training.runs import TrainingData
         from benchmarks.training.train import Recipe
 
-        sources = TrainingData(
-            shares=dict(options.pop("shares")), **{name: options.pop(name) for name in SOURCES}
-        )
+        shares = dict(options.pop("shares"))
+        if unknown := sorted(set(shares).difference(POOLS, options["names"])):
+            raise click.UsageError(
+                f"--part {unknown[0]}: expected a pool ({', '.join(POOLS)}) or a --set"
+            )
+        sources = TrainingData(shares=shares, **{name: options.pop(name) for name in SOURCES})
         recipe = Recipe(**{name: options.pop(name) for name in RECIPE})
         command(sources=sources, recipe=recipe, **options)
 
@@ -94,7 +98,12 @@ def of_sources(command: Command) -> Command:
 @main.command()
 @of_sources
 @click.option("--base", type=FOLDER, required=True, help="model.safetensors and tokenizer.json.")
-@click.option("--start", type=FILE, multiple=True, help="A checkpoint to begin with.")
+@click.option(
+    "--start",
+    type=FILE,
+    multiple=True,
+    help="A checkpoint, or the ONNX file of one, to begin with.",
+)
 @click.option("--share", type=click.FloatRange(0, 1.5), default=1.0, show_default=True,
               help="Of --start in the weights to begin with; the rest is of the base.")  # fmt: skip
 @click.option("--out", type=NEW, required=True, help="The checkpoint to write.")
@@ -115,7 +124,12 @@ def train(
 
 @main.command()
 @click.option("--base", type=FOLDER, required=True, help="The folder of the base model.")
-@click.option("--tuned", type=FILE, multiple=True, help="A checkpoint of `train`; none: the base.")
+@click.option(
+    "--tuned",
+    type=FILE,
+    multiple=True,
+    help="A checkpoint of `train` or an ONNX file; none: the base.",
+)
 @click.option("--share", type=click.FloatRange(0, 1.5), default=1.0, show_default=True)
 @click.option("--out", type=NEW, required=True, help="The ONNX file to write.")
 def export(base: Path, tuned: tuple[Path, ...], share: float, out: Path) -> None:

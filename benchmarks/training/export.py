@@ -1,9 +1,15 @@
 """A checkpoint as the int8 ONNX graph that the product loads, and its check against float32."""
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
@@ -65,3 +71,40 @@ def quantize(plain: Path, path: Path, *, reduce_range: bool = False) -> None:
         weight_type=QuantType.QInt8,
     )
     small.replace(path)
+
+
+def load_int8(path: Path) -> dict[str, Tensor]:
+    """The weights of a graph that `export_int8` wrote, in float32, by the names of the checkpoint.
+
+    A matrix has lost its name; the bias that is added to its product tells it.
+    """
+    graph = onnx.load(path).graph
+    tensors = {value.name: numpy_helper.to_array(value) for value in graph.initializer}
+    readers = {name: node for node in graph.node for name in node.input}
+    weights = {
+        name.removeprefix("kept.").replace("/", "."): value
+        for name, value in tensors.items()
+        if name.startswith("kept.") and value.dtype == np.float32 and value.ndim
+    }
+    words = "kept.embeddings/word_embeddings/weight"
+    weights["embeddings.word_embeddings.weight"] = _restored(tensors, words)
+    kinds = [
+        node.input[1] for node in graph.node if node.op_type == "Add" and node.input[1] in tensors
+    ]
+    weights["embeddings.token_type_embeddings.weight"] = np.stack(
+        [tensors[kinds[0]].reshape(-1)] * 2
+    )
+    for node in graph.node:
+        if node.op_type == "MatMulInteger" and node.input[1] in tensors:
+            product = readers[readers[node.output[0]].output[0]]  # Cast, then Mul by the scale
+            added = readers[product.output[0]].input
+            bias = next(name for name in added if name.startswith("kept."))
+            name = bias.removeprefix("kept.").replace("/", ".").removesuffix("bias") + "weight"
+            weights[name] = _restored(tensors, node.input[1].removesuffix("_quantized")).T
+    return {name: torch.tensor(value.copy()) for name, value in weights.items()}
+
+
+def _restored(tensors: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+    scale, zero = tensors[f"{name}_scale"], tensors[f"{name}_zero_point"]
+    steps: NDArray[np.float32] = tensors[f"{name}_quantized"].astype(np.float32)
+    return (steps - zero.astype(np.float32)) * scale.astype(np.float32)

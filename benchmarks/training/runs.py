@@ -16,7 +16,7 @@ from benchmarks.training.code import code_pairs
 from benchmarks.training.encoder import Weights, load_weights
 from benchmarks.training.evaluate import Scores, fused_scores
 from benchmarks.training.evaluate import evaluate as evaluated
-from benchmarks.training.export import export_int8
+from benchmarks.training.export import export_int8, load_int8
 from benchmarks.training.inference import (
     QUERY_TOKENS,
     TOOL_TOKENS,
@@ -50,21 +50,22 @@ class TrainingData:
     code: Sequence[Path] = ()  # folders of source code
     passages: Sequence[Path] = ()
     limit: int | None = None  # pairs of a set, and of a file of passages, at most
-    shares: Mapping[str, float] = field(default_factory=dict)  # of the pools; empty: all there is
+    shares: Mapping[str, float] = field(default_factory=dict)  # of pools, sets; empty: all there is
 
     def pools(self, embed: data.Embed, seed: int) -> dict[str, list[data.Pair]]:
-        """Pairs by what they are made of. `embed`: vectors of the base model."""
-        several = [load(self.sets / name) for name in self.names]
-        return {
-            "sets": [
-                pair
-                for tools in several
-                for pairs in (
-                    data.set_pairs(tools, embed, seed),
-                    data.description_pairs(tools, seed),
-                )
-                for pair in pairs[: self.limit]
-            ],
+        """Pairs by what they are made of. `embed`: vectors of the base model.
+
+        A set that has a share of its own is a pool of its own.
+        """
+        pools: dict[str, list[data.Pair]] = {"sets": []}
+        for name in self.names:
+            tools = load(self.sets / name)
+            of_set = (data.set_pairs(tools, embed, seed), data.description_pairs(tools, seed))
+            if name not in self.shares:
+                pools["sets"] += [pair for pairs in of_set for pair in pairs[: self.limit]]
+            else:  # a pool of its own: its requests, where it has any
+                pools[name] = of_set[0] or of_set[1]
+        return pools | {
             "apis": [pair for path in self.apis for pair in data.api_pairs(path, seed)],
             "operations": [
                 pair for path in self.operations for pair in operation_pairs(path, seed)
@@ -89,7 +90,7 @@ def tune(
     `share` of them."""
     weights = load_weights(base / "model.safetensors")
     if start:
-        weights = average(weights, [load_weights(path) for path in start], share)
+        weights = average(weights, [_checkpoint(path) for path in start], share)
     with TemporaryDirectory() as work:
         export_int8(weights, Path(work) / "base.onnx")
         tokenizer = load_tokenizer(base / "tokenizer.json", TOOL_TOKENS)
@@ -199,10 +200,14 @@ def cross(
 def export(base: Path, tuned: Sequence[Path], share: float, out: Path) -> None:
     weights = load_weights(base / "model.safetensors")
     if tuned:
-        weights = average(weights, [load_weights(path) for path in tuned], share)
+        weights = average(weights, [_checkpoint(path) for path in tuned], share)
     tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     out.parent.mkdir(parents=True, exist_ok=True)
     export_int8(weights, out)
     tokenizer.save(str(out.parent / "tokenizer.json"), pretty=False)
+
+
+def _checkpoint(path: Path) -> dict[str, Tensor]:
+    return load_int8(path) if path.suffix == ".onnx" else load_weights(path)
