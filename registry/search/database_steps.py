@@ -37,6 +37,7 @@ from registry.search.transaction import (
 )
 from registry.search.word_selection import Word, WordPlan, idfs, last_word, plan
 
+ENDS = " .!?\u3002\uff01\uff1f\u061f"  # of a sentence
 NO_VECTORS = "no vectors: nothing can be found by meaning"
 NEAR_READ = 5000  # words with the first letter of an unknown one that are read at most
 MISSING_LIMIT = 1000  # maximum counted
@@ -66,12 +67,15 @@ class SearchRun:
         *,
         text: str,
         model: str | None,
+        english: str = "",
     ) -> None:
-        """A run for `text`, the cleaned query; `model` is the one whose vectors are searched."""
+        """A run for `text`, the cleaned query, and its words in English, if it is in another
+        language; `model` is the one whose vectors are searched."""
         self._settings = settings
         self._counts = counts
         self._query = query
         self._text = text
+        self._english = english
         self._model = model
         self._narrowed, narrow = narrowing(query.filters, query.kind)
         self._reach = max(settings.candidates, query.limit)
@@ -84,10 +88,16 @@ class SearchRun:
             "reach": self._reach,
         }
 
+    @property
+    def whole(self) -> str:
+        """The query as it is searched: its words in English are a sentence of their own, so that
+        tools in either language are found."""
+        return f"{self._text.rstrip(ENDS)}.\n{self._english}" if self._english else self._text
+
     async def prepare(self, transaction: Transaction) -> list[PreparedPart]:
         """Prepare the partitions to search; none: there have never been documents."""
         values = {
-            "text": self._text,
+            "text": self.whole,
             "begun": last_word(self._text) if self._query.prefix else "",
             "index": suffix(self._model or ""),
             "missing": MISSING_LIMIT,

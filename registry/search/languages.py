@@ -16,9 +16,14 @@ from registry.search.fusion import enough
 ENGLISH_ONLY = "bundled/"  # labels of models
 EVERY_LANGUAGE = "multilingual/"
 READ = 2000  # characters that are looked at
-# Most weight of meaning for a query in another language. On 1,028 requests in ten languages for
-# 16,729 tools, NDCG@10 is 21.5 with these, 13.0 with the 0.8 of English, 19.6 by words alone.
-FOREIGN_SHARE, FOREIGN_SCRIPT_SHARE = 0.3, 0.1
+TRANSLATED = (
+    "Chinese", "Japanese", "Korean", "texts in Cyrillic", "texts in Arabic letters", "German",
+    "French", "Spanish", "Italian", "Portuguese",
+)  # fmt: skip
+"""Languages of the glossary."""
+# Most weight of meaning for a query in a language of the glossary, in another one in Latin letters,
+# and in another script; the figures are in docs/search-and-skills.md#languages.
+TRANSLATED_SHARE, FOREIGN_SHARE, FOREIGN_SCRIPT_SHARE = 0.6, 0.3, 0.1
 FEW = 0.5  # of the evidence of some rare words, below which words do not answer a query
 UNKNOWN_LANGUAGE = (
     "the embedding model does not know {}, and few words of the query stand in what was searched: "
@@ -151,6 +156,8 @@ def most_meaning(text: str, model: str | None) -> float:
     language = foreign_language(text)
     if language is None:
         return 1.0
+    if language in TRANSLATED:
+        return TRANSLATED_SHARE
     return FOREIGN_SHARE if language in COMMON else FOREIGN_SCRIPT_SHARE
 
 

@@ -16,10 +16,12 @@ from anyio import create_task_group
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder
-from registry.embedding.search_kinds import TOOL
+from registry.embedding.search_kinds import TOOL, TOOLS
 from registry.embedding.texts import readable
 from registry.search.database_steps import SearchRun
 from registry.search.filters import DocumentCounts
+from registry.search.glossary import english_words
+from registry.search.languages import ENGLISH_ONLY, foreign_language
 from registry.search.query import SearchQuery, SearchResult, Timings
 from registry.search.query_encoding import CurrentEmbedder, EncodedQuery, QueryEncoder
 from registry.search.transaction import read
@@ -132,13 +134,16 @@ class Search:
         self, pool: Pool, query: SearchQuery, ready: CurrentEmbedder, text: str
     ) -> SearchResult:
         model = ready.embedder.model if ready.embedder else None
-        run = SearchRun(self._settings, self._counts, query, text=text, model=model)
+        english = _translation(text, model) if query.kind.purpose == TOOLS else ""
+        run = SearchRun(
+            self._settings, self._counts, query, text=text, english=english, model=model
+        )
         started = time.perf_counter()
         prepare = partial(self._read, pool, run.prepare)
         if ready.embedder is None:
             prepared, encoded = await prepare(), EncodedQuery(why=ready.why)
         else:
-            encode = partial(self._encoding.encode, ready.embedder, text)
+            encode = partial(self._encoding.encode, ready.embedder, run.whole)
             prepared, encoded = await both(prepare, encode)
             if encoded.vectors is None:
                 self._refuse_words()
@@ -156,3 +161,10 @@ class Search:
                 "nothing can be found by meaning at the moment, and disclosure.when_down is "
                 "fail_closed; try again later"
             )
+
+
+def _translation(text: str, model: str | None) -> str:
+    """The words of a query in English; "" for an English one, and where the model knows others."""
+    if model is not None and not model.startswith(ENGLISH_ONLY):
+        return ""
+    return " ".join(english_words(text, foreign_language(text)))

@@ -5,7 +5,7 @@ import pytest
 from registry.search.fusion import enough
 from registry.search.languages import NO_WORDS, foreign_language, language_note, words_note
 
-BUNDLED, MULTILINGUAL = "bundled/toolgate-minilm-3", "multilingual/e5-small-q4"
+BUNDLED, MULTILINGUAL = "bundled/toolgate-minilm-4", "multilingual/e5-small-q4"
 
 
 @pytest.mark.parametrize(

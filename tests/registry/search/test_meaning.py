@@ -324,8 +324,8 @@ async def test_a_query_in_an_unknown_language_is_told(tools_database: Database) 
     model = Words(model="bundled/of-a-test")
     await embed_tools(tools_database, model=model.model)
     for text, language in (
-        ("envía la factura al cliente", "Spanish"), ("天气预报", "Chinese"),
-        ("die Wettervorhersage für heute", "German"), ("weather of a city", None),
+        ("busca una guitarra para tocar", "Spanish"), ("吉他弦", "Chinese"),
+        ("eine Geige für den Anfang", "German"), ("weather of a city", None),
         ("erase", None),
     ):  # fmt: skip
         found = await ask(searching(tools_database, model), text)
@@ -337,8 +337,10 @@ async def test_a_query_in_an_unknown_language_is_told(tools_database: Database) 
     ("text", "share"),
     [
         ("send the invoice of today", 0.8),
-        ("quiero la invoice para un customer", 0.3),
-        ("今天 的 weather 天气", 0.1),
+        ("stuur mij de invoice van het huis", 0.3),
+        ("στείλε το weather", 0.1),
+        ("quiero la invoice de hoy", 0.6),
+        ("今天 的 weather", 0.6),
     ],
 )
 async def test_words_decide_in_a_language_that_the_model_does_not_know(
