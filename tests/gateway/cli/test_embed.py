@@ -122,7 +122,7 @@ async def test_a_worker_empties_the_queue_and_stops_when_told(
     process = await start("worker", TOOLGATE_DATABASE__URL=database_settings.url)
     worker = Served(process)
     try:
-        assert await worker.line() == "Worker is ready: bundled/toolgate-minilm-3"
+        assert await worker.line() == "Worker is ready: bundled/toolgate-minilm-4"
         with psycopg.connect(database_settings.url, autocommit=True) as db:
             await until(lambda: db.execute("SELECT FROM embedding_task_t").rowcount == 0)
         code, log = await worker.stop(signal.SIGTERM)
@@ -160,7 +160,7 @@ def test_vectors_that_the_settings_cannot_search_are_told(with_pets: Toolgate) -
             "5 texts have vectors of local-http/theirs",
         )
     told = (
-        "the settings have bundled/toolgate-minilm-3, the database local-http/theirs: "
+        "the settings have bundled/toolgate-minilm-4, the database local-http/theirs: "
         "the search is lexical until `toolgate serve` or `toolgate embed backfill` has created all "
         "embeddings"
     )
@@ -176,7 +176,7 @@ def test_serving_vectors_of_another_model_are_reported(with_pets: Toolgate) -> N
     assert with_pets("embed", "backfill").code == 0
     theirs = {**OF_A_SERVICE, "TOOLGATE_EMBEDDING__URL": "http://127.0.0.1:9/embed"}
     told = (
-        "the settings have local-http/theirs, the database bundled/toolgate-minilm-3: the old "
+        "the settings have local-http/theirs, the database bundled/toolgate-minilm-4: the old "
         "vectors serve until `toolgate worker` or `toolgate embed backfill` has created all "
         "embeddings"
     )
@@ -201,7 +201,7 @@ def test_a_library_that_is_not_there_is_told_in_the_words_of_its_texts(
 
 
 def test_a_hint_names_the_command_that_embeds(with_pets: Toolgate) -> None:
-    hint = "5 texts wait for bundled/toolgate-minilm-3; `toolgate {}` embeds them, or `toolgate"
+    hint = "5 texts wait for bundled/toolgate-minilm-4; `toolgate {}` embeds them, or `toolgate"
     assert of_embeddings(with_pets)[1].startswith(hint.format("serve"))
     without = of_embeddings(with_pets, TOOLGATE_EMBEDDING__WORKERS="0")
     assert without[0] == "ok"
@@ -210,9 +210,9 @@ def test_a_hint_names_the_command_that_embeds(with_pets: Toolgate) -> None:
 
 def test_counts_of_one_text_are_singular(toolgate: Toolgate) -> None:
     toolgate("tools", "add", "x", "--description", "X", "--rest", "GET http://x.example/")
-    assert of_embeddings(toolgate)[1].startswith("1 text waits for bundled/toolgate-minilm-3; ")
+    assert of_embeddings(toolgate)[1].startswith("1 text waits for bundled/toolgate-minilm-4; ")
     toolgate("embed", "backfill")
-    assert of_embeddings(toolgate) == ("ok", "1 text has a vector of bundled/toolgate-minilm-3")
+    assert of_embeddings(toolgate) == ("ok", "1 text has a vector of bundled/toolgate-minilm-4")
 
 
 def of_a_remote(port: int) -> dict[str, str]:
@@ -311,6 +311,6 @@ async def test_a_backfill_that_is_stopped_closes_its_connections(
 def test_a_backfill_that_displaces_a_model_names_both(with_pets: Toolgate) -> None:
     with_pets("embed", "backfill", "--no-wait", **of_a_remote(9))
     ran = with_pets("embed", "backfill", "--no-wait")
-    said = "The model is now bundled/toolgate-minilm-3 instead of openai-compatible/m: "
+    said = "The model is now bundled/toolgate-minilm-4 instead of openai-compatible/m: "
     assert said in ran.err
     assert with_pets("embed", "backfill", "--no-wait").err == ""

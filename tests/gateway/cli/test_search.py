@@ -196,7 +196,7 @@ def test_models_are_compared_in_one_run(toolgate: Toolgate, here: Path) -> None:
     ran = toolgate("search", "eval", *args, "--provider", "disabled", "--provider", "bundled")
     assert ran.code == 0, ran.err
     names = [one["name"] for one in ran.json["sets"]]
-    assert names == ["requests, no model", "requests, bundled/toolgate-minilm-3"]
+    assert names == ["requests, no model", "requests, bundled/toolgate-minilm-4"]
 
 
 def test_models_are_compared_on_a_catalog_alone(toolgate: Toolgate, here: Path) -> None:
