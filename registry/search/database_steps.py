@@ -25,7 +25,7 @@ from registry.search.indexes import predicate, suffix
 from registry.search.languages import language_note, most_meaning
 from registry.search.query import Path, SearchQuery, SearchResult
 from registry.search.query_encoding import EncodedQuery
-from registry.search.spelling import UnknownWord, meaning_left, replacements, unknown_words
+from registry.search.spelling import ENOUGH, UnknownWord, meaning_left, replacements, unknown_words
 from registry.search.statements import Shape
 from registry.search.transaction import (
     LOOKUPS,
@@ -132,7 +132,7 @@ class SearchRun:
         """The known words, with those that stand in for others; and the share of the words of the
         query that are replaced. Kinds with owners, whose texts are prose, keep their words."""
         known = {word.term: word for word in words if word.docs > 0}
-        if self._query.kind.owned or len(known) == len(words):
+        if self._query.kind.owned or len(known) == len(words) or len(words) > ENOUGH:
             return list(known.values()), 0.0
         unknown = unknown_words(self._text, [word.term for word in words if word.docs <= 0])
         if not unknown:

@@ -12,11 +12,13 @@ from registry.embedding.texts import identifier_words
 from registry.search.word_selection import Word, last_word
 
 REPLACED = 3  # unknown words of a query that are looked at, the longest first
+ENOUGH = 8  # words of a query above which the known ones suffice
 SHORTEST, LONGEST = 3, 40  # letters of a word that is replaced
 COMPOUND = 7  # letters from which a word may be several
 PIECE, LONG_PIECE = 3, 16  # letters of a word inside another
 LARGE_PIECE = 5  # letters from which one known piece stands for a word that is half unknown
 PREFIXED = 8  # most frequent words that begin with a half typed one
+ALIKE = 3  # most frequent words that stand in for another one
 TWO_MISTAKES = 8  # letters from which a word may have two
 # A vector of misspelled words says little: meaning loses this share of its weight where all words
 # are replaced, and none where few are, as in requests in plain English for which the catalog has
@@ -86,7 +88,7 @@ def replacements(
         return numbers
     begun = [known for known in near if known.term.startswith(word.text)]
     if word.half and begun:
-        return _most_frequent(begun)
+        return _most_frequent(begun, PREFIXED)
     if compound := _compound(word.text, near, pieces):
         return compound
     for mistakes in range(1, 3 if len(word.text) >= TWO_MISTAKES else 2):
@@ -104,8 +106,8 @@ def _other_numbers(text: str) -> list[str]:
     return [word for word in (IRREGULAR.get(text), _PLURALS.get(text)) if word]
 
 
-def _most_frequent(words: Iterable[Word]) -> list[Word]:
-    return sorted(words, key=lambda word: (-word.docs, word.term))[:PREFIXED]
+def _most_frequent(words: Iterable[Word], limit: int = ALIKE) -> list[Word]:
+    return sorted(words, key=lambda word: (-word.docs, word.term))[:limit]
 
 
 def _compound(text: str, near: Sequence[Word], pieces: Mapping[str, Word]) -> Sequence[Word]:

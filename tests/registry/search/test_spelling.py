@@ -62,6 +62,13 @@ async def test_a_word_unlike_all_known_words_finds_no_tool(tools_database: Datab
     assert (await find(tools_database, "zzyzx 4711 qqqqqqqqqq")).hits == []
 
 
+@pytest.mark.anyio
+async def test_words_of_a_long_query_are_not_replaced(tools_database: Database) -> None:
+    several = [f"zq{letter * 3}" for letter in "abcdefgh"]
+    assert (await find(tools_database, " ".join(["forcast", *several[1:]]))).hits != []
+    assert (await find(tools_database, " ".join(["forcast", *several]))).hits == []
+
+
 def words(*terms: str) -> list[Word]:
     return [Word(term, docs) for docs, term in enumerate(terms, 1)]
 
