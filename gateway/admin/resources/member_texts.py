@@ -420,3 +420,32 @@ EMBEDDINGS: MemberTexts = {
     **FAILED_EMBEDDINGS,
     "force": MemberText("Finished ones, too", "Embed again what is ready already.", rarely=True),
 }
+
+TOOLSET: MemberTexts = {
+    "description": MemberText(
+        "Description", "What the toolset is for, in at most 100 characters.", "Tools of the desk"
+    ),
+    "sources": MemberText(
+        "Sources", "Its tools are of these sources; empty: of all.", "petshop", choices="sources"
+    ),
+    "include": MemberText(
+        "Only these", "Names of tools, or patterns with *; empty: all.", "list*", choices="tools"
+    ),
+    "exclude": MemberText(
+        "Not these", "Names or patterns of tools to leave out.", "delete*", choices="tools"
+    ),
+    "roles": MemberText("Roles", "Who may use it; empty: everybody.", "support", choices="roles"),
+    "instructions": MemberText(
+        "Instructions",
+        "Clients give them to the model.",
+        "Look an order up before you change it.",
+    ),
+    "mode": MemberText("Mode", "Whether clients see all tools, or search for them.", rarely=True),
+    "code": MemberText("Programs", "Whether models may call it by programs.", rarely=True),
+    "signatures": MemberText(
+        "Signatures", "The language in which programs see the tools.", rarely=True
+    ),
+    "tool_tokens": MemberText(
+        "Tokens of a tool", "Longer definitions are shortened to so many.", "1000", rarely=True
+    ),
+}

@@ -14,6 +14,7 @@ from config.settings import Settings, Toolset, ToolsetDefinition
 from config.value_types import ToolsetName
 from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.keys import Reload
+from gateway.admin.resources.member_texts import TOOLSET
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
@@ -42,6 +43,7 @@ from registry.catalog.stored_toolsets import (
 from registry.catalog.toolsets import membership
 from schemas.globs import ToolGlobs
 
+CHOOSING = {"sources": "sources", "include": "tools", "exclude": "exclude"}  # as matchTools
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 PREVIEWED = 500  # tools that a preview names
 DEFINED = ToolsetDefinition.__struct_fields__
@@ -174,8 +176,8 @@ class ToolsetOperations:
             ),
             Operation(
                 "putToolset", "PUT", item, "Create or replace a stored toolset.", WRITE, self.put,
-                ToolsetView, body=ToolsetDefinition, match="required", creates=True,
-                problems=(409,),
+                ToolsetView, body=ToolsetDefinition, members=TOOLSET, selects=CHOOSING,
+                match="required", creates=True, problems=(409,),
                 details="Its members are those of an entry of `toolsets` in the settings. It is "
                 "served by all gateways of the database at once, at /mcp/NAME.",
             ),
