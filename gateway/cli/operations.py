@@ -154,7 +154,7 @@ def check_needs(settings: Settings, group: CommandGroup) -> None:
     """Fails where a setting is off, without which there are no such operations."""
     for setting in group.needs:
         if not attrgetter(setting)(settings):
-            fail(f"{setting} is false: set it to true in the settings of the gateway", USAGE)
+            fail(f"expected {setting}: true, in the settings of the gateway, too", USAGE)
 
 
 def _parameters(
@@ -395,7 +395,7 @@ class OperationCall:
             return f"{place.removeprefix('/')}: {detail}" if place else detail
         if member.type in EXAMPLES and detail.startswith(UNREAD):
             text = EXAMPLES[member.type].removesuffix(".")
-            detail = f"expected {text[:1].lower()}{text[1:]}"
+            detail = f"{detail}. In a command: {text[:1].lower()}{text[1:]}"
         inside = "" if member.is_list or not rest else f" (/{rest})"
         word = self._row.options.get(name) or member.word
         return f"{name.upper() if name in self._row.arguments else f'--{word}'}{inside}: {detail}"

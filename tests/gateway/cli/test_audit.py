@@ -140,9 +140,8 @@ def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, words: str) -> None:
 @pytest.mark.parametrize("word", ["search", "tail", "export"])
 def test_a_reversed_time_span_is_refused(toolgate: Toolgate, word: str) -> None:
     ran = toolgate("audit", word, "--since", "1h", "--until", "2h")
-    assert (ran.code, "Expected `since` to be earlier than `until`" in ran.err) == (2, True), (
-        ran.err
-    )
+    plain = ran.err.replace("`", "").replace("--", "")  # written by hand, these are members
+    assert (ran.code, "Expected since to be earlier than until" in plain) == (2, True), ran.err
 
 
 async def test_a_killed_process_loses_only_records_in_memory(

@@ -105,9 +105,9 @@ def test_each_list_that_a_mistake_names_is_a_command() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("keys", "create", "x", "--expires", "tomorrow"), "--expires: expected a span from now"),
+        (("keys", "create", "x", "--expires", "tomorrow"), "In a command: a span from now such"),
         (("keys", "create", "x", "--scope", "wirte"), "--any-scope permits it. --scope: nothing"),
-        (("audit", "search", "--since", "monday"), "--since: expected a span until now such as"),
+        (("audit", "search", "--since", "monday"), "Z. In a command: a span until now such as"),
         (("policy", "show", "r1"), "no rule 'r1'. `toolgate policy list` lists the rules."),
         (("agents", "grant", "a", "b"), "no agent 'a'. `toolgate agents list` lists the agents."),
     ],

@@ -83,8 +83,8 @@ def test_a_token_supplies_the_principal_to_explain(with_rules: Toolgate) -> None
     ("options", "code", "told"),
     [
         (("--tool", "deletePets"), 1, "There is no tool 'deletePets'. Did you mean deletePet"),
-        (("--tool", "getPet", "--arguments", "{"), 2, "--arguments is not JSON"),
-        (("--tool", "getPet", "--arguments", "[]"), 2, "--arguments is not a JSON object"),
+        (("--tool", "getPet", "--arguments", "{"), 2, "--arguments: Not JSON"),
+        (("--tool", "getPet", "--arguments", "[]"), 2, "--arguments: expected a JSON object"),
         (("--tool", "getPet", "--toolset", "x"), 1, "There is no toolset 'x'"),
     ],
     ids=["tool", "json", "object", "toolset"],
@@ -141,13 +141,13 @@ def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(with_rules: T
     [
         ("x", "{", "expected JSON, YAML, a file or -"),
         ("x", "tools: [a]", "effect"),
-        ("x", '{"effect": "refuse"}', "/effect: "),
+        ("x", '{"effect": "refuse"}', "effect: expected one of"),
         (
             "x",
             '{"effect": "deny", "tool": ["a"]}',
             "tool",
         ),
-        ("x", '{"effect": "deny", "when": "1 +"}', "/when: expected a CEL expression: line 1"),
+        ("x", '{"effect": "deny", "when": "1 +"}', "when: expected a CEL expression: line 1"),
         (
             "x",
             '{"effect": "deny", "when": "arguments.l.all(a, arguments.l.map(b, arguments)==a)"}',
