@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.settings import ToolsetDefinition
@@ -19,7 +20,7 @@ from schemas.errors import ToolgateError
 log = logging.getLogger("toolgate.catalog")
 
 ToolsetsByTenant: TypeAlias = Mapping[str, Mapping[str, ToolsetDefinition]]
-_COLUMNS = (
+_COLUMNS = sql.SQL(
     "name, definition, aggregate_version AS version, create_ts AS created,"
     " create_principal AS created_by, update_ts AS updated, update_principal AS updated_by"
 )
@@ -55,8 +56,9 @@ class StoredToolsets(Tables):
         """All readable toolsets, ordered by name."""
         rows: list[dict[str, Any]] = await self._fetch_rows(
             dict,
-            f"SELECT {_COLUMNS} FROM toolset_t WHERE host_id = %s"  # noqa: S608 - a constant
-            ' ORDER BY name COLLATE "C"',
+            sql.SQL('SELECT {} FROM toolset_t WHERE host_id = %s ORDER BY name COLLATE "C"').format(
+                _COLUMNS
+            ),
             [self._host_id],
         )
         return [toolset for toolset in map(_stored_toolset, rows) if toolset is not None]
@@ -64,7 +66,7 @@ class StoredToolsets(Tables):
     async def get(self, name: str) -> StoredToolset | None:
         row: dict[str, Any] | None = await self._fetch_row(
             dict,
-            f"SELECT {_COLUMNS} FROM toolset_t WHERE (host_id, name) = (%s, %s)",  # noqa: S608
+            sql.SQL("SELECT {} FROM toolset_t WHERE (host_id, name) = (%s, %s)").format(_COLUMNS),
             [self._host_id, name],
         )
         return None if row is None else _stored_toolset(row)
@@ -92,7 +94,7 @@ class StoredToolsets(Tables):
             row: dict[str, Any] | None = await fetch_row(
                 connection,
                 dict,
-                f"""
+                sql.SQL("""
                 INSERT INTO toolset_t AS old
                     (host_id, name, definition, create_principal, update_principal)
                 VALUES (%(host_id)s, %(name)s, %(definition)s, %(principal)s, %(principal)s)
@@ -100,8 +102,8 @@ class StoredToolsets(Tables):
                     aggregate_version = old.aggregate_version + 1,
                     update_ts = current_timestamp, update_user = session_user,
                     update_principal = excluded.update_principal
-                RETURNING {_COLUMNS}
-                """,  # noqa: S608 - a constant
+                RETURNING {}
+                """).format(_COLUMNS),
                 {
                     "host_id": self._host_id,
                     "name": name,

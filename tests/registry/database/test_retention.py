@@ -76,6 +76,7 @@ CATALOG = {
 }
 BOUNDED = {
     "audit_chain_t": "one row of a chain",
+    "toolset_t": "admin.stored_toolsets of each tenant",
     "usage_query_t": "three of each caller and tool; they end with the tool",
     "login_person_t": "one of each person of a provider",
     "connection_t": "connections.per_person of each person",
