@@ -80,11 +80,11 @@ class ToolsetView(TaggedView, frozen=True):
 class ToolsetTrial(Struct, frozen=True, forbid_unknown_fields=True):
     """A toolset that is not stored yet. `limit`: of the tools that are named."""
 
-    toolset: ToolsetDefinition
+    toolset: Annotated[ToolsetDefinition, Meta(description="its definition, as in the settings")]
     name: Annotated[
         ToolsetName | None, Meta(description="with it, tools that descriptions put into it count")
     ] = None
-    limit: Annotated[int, Meta(ge=1, le=PREVIEWED)] = 50
+    limit: Annotated[int, Meta(ge=1, le=PREVIEWED, description="tools that are named")] = 50
 
 
 class SelectedTool(Struct, frozen=True):
@@ -117,7 +117,7 @@ class ToolsetPreview(Struct, frozen=True):
 class ClientQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`key`: callers need an API key; else they log in."""
 
-    key: bool = False
+    key: Annotated[bool, Meta(description="with an API key in place of a login")] = False
 
 
 class ClientSetup(Struct, frozen=True):

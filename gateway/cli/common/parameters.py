@@ -174,7 +174,7 @@ def option(member: Member, word: str = "", text: str = "") -> click.Option:
     word, text = word or member.word, text or member.help
     if member.is_list:
         text = f"{text.removesuffix('.')}; repeatable."
-    text += f" Example: {member.example}" if member.example else ""
+    text += f" [example: {member.example}]" if member.example else ""
     if member.type in EXAMPLES:
         text = f"{text} {EXAMPLES[member.type]}".lstrip()
     return click.Option(

@@ -162,6 +162,7 @@ RAW = {
     "imports/report.py: sys.stdout.write": "Markdown, whose cells are escaped as one line",
     "installation.py: click.echo": "file names of the user, and completion",
     "installation.py: sys.stdout.write": "the user's settings as YAML, which escapes",
+    "stored/command.py: click.echo": "what is stored as YAML, which escapes",
     "tools/call.py: sys.stdout.write": "a tool's answer in a pipe, as it is",
 }
 
