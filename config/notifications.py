@@ -9,7 +9,8 @@ from config.value_types import END, VERBATIM, Amount, Count, File, HostAndPort, 
 OptionalHost = Annotated[
     str, Meta(pattern=r"^[^\s/]*" + END, description="a host name or an IP address, or nothing")
 ]
-MAIL_PATTERN = r"[!-;=?A-~]+@[A-Za-z0-9.-]+"  # printable ASCII without <, > and a second @
+_ATOM, _LABEL = r"[A-Za-z0-9!#$%&'*+/=^_`{|}~-]+", "[A-Za-z0-9-]+"  # no ?: of encoded words
+MAIL_PATTERN = rf"{_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*"  # RFC 5321, section 4.1.2; not quoted
 OptionalMail = Annotated[
     str,
     Meta(

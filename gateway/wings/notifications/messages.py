@@ -20,11 +20,14 @@ Kind = Literal["webhook", "slack", "teams", "mail"]
 Phase = Literal["begun", "ended"]
 EVENT_TYPE = "dev.toolgate.notification.v1"
 TITLE, DETAIL = 150, 500  # characters; a header block of Slack takes 150
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]+")
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]+"
+)
 
 
 def plain(text: str, limit: int) -> str:
-    """One line of text without control characters and marks of direction, and not too long."""
+    """One line of text without control characters, marks of direction and lone surrogates, and not
+    too long."""
     line = " ".join(_CONTROL.sub(" ", text).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
@@ -136,7 +139,8 @@ def mail(message: Message, sender: str, recipient: str) -> EmailMessage:
     domain = sender.rpartition("@")[2]
     letter["From"] = Address("Toolgate", addr_spec=sender)
     letter["To"] = Address(addr_spec=recipient)
-    letter["Subject"] = f"[Toolgate] {message.headline}"
+    # Encoded words of a text would be decoded here, and line ends in them would end the header.
+    letter["Subject"] = f"[Toolgate] {message.headline.replace('=?', '= ?')}"
     letter["Message-ID"] = f"<{message.id}@{domain}>"
     if message.phase == "ended":
         letter["References"] = f"<{message.incident}.begun@{domain}>"

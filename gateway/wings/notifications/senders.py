@@ -70,8 +70,9 @@ class TargetSender:
 
 def send_mail(smtp: SmtpSettings, recipients: Collection[str], message: Message) -> WebhookSent:
     """Send a mail of its own to each recipient; blocks. A server that refuses one for good (5xx)
-    is not asked again."""
+    is not asked again, unless it refuses another for now (4xx)."""
     refused: list[str] = []
+    over = True
     try:
         with _connect(smtp) as server:
             for recipient in recipients:
@@ -79,14 +80,16 @@ def send_mail(smtp: SmtpSettings, recipients: Collection[str], message: Message)
                     server.send_message(mail(message, smtp.sender, recipient))
                 except smtplib.SMTPRecipientsRefused as error:
                     [(code, reason)] = error.recipients.values()
+                    over = over and code >= 500
                     refused.append(f"{recipient}: {code} {reason.decode(errors='replace')}")
     except smtplib.SMTPResponseException as error:
-        text = error.smtp_error if isinstance(error.smtp_error, str) else error.smtp_error.decode()
+        answer: str | bytes = error.smtp_error
+        text = answer if isinstance(answer, str) else answer.decode(errors="replace")
         return _failure(f"{error.smtp_code} {text}", over=error.smtp_code >= 500)
     except (smtplib.SMTPException, OSError) as error:
         return _failure(str(error) or type(error).__name__)
     if refused:
-        return _failure("; ".join(refused), over=True)
+        return _failure("; ".join(refused), over=over)
     count = len(recipients)
     return WebhookSent(done=True, answer=f"{smtp.host} took {count} mail{'s' * (count != 1)}")
 

@@ -69,6 +69,15 @@ _TARGETS = sql.SQL(
     " (t.host_id, t.name) AND d.status IN ('PENDING', 'DISPATCHED')) AS waiting"
     " FROM notification_target_t AS t WHERE host_id = %s"
 )
+_TARGETS_LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended(%s, 37))"
+_PUT_TARGET = b"""
+    INSERT INTO notification_target_t (host_id, name, kind, subjects, place, recipients, sealed)
+    SELECT %(host)s, %(name)s, %(kind)s, %(subjects)s, %(place)s, %(to)s, %(sealed)s
+    WHERE (SELECT count(*) FROM notification_target_t
+        WHERE host_id = %(host)s AND name <> %(name)s) < %(most)s
+    ON CONFLICT (host_id, name) DO UPDATE SET kind = excluded.kind, subjects = excluded.subjects,
+        place = excluded.place, recipients = excluded.recipients, sealed = excluded.sealed
+"""
 _SEE = b"""
     UPDATE notification_incident_t AS i SET seen_ts = clock_timestamp()
     FROM unnest(%(subjects)s::text[], %(keys)s::text[]) AS seen(subject, key)
@@ -191,21 +200,13 @@ class NotificationStore(Tables):
         most: int,
     ) -> bool:
         """Store a target; False: there are `most` others."""
-        done = await self._execute(
-            "INSERT INTO notification_target_t"
-            " (host_id, name, kind, subjects, place, recipients, sealed)"
-            " SELECT %(host)s, %(name)s, %(kind)s, %(subjects)s, %(place)s, %(to)s, %(sealed)s"
-            " WHERE (SELECT count(*) FROM notification_target_t"
-            "  WHERE host_id = %(host)s AND name <> %(name)s) < %(most)s"
-            " ON CONFLICT (host_id, name) DO UPDATE SET kind = excluded.kind,"
-            " subjects = excluded.subjects, place = excluded.place,"
-            " recipients = excluded.recipients, sealed = excluded.sealed",
-            {
-                "host": host_id, "name": name, "kind": kind, "subjects": [*subjects],
-                "place": place, "to": [*recipients], "sealed": sealed, "most": most,
-            },
-        )  # fmt: skip
-        return bool(done)
+        values = {
+            "host": host_id, "name": name, "kind": kind, "subjects": [*subjects],
+            "place": place, "to": [*recipients], "sealed": sealed, "most": most,
+        }  # fmt: skip
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_TARGETS_LOCK, [host_id])
+            return bool((await connection.execute(_PUT_TARGET, values)).rowcount)
 
     async def note_answer(self, host_id: str, name: str, *, done: bool, answer: str) -> None:
         await self._execute(

@@ -67,6 +67,8 @@ class Mailbox:
     ) -> str:
         if address.startswith("nobody@"):
             return "550 No such user"
+        if address.startswith("later@"):
+            return "451 Try again"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 

@@ -57,6 +57,15 @@ def test_mail_has_no_header_of_strangers() -> None:
     assert "Bcc: all@example.com" in read.get_content()
 
 
+def test_mail_does_not_decode_strange_texts_into_headers() -> None:
+    """Encoded words (RFC 2047) are decoded when a header is set, line ends included."""
+    hostile = "=?utf-8?q?=0d=0aBcc:_eve=40evil.example?= waits"
+    letter = mail(message(title=hostile), "gateway@example.com", "ops@example.com")
+    read = message_from_bytes(letter.as_bytes(), policy=policy.default)
+    assert read["Bcc"] is None
+    assert read["Subject"] == f"[Toolgate] {hostile.replace('=?', '= ?')}"
+
+
 def test_a_cloud_event_has_the_incident_and_its_times() -> None:
     event = json.loads(cloud_event(message(phase="ended", ended=BEGUN)))
     assert (event["type"], event["id"]) == ("dev.toolgate.notification.v1", "i-1.begun")
@@ -66,7 +75,13 @@ def test_a_cloud_event_has_the_incident_and_its_times() -> None:
 
 @pytest.mark.parametrize(
     ("text", "limit", "line"),
-    [("a\r\n\tb", 9, "a b"), ("\u2066x\u2069", 9, "x"), ("x" * 20, 5, "xxxx…"), ("", 5, "")],
+    [
+        ("a\r\n\tb", 9, "a b"),
+        ("\u2066x\u2069", 9, "x"),
+        ("x" * 20, 5, "xxxx…"),
+        ("", 5, ""),
+        pytest.param("a\ud800b", 9, "a b", id="surrogate"),
+    ],
 )
 def test_plain_texts_are_one_line(text: str, limit: int, line: str) -> None:
     assert plain(text, limit) == line

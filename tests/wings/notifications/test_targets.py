@@ -1,5 +1,6 @@
 """Targets over REST and the command line: stored, tested, guarded."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from anyio import to_thread
 from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.http_client.webhooks import verify
+from gateway.wings.notifications.senders import send_mail
 from registry.access.column_encryption import SealedColumn
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
@@ -28,6 +31,7 @@ from tests.wings.notifications.rig import (
     try_target,
     with_notifications,
 )
+from tests.wings.notifications.test_messages import message
 from tests.wings.test_toy import got
 
 pytestmark = pytest.mark.anyio
@@ -78,6 +82,10 @@ async def test_targets_are_checked(client: Client) -> None:
         ({"kind": "slack", "url": "https://a.example/", "new_secret": True}, "new_secret"),
         ({"kind": "slack", "url": "https://a.example/", "recipients": ["a@b.c"]}, "no recipients"),
         ({"kind": "mail", "recipients": ["a@b.c\r\nBcc: x@y.z"]}, "a mail address"),
+        ({"kind": "mail", "recipients": ["a,b@c.d"]}, "a mail address"),
+        ({"kind": "mail", "recipients": ['"@c.d']}, "a mail address"),
+        ({"kind": "mail", "recipients": ["=?utf-8?q?=41?=@c.d"]}, "a mail address"),
+        ({"kind": "mail", "recipients": ["a@c..d"]}, "a mail address"),
         ({"kind": "webhook", "url": "https://a.example/", "subjects": ["weather"]}, "/subjects/0"),
     ):
         status, answer = await put(client, "wrong", **body)
@@ -91,6 +99,12 @@ async def test_targets_are_checked(client: Client) -> None:
     assert (status, "tenant_targets" in answer["detail"]) == (409, True)
     status, answer = await put(client, "a", kind="teams", url="https://a.example/x")
     assert (status, "of the kind slack" in answer["detail"]) == (409, True)
+
+
+async def test_targets_that_are_stored_at_once_stay_below_their_number(client: Client) -> None:
+    body = {"kind": "slack", "url": "https://a.example/x"}
+    answers = await asyncio.gather(*(put(client, f"t{number}", **body) for number in range(12)))
+    assert sorted(status for status, _ in answers) == [201] * 3 + [409] * 9
 
 
 async def test_a_private_address_behind_a_name_is_refused(client: Client) -> None:
@@ -131,6 +145,28 @@ async def test_the_command_line_stores_and_tests_targets(client: Client, tmp_pat
         code, out, _ = await run("list")
         assert "200 ok" in out
         assert (await run("remove", "crm"))[0] == 0
+
+
+async def test_mail_that_is_refused_for_now_is_sent_again(settings: Settings) -> None:
+    """As servers with greylists do (451); one whose refusal is no text is read all the same."""
+    smtp = replace(settings.notifications.smtp, host="127.0.0.1", sender="gateway@example.com")
+    smtp = replace(smtp, security="none")
+
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"554 \xff\r\n")
+        writer.close()
+
+    async with mail_server() as (_, port):
+        later = await to_thread.run_sync(
+            send_mail, replace(smtp, port=port), ["later@example.com"], message()
+        )
+    assert (later.done, later.gone) == (False, False)
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        refused = await to_thread.run_sync(
+            send_mail, replace(smtp, port=port), ["a@example.com"], message()
+        )
+    assert (refused.gone, refused.error) == (True, "554 \N{REPLACEMENT CHARACTER}")
 
 
 @pytest.mark.parametrize("recipient", ["ops@example.com", "nobody@example.com"])
