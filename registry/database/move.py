@@ -3,9 +3,9 @@
     plan -> close the source -> copy -> compare -> finish
 
 The source is closed while nobody is connected: its sessions can only read from then on, and
-gateways refuse it. Both are settings of the database, not rows, so its tables stay as they are. A
-move that fails opens the source again; one that was killed leaves it closed, and the next run
-continues.
+gateways refuse it. Both are properties of the database, a setting and its comment, not rows, so
+its tables stay as they are. A move that fails opens the source again; one that was killed leaves
+it closed, and the next run continues.
 
 The target is empty, or has the mark of a move from this source that did not finish. It is filled
 in one transaction. Addresses with their passwords are passed to the programs in a service file,
@@ -35,7 +35,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded_server import DatabaseError, find_programs, program_environment
-from registry.database.postgres import ClosedMark, Database, closed_mark
+from registry.database.postgres import (
+    MARK_PREFIX,
+    ClosedMark,
+    Database,
+    closed_mark,
+    database_comment,
+)
 
 MARK_TABLE = "toolgate_move_t"  # in the target, until the move is finished
 POLL_S = 0.2
@@ -123,8 +129,8 @@ class DatabaseMove:
         self._id = mark.move if mark else ""
         await self._check_versions()
         await self._check_vector()
-        self._state = await self._target_state()
         tables = await _count_rows(self._from)
+        self._state = await self._target_state(tables, mark)
         if not tables:
             raise DatabaseError("the source has no tables; start a gateway on the target instead")
         rows = await self._from.execute("SELECT pg_database_size(current_database())")
@@ -135,7 +141,7 @@ class DatabaseMove:
         """Wait until nobody uses the source, then let nobody change it. `waiting` gets the
         sessions that are open. Raises DatabaseError when some are still open after `wait_s`."""
         deadline = anyio.current_time() + wait_s
-        while sessions := await self._sessions():
+        while sessions := await _sessions(self._from):
             if anyio.current_time() >= deadline:
                 raise DatabaseError(_in_use(sessions))
             waiting(sessions)
@@ -143,7 +149,7 @@ class DatabaseMove:
         self._id = self._id or uuid4().hex
         await self._mark(finished=False)
         self.holds_source = True
-        if sessions := await self._sessions():  # opened before the mark: they may write
+        if sessions := await _sessions(self._from):  # opened before the mark: they may write
             raise DatabaseError(_in_use(sessions))
 
     async def reopen_source(self) -> None:
@@ -191,23 +197,22 @@ class DatabaseMove:
         ]
 
     async def finish(self) -> None:
-        """Keep the source closed, and let the target be used."""
+        """Let the target be used, and keep the source closed. In this order: a mark that stayed in
+        a target that is used would let a later move drop its tables."""
+        drop = sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(MARK_TABLE))
+        await self._to.execute(drop)
         await self._mark(finished=True)
         self.holds_source = False
-        await self._to.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(MARK_TABLE)))
 
     async def _mark(self, *, finished: bool) -> None:
-        mark = ClosedMark(self._id, _place(self.target), datetime.now(UTC), finished)
-        await _set_of_database(
+        before = await closed_mark(self._from)
+        comment = before.comment if before else await database_comment(self._from)
+        mark = ClosedMark(self._id, _place(self.target), datetime.now(UTC), finished, comment)
+        await _alter_database(
             self._from,
-            "SET toolgate.move = " + sql.Literal(msgspec.json.encode(mark).decode()).as_string(),
             "SET default_transaction_read_only = on",
+            MARK_PREFIX + msgspec.json.encode(mark).decode(),
         )
-
-    async def _sessions(self) -> str:
-        """The other sessions of the source: "toolgate (3), psql (1)"."""
-        rows = await self._from.execute(_SESSIONS)
-        return ", ".join([f"{name} ({count})" async for name, count in rows])
 
     async def _check_versions(self) -> None:
         versions = [side.info.server_version // 10000 for side in (self._from, self._to)]
@@ -237,23 +242,40 @@ class DatabaseMove:
                 "run CREATE EXTENSION vector there"
             ) from error
 
-    async def _target_state(self) -> TargetState:
+    async def _target_state(
+        self, expected: Mapping[str, int], closed: ClosedMark | None
+    ) -> TargetState:
+        """`expected`: tables of the source, whose mark is `closed`. Raises DatabaseError for a
+        target with data that may be of others."""
         tables = [name async for _, name in await self._to.execute(_TABLES, [MARK_TABLE])]
         rows = await self._to.execute("SELECT to_regclass(%s) IS NOT NULL", [MARK_TABLE])
         if await rows.fetchone() == (True,):
             mark = sql.SQL("SELECT source_id, move_id FROM {}").format(sql.Identifier(MARK_TABLE))
             match await (await self._to.execute(mark)).fetchone():
                 case (source, move) if source == await _identity(self._from):
+                    await self._check_stale_copy(expected)
                     return "copied" if tables and move == self._id else "begun"
             raise DatabaseError(
                 "the target has an unfinished move of another database: use an empty one"
             )
+        if tables and closed is not None and closed.target == _place(self.target):
+            return "copied"  # killed while it finished; `compare` says whether it is all there
         if tables:
             raise DatabaseError(
                 f"the target is not empty (it has {len(tables)} tables, such as {tables[0]}): "
                 "name an empty database, which this move fills"
             )
         return "empty"
+
+    async def _check_stale_copy(self, expected: Mapping[str, int]) -> None:
+        """A copy that is dropped is of the source alone, and nobody uses it."""
+        if sessions := await _sessions(self._to):
+            raise DatabaseError(f"the target is in use by {sessions}: nothing was moved")
+        if others := (await _count_rows(self._to)).keys() - expected.keys():
+            raise DatabaseError(
+                f"the target has tables that the source lacks, such as {min(others)}: name an "
+                "empty database, which this move fills"
+            )
 
 
 @asynccontextmanager
@@ -280,25 +302,33 @@ async def open_move(settings: Settings, target_url: str) -> AsyncIterator[Databa
 async def reopen(connection: AsyncConnection) -> ClosedMark | None:
     """Let a database be used again that a move has closed; returns the mark that it had."""
     mark = await closed_mark(connection)
-    await _set_of_database(connection, "RESET toolgate.move", "RESET default_transaction_read_only")
+    comment = mark.comment if mark else await database_comment(connection)
+    await _alter_database(connection, "RESET default_transaction_read_only", comment)
     return mark
 
 
-async def _set_of_database(connection: AsyncConnection, *changes: str) -> None:
-    """Change settings that new sessions of the database begin with, in one transaction."""
+async def _alter_database(connection: AsyncConnection, change: str, comment: str | None) -> None:
+    """Change a setting that new sessions of the database begin with, and its comment, in one
+    transaction."""
     name = sql.Identifier(connection.info.dbname)
     await connection.execute("SET default_transaction_read_only = off")
     try:
         async with connection.transaction():
-            for change in changes:
-                statement = sql.SQL("ALTER DATABASE {} ").format(name) + sql.SQL(change)
-                await connection.execute(statement)
+            await connection.execute(sql.SQL("ALTER DATABASE {} ").format(name) + sql.SQL(change))
+            text = sql.SQL("COMMENT ON DATABASE {} IS {}").format(name, comment)
+            await connection.execute(text)
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
             f"the user {connection.info.user} does not own the database "
             f"{connection.info.dbname}, so it cannot close it for other sessions: ALTER DATABASE "
             "... OWNER TO"
         ) from error
+
+
+async def _sessions(connection: AsyncConnection) -> str:
+    """The other sessions of a database: "toolgate (3), psql (1)"."""
+    rows = await connection.execute(_SESSIONS)
+    return ", ".join([f"{name} ({count})" async for name, count in rows])
 
 
 async def _identity(connection: AsyncConnection) -> str:
@@ -370,6 +400,7 @@ class _Program:
 def _dump(source: Database, services: Path) -> _Program:
     # Extensions are left out: only their owners may restore their comments.
     options = ["--format=custom", "--compress=none", "--exclude-extension=*", "--no-password"]
+    options.append(f"--exclude-table={MARK_TABLE}")  # of a move that filled the source once
     return _program("pg_dump", source, services, [*options, "--dbname=service=source"])
 
 

@@ -367,14 +367,21 @@ async def _check(connection: AsyncConnection) -> None:
         )
 
 
+MARK_PREFIX = "toolgate database move: "
+
+
 @dataclass(frozen=True, slots=True)
 class ClosedMark:
-    """A setting of a database that is being moved, or was moved: nobody may use it."""
+    """The comment of a database that is being moved, or was moved: nobody may use it.
+
+    Owners may set comments; settings of our own are for superusers, which managed servers lack.
+    """
 
     move: str
     target: str  # HOST:PORT/NAME
     begun: datetime
     finished: bool
+    comment: str | None = None  # of the database, before
 
     def __str__(self) -> str:
         if self.finished:
@@ -390,11 +397,20 @@ class ClosedMark:
 
 
 async def closed_mark(connection: AsyncConnection) -> ClosedMark | None:
-    rows = await connection.execute("SELECT current_setting('toolgate.move', true)")
-    match await rows.fetchone():
-        case (str(text),) if text:
-            return msgspec.json.decode(text, type=ClosedMark)
-    return None
+    text = await database_comment(connection)
+    if text is None or not text.startswith(MARK_PREFIX):
+        return None
+    return msgspec.json.decode(text.removeprefix(MARK_PREFIX), type=ClosedMark)
+
+
+async def database_comment(connection: AsyncConnection) -> str | None:
+    rows = await connection.execute(
+        "SELECT shobj_description(oid, 'pg_database') FROM pg_database "
+        "WHERE datname = current_database()"
+    )
+    row = await rows.fetchone()
+    text: str | None = row[0] if row else None
+    return text
 
 
 async def _has_vector(connection: AsyncConnection) -> bool:

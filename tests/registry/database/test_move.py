@@ -1,6 +1,6 @@
 """Moves of a database to another server: whole, refused while it is used, and continued."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -67,6 +67,12 @@ async def interrupted_move(source: Settings, target: Settings) -> AsyncIterator[
                 raise KeyboardInterrupt
 
 
+async def open_again(settings: Settings) -> None:
+    opened = Database.open(settings, wait=False, migrate=False, even_closed=True)
+    async with opened as database, database.connect() as connection:
+        assert await reopen(connection) is not None
+
+
 async def test_everything_is_moved_and_the_source_is_closed(
     source: Settings, empty_settings: Settings
 ) -> None:
@@ -89,9 +95,7 @@ async def test_everything_is_moved_and_the_source_is_closed(
 
 async def test_a_closed_source_is_opened_again(source: Settings, empty_settings: Settings) -> None:
     await run_move(source, empty_settings)
-    opened = Database.open(source, wait=False, migrate=False, even_closed=True)
-    async with opened as database, database.connect() as connection:
-        assert await reopen(connection) is not None
+    await open_again(source)
     execute(source, "INSERT INTO own_t VALUES (3)")
     async with Database.open(source, wait=False):
         pass
@@ -163,12 +167,73 @@ async def test_a_copy_made_before_later_changes_is_replaced(
 ) -> None:
     async with interrupted_move(source, empty_settings) as move:
         await move.copy(print)
-    opened = Database.open(source, wait=False, migrate=False, even_closed=True)
-    async with opened as database, database.connect() as connection:
-        await reopen(connection)
+    await open_again(source)
     execute(source, "UPDATE own_t SET v = '[9,9]' WHERE n = 1")
     assert "own_t" in await run_move(source, empty_settings)
     assert values(empty_settings, "SELECT v::text FROM own_t ORDER BY n") == ["[9,9]", "[3,4]"]
+
+
+async def test_a_stale_copy_with_foreign_tables_stays(
+    source: Settings, empty_settings: Settings
+) -> None:
+    async with interrupted_move(source, empty_settings) as move:
+        await move.copy(print)
+    await open_again(source)
+    with (
+        psycopg.connect(empty_settings.url, application_name="new gateway"),
+        pytest.raises(DatabaseError, match=r"the target is in use by new gateway \(1\)"),
+    ):
+        await run_move(source, empty_settings)
+    execute(empty_settings, "CREATE TABLE precious_t AS SELECT 1")
+    with pytest.raises(DatabaseError, match="tables that the source lacks, such as precious_t"):
+        await run_move(source, empty_settings)
+    assert values(empty_settings, "SELECT * FROM precious_t") == [1]
+
+
+async def test_a_move_killed_before_its_final_mark_continues(
+    source: Settings, empty_settings: Settings
+) -> None:
+    async with interrupted_move(source, empty_settings) as move:
+        await move.copy(print)
+        execute(empty_settings, f"DROP TABLE {moves.MARK_TABLE}")
+    assert await run_move(source, empty_settings) == []
+    with pytest.raises(DatabaseError, match="was moved to"):
+        async with Database.open(source, wait=False):
+            pass
+
+
+async def test_a_mark_in_the_source_is_not_copied(
+    source: Settings, empty_settings: Settings
+) -> None:
+    execute(source, f"CREATE TABLE {moves.MARK_TABLE} (source_id text, move_id text)")
+    assert "own_t" in await run_move(source, empty_settings)
+    assert values(empty_settings, f"SELECT to_regclass('{moves.MARK_TABLE}')") == [None]
+
+
+@pytest.fixture
+def plain_owner(source: Settings) -> Iterator[Settings]:
+    """The source by its owner, who is no superuser, as on managed servers."""
+    name = source.url.partition("@")[2].partition("?")[0].rpartition("/")[2]
+    owner = f"owner_of_{name}"
+    execute(source, f"CREATE ROLE {owner} LOGIN; GRANT pg_read_all_data TO {owner}")
+    execute(source, f"ALTER DATABASE {name} OWNER TO {owner}")
+    execute(source, f"COMMENT ON DATABASE {name} IS 'for tests'")
+    yield msgspec.structs.replace(source, url=source.url.replace("toolgate@", f"{owner}@"))
+    execute(
+        source, f"SET default_transaction_read_only = off; ALTER DATABASE {name} OWNER TO toolgate"
+    )
+
+
+async def test_ordinary_owners_move_their_database(
+    plain_owner: Settings, empty_settings: Settings
+) -> None:
+    assert "own_t" in await run_move(plain_owner, empty_settings)
+    with pytest.raises(DatabaseError, match="was moved to"):
+        async with Database.open(plain_owner, wait=False, migrate=False):
+            pass
+    await open_again(plain_owner)
+    comment = "SELECT shobj_description(oid, 'pg_database') FROM pg_database"
+    assert values(plain_owner, f"{comment} WHERE datname = current_database()") == ["for tests"]
 
 
 async def test_a_failed_copy_leaves_the_source_open_and_the_target_empty(
