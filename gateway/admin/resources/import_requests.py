@@ -14,6 +14,7 @@ from registry.sources.import_specs import credential_names
 from registry.sources.source_reader import ImportSpec
 from schemas.masking import QUERY
 from schemas.source import (
+    KINDS,
     A2aOptions,
     GraphQLOptions,
     HybridOptions,
@@ -146,6 +147,10 @@ class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):
     location: str
     base_url: HttpUrl | None = None
     choices: Annotated[Mapping[str, Any], Meta(description="options of the importer")] = {}
+
+    def __post_init__(self) -> None:
+        if self.importer not in KINDS:
+            raise ValueError(f"there is no importer {self.importer}; there are {', '.join(KINDS)}")
 
     def spec(self, wanted: SourceSettings | None) -> ImportSpec:
         """`wanted`: the settings of the source."""

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 import click
 
@@ -16,6 +18,7 @@ from gateway.cli.operations import Connect, client_option
 from gateway.cli.stored.document import SECRETS, Document, DocumentError, Sections, dump
 from gateway.cli.stored.plan import (
     SECTIONS,
+    TOOL_SECTIONS,
     Change,
     Changes,
     Present,
@@ -50,8 +53,9 @@ def export(
 
     These are sources that were imported, manual tools, skills, agents, rules and API keys; what
     the settings say is in the settings file. The same things give the same file, byte by byte.
-    Secrets are never in it: stored credentials are named, and keys have what they permit. Entries
-    that cannot be made again, as sources of uploaded descriptions, are named on standard error.
+    Stored secrets are never in it: credentials are named, and keys have what they permit. Addresses
+    and code of tools are, with whatever was written into them. Entries that cannot be made again,
+    as sources of uploaded descriptions, are named on standard error.
     """
     present = run(_read(connect, sections(names or SECTIONS)))
     text = dump({**present.entries, SECRETS: present.secrets})
@@ -61,8 +65,11 @@ def export(
         click.echo(text, nl=False)
         return
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(file)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
     note(f"Wrote {file}: {sum(map(len, present.entries.values()))} entries.")
 
 
@@ -111,6 +118,8 @@ def apply(
         wanted = read_document(document, sections(SECTIONS))
     except DocumentError as error:
         fail(str(error), USAGE)
+    except UnicodeDecodeError:
+        fail(f"{file.name} is not text in UTF-8", USAGE)
 
     def confirm(changes: Sequence[Change], present: Present) -> bool:
         """Print the plan; whether it is to be carried out."""
@@ -150,22 +159,29 @@ async def _read(connect: Connect, known: Sequence[Section]) -> Present:
 
 
 async def _make(maker: Changes, changes: Sequence[Change], folder: Path | None) -> None:
-    done = 0
+    done, at = 0, changes[0]
     try:
-        for section in dict.fromkeys(change.section.name for change in changes):
-            own = [change for change in changes if change.section.name == section]
-            for change in own:
-                await maker.make(change)
-                done += 1
-                _write_keys(maker.secrets, folder)
-            for change in own:
-                if change.sign != "-" and change.section.links:
-                    await maker.link(change)
+        await maker.read_links(changes)
+        for (name, removes), group in groupby(changes, lambda c: (c.section.name, c.sign == "-")):
+            own = list(group)
+            if removes:  # entries that others of their section need can be removed without links
+                for at in own:
+                    await maker.link(at)
+            try:
+                for at in own:
+                    await maker.make(at)
+                    done += 1
+                    _write_keys(maker.secrets, folder)
+            finally:
+                if name in TOOL_SECTIONS and not removes:
+                    await maker.restore_links()
+            if not removes:
+                for at in own:
+                    await maker.link(at)
     except CommandFailure as error:
-        at = changes[min(done, len(changes) - 1)]
         raise CommandFailure(
-            f"{at.section.name} {at.name}: {error.message}. Done: {done} of {len(changes)} "
-            "changes; run it again for the others",
+            f"{at.section.name} {at.name}: {error.message.rstrip('.')}. Done: {done} of "
+            f"{len(changes)} changes; run it again for the others",
             error.exit_code,
         ) from error
 
@@ -174,9 +190,9 @@ def _write_keys(secrets: dict[str, str], folder: Path | None) -> None:
     """Write each new key to a file for its owner only."""
     while secrets and folder is not None:
         name, secret = secrets.popitem()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = folder / f"{name.replace('/', '_')}.key"
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = folder / f"{quote(name, safe=' ')}.key"
+        file.unlink(missing_ok=True)  # a file that is there may have another mode
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(f"{secret}\n")
         say(f"Wrote {file}.")
@@ -191,6 +207,13 @@ def _check(changes: Sequence[Change], folder: Path | None, *, yes: bool) -> None
             "--keys-to, or leave them out with --only",
             USAGE,
         )
+    if keys and folder is not None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            fail(f"--keys-to {folder}: {error.strerror}", USAGE)
+        if not os.access(folder, os.W_OK):
+            fail(f"--keys-to {folder}: it cannot be written to", USAGE)
     removed = [c for c in changes if c.sign == "-" or (c.sign == "~" and not c.section.replaces)]
     if removed and not yes:
         ask("remove", ", ".join(f"{change.section.name} {change.name}" for change in removed))

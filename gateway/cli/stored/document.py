@@ -35,6 +35,16 @@ class DocumentError(ToolgateError):
     """A mistake in the file; the message has its line."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases, which let a small file stand for a huge one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not read", mark)
+        return super().compose_node(parent, index)
+
+
 class _Dumper(yaml.SafeDumper):
     """Texts of several lines as blocks, and no aliases."""
 
@@ -89,7 +99,7 @@ class Document:
         """Raises DocumentError."""
         self._name = name
         try:
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            root = yaml.compose(text, Loader=_Loader)
             data = {} if root is None else yaml.safe_load(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
@@ -98,6 +108,8 @@ class Document:
             raise DocumentError(f"{name}{line}: {reason}") from error
         except RecursionError as error:
             raise DocumentError(f"{name}: it is nested too deeply") from error
+        except ValueError as error:  # such as that of the date 2030-13-01
+            raise DocumentError(f"{name}: {error}") from error
         self._root = root
         if not isinstance(data, dict):
             raise self.error((), "expected a mapping of sections, as `toolgate export` writes it")
@@ -117,7 +129,7 @@ class Document:
         one of the `known`."""
         for section, entries in self.sections.items():
             if section not in known:
-                hint = did_you_mean(section, known) or f"There are: {', '.join(known)}."
+                hint = did_you_mean(str(section), known) or f"There are: {', '.join(known)}."
                 raise self.error((section,), f"there is no such section. {hint}")
             if not isinstance(entries, dict | None):
                 raise self.error((section,), "expected a mapping of names")

@@ -4,7 +4,7 @@ Everything goes through operations: they validate, check scopes, and are in the 
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.admin.resource_views import VIEWS
 from gateway.cli.commands import GROUPS
-from gateway.cli.common.failure import fail
+from gateway.cli.common.failure import CommandFailure, fail, warn
 from gateway.cli.operations import declared_operations
 from gateway.cli.running.client import OperationClient, RunningGateway
 from gateway.cli.running.jobs import wait_for_job
@@ -35,6 +35,8 @@ from schemas.source import MANUAL
 
 # In the order of making: rules name toolsets.
 SECTIONS = ("sources", "tools", "skills", "agents", "toolsets", "rules", "keys")
+REMOVALS = (*reversed(SECTIONS[:-1]), "keys")  # the last, as one may be that of the caller
+TOOL_SECTIONS = ("sources", "tools")  # entries that bring tools
 GROUP_OF = {"rules": "policy"}  # where it is not the view's path
 
 Sign = Literal["+", "~", "-"]
@@ -257,7 +259,7 @@ def compare(
                 changes.append(Change(section, name, "+", {}, entry))
             elif there[name] != entry:
                 changes.append(Change(section, name, "~", there[name], entry))
-    for section in reversed(known):
+    for section in sorted(known, key=lambda section: REMOVALS.index(section.name)):
         if prune and section.name in wanted:
             gone = present.entries[section.name].keys() - wanted[section.name].keys()
             changes += [Change(section, name, "-", {}, {}) for name in sorted(gone)]
@@ -271,16 +273,59 @@ class Changes:
         self._client = client
         self._present = present
         self.secrets: dict[str, str] = {}
+        self._linked: Sections = {}  # skill -> tools, as they were
 
     async def make(self, change: Change) -> None:
         if change.sign == "-":
             await self._remove(change)
             return
-        if change.sign == "~" and not change.section.replaces and not self._replaces(change):
-            await self._remove(change)
+        if self._is_made_again(change):
+            await self._make_again(change)
+            return
         links = change.section.links
         if _without(change.before, links) != _without(change.after, links) or change.sign == "+":
             await self._write(change)
+
+    async def _make_again(self, change: Change) -> None:
+        await self._remove(change)
+        try:
+            await self._write(change)
+        except CommandFailure as error:
+            if change.section.stored.prints:  # a new key is not the one that was removed
+                raise
+            try:
+                await self._write(replace(change, after=change.before))
+            except CommandFailure as second:
+                fail(f"{error.message}. It is removed, as it cannot be restored: {second.message}")
+            raise
+
+    def _is_made_again(self, change: Change) -> bool:
+        return change.sign == "~" and not change.section.replaces and not self._replaces(change)
+
+    async def read_links(self, changes: Sequence[Change]) -> None:
+        """Remember the tools of skills: links go with tools that are removed and made again."""
+        if any(self._is_made_again(c) and c.section.name in TOOL_SECTIONS for c in changes):
+            self._linked = await self._read_tools_of_skills()
+
+    async def restore_links(self) -> None:
+        [skills] = sections(["skills"])
+        links = skills.links["tools"]
+        present = await self._read_tools_of_skills() if self._linked else {}
+        for skill, tools in self._linked.items():
+            for tool in tools.keys() - present.get(skill, {}).keys():
+                try:
+                    await self._add_link(skills, links, skill, tool, tools[tool])
+                except CommandFailure as error:
+                    warn(f"skill {skill} is not linked with {tool} any more: {error.message}")
+
+    async def _read_tools_of_skills(self) -> Sections:
+        [skills] = sections(["skills"])
+        view, linked = skills.view, {}
+        for row in await self._client.items(view.lists, {}):
+            name = row[view.key]
+            entry = (await self._client.call(view.shows, {view.parameter: name})).value
+            linked[name] = _read_links(skills.links["tools"], entry)
+        return linked
 
     async def link(self, change: Change) -> None:
         """Make the links of an entry, once all entries of its section are there."""
@@ -295,8 +340,14 @@ class Changes:
             for linked, members in after.items():
                 if before.get(linked) == members:
                     continue
-                target = {links.listed: [linked]} if links.listed else {links.parameter: linked}
-                await self._client.call(links.adds, {**given, **target, **members})
+                await self._add_link(section, links, change.name, linked, members)
+
+    async def _add_link(
+        self, section: Section, links: StoredLinks, name: str, linked: str, members: Json
+    ) -> None:
+        target = {links.listed: [linked]} if links.listed else {links.parameter: linked}
+        given = {**members, **target, section.view.parameter: name}
+        await self._client.call(links.adds, given)
 
     def _replaces(self, change: Change) -> bool:
         """A command of this machine imports a source again in its place."""

@@ -138,6 +138,44 @@ def test_changes_and_removals_are_planned_and_made(
     assert sorted(left["skills"]) == ["first-aid", "pet-care"]  # the file has no such section
 
 
+def test_a_tool_that_is_made_again_keeps_its_links(
+    full_gateway: Toolgate, folder: Path, change: Callable[[str, str], None]
+) -> None:
+    """Its removal takes it from skills that the plan does not name."""
+    full_gateway("export", "one.yaml")
+    change("Tells the weather.", "Tells of the weather.")
+    apply_file(full_gateway, "one.yaml", "--yes", "--only", "tools")
+    assert full_gateway("export").out == (folder / "one.yaml").read_text()
+
+    change("POST /owners", "POST owners")
+    refused = full_gateway("apply", "one.yaml", "--yes")
+    assert refused.code == 1
+    assert "tools owners: owners: expected a URL, or a path that begins with /" in refused.err
+    change("POST owners", "POST /owners")
+    assert apply_file(full_gateway, "one.yaml").out == "Nothing to change.\n"
+
+
+def test_a_refused_link_is_named_by_its_entry(full_gateway: Toolgate, folder: Path) -> None:
+    file = yaml.safe_load(full_gateway("export").out)
+    file["skills"]["pet-care"]["tools"] = {"no-such": {}}
+    file["agents"]["vet"]["description"] = "Heals."
+    (folder / "one.yaml").write_text(json.dumps(file))
+    ran = full_gateway("apply", "one.yaml", "--yes")
+    assert ran.err.startswith("toolgate: skills pet-care: There is no tool 'no-such'. Done: 1 of 2")
+
+
+def test_everything_is_removed_in_the_order_of_its_references(
+    full_gateway: Toolgate, folder: Path
+) -> None:
+    names = ("sources", "tools", "skills", "agents", "toolsets", "rules", "keys")
+    (folder / "none.yaml").write_text(json.dumps({"toolgate_export": 1, **dict.fromkeys(names)}))
+    plan = apply_file(full_gateway, "none.yaml", "--prune", "--yes").out.splitlines()
+    assert list(dict.fromkeys(line.split()[1] for line in plan)) == [
+        "rules", "toolsets", "agents", "skills", "tools", "sources", "keys",
+    ]  # fmt: skip
+    assert full_gateway("export").out == "toolgate_export: 1\n"
+
+
 @pytest.fixture
 def change(folder: Path) -> Callable[[str, str], None]:
     def replace(old: str, new: str) -> None:
@@ -165,13 +203,23 @@ def change(folder: Path) -> Callable[[str, str], None]:
         ("toolgate_export: 1\nrules: [a]", "bad.yaml:2: rules: expected a mapping of names"),
         ("toolgate_export: 1\nrules:\n  a: 3", "bad.yaml:3: rules.a: expected a mapping of"),
         ("a: [", "bad.yaml:1: "),
+        ("toolgate_export: 1\nrules:\n  a: &a {effect: deny}\n  b: *a",
+         "bad.yaml:4: aliases are not read"),
+        ("toolgate_export: 1\nrules: {a: {effect: 2030-13-01}}",
+         "bad.yaml: month must be in 1..12"),
+        ("toolgate_export: 1\n1: {}", "bad.yaml:2: 1: there is no such section"),
+        ("toolgate_export: 1\nsources: {a: {kind: machine, importer: no, location: /a}}",
+         "bad.yaml:2: sources.a.importer: expected `str`, got `bool`"),
+        ("toolgate_export: 1\nsources: {a: {kind: machine, importer: soap, location: /a}}",
+         "bad.yaml:2: sources.a: there is no importer soap"),
+        ("\udce9", "bad.yaml is not text in UTF-8"),
         ("- a", "bad.yaml:1: expected a mapping of sections"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_line(
     bare: Toolgate, folder: Path, text: str, reason: str
 ) -> None:
-    (folder / "bad.yaml").write_text(text)
+    (folder / "bad.yaml").write_text(text, errors="surrogateescape")
     ran = bare("apply", "bad.yaml")
     assert ran.code == 2
     assert reason in ran.err
@@ -187,6 +235,37 @@ def test_new_keys_need_a_folder(toolgate: Toolgate, folder: Path) -> None:
     (folder / "k.yaml").write_text("toolgate_export: 1\nkeys:\n  ci: {scopes: [admin:read]}\n")
     ran = toolgate("apply", "k.yaml")
     assert (ran.code, "new API keys are given once (ci)" in ran.err) == (2, True)
+    ran = toolgate("apply", "k.yaml", "--keys-to", "k.yaml/keys")
+    assert (ran.code, "--keys-to k.yaml/keys: Not a directory" in ran.err) == (2, True)
+    assert toolgate("keys", "list").out == ""
+
+
+def test_each_new_key_has_a_file_for_its_owner_only(toolgate: Toolgate, folder: Path) -> None:
+    (folder / "k.yaml").write_text("toolgate_export: 1\nkeys: {a/b: {}, a_b: {}}")
+    (folder / "keys").mkdir()
+    (folder / "keys" / "a_b.key").write_text("old")
+    (folder / "keys" / "a_b.key").chmod(0o644)
+    apply_file(toolgate, "k.yaml", "--keys-to", "keys")
+    files = {file.name: file for file in (folder / "keys").iterdir()}
+    assert files.keys() == {"a%2Fb.key", "a_b.key"}
+    assert {file.stat().st_mode & 0o777 for file in files.values()} == {0o600}
+    assert len({file.read_text() for file in files.values()}) == 2
+
+
+def test_an_export_to_a_missing_folder_is_refused(toolgate: Toolgate) -> None:
+    ran = toolgate("export", "missing/all.yaml")
+    assert (ran.code, ran.err) == (1, "toolgate: missing/all.yaml: No such file or directory\n")
+
+
+def test_members_of_a_link_name_no_further_entry(toolgate: Toolgate, folder: Path) -> None:
+    """Members of a link cannot name another entry than the plan does."""
+    skills = {name: {"document": SKILL.replace("pet-care", name)} for name in ("a", "b")}
+    skills["b"]["dependencies"] = {"a": {"skill": "a", "dependency": "b"}}  # type: ignore[assignment]
+    (folder / "s.yaml").write_text(json.dumps({"toolgate_export": 1, "skills": skills}))
+    apply_file(toolgate, "s.yaml")
+    skills = yaml.safe_load(toolgate("export").out)["skills"]
+    assert "dependencies" not in skills["a"]
+    assert skills["b"]["dependencies"] == {"a": {"required": True}}
 
 
 REMOTE = """\
