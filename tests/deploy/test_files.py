@@ -104,6 +104,7 @@ def backup_folder(gateway: dict[str, Any], tmp_path: Path) -> Path:
         (programs / name).chmod(0o755)
     for day in range(1, 4):
         (backups / f"toolgate-2029010{day}T000000Z.backup").write_text("dump")
+    (backups / "toolgate-20290101T000000Z.backup.part").write_text("half of a dump")
     [text] = service["command"]
     script = text.replace("$$", "$").replace("/backups", str(backups))
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "KEEP": "2", "EVERY_S": "1"}
@@ -117,6 +118,17 @@ def test_the_backup_of_the_composition_keeps_the_newest(backup_folder: Path) -> 
         "toolgate-20290103T000000Z.backup",
         "toolgate-20300101T000000Z.backup",
     ]
+
+
+def test_the_command_of_systemd_passes_references_on(tmp_path: Path) -> None:
+    """systemd replaces ${NAME} in arguments of services, and $$ by one $."""
+    program = tmp_path / "systemd-run"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["sh", DEPLOY / "systemd" / "toolgate", "database", "--to", "${URL}", "a  b", "'"]
+    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-5:] == ["database", "--to", "$${URL}", "a  b", "'"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
