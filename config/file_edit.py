@@ -3,7 +3,7 @@ included."""
 
 import json
 import os
-import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,22 @@ class UneditableFile(ValueError):
 
 
 def edit_file(file: Path, section: str, key: str, value: str) -> None:
-    """Set `section.key` in a file, which is replaced atomically and keeps its mode.
+    """Set `section.key` in a file, which is replaced atomically and keeps its mode and owner.
 
-    Raises UneditableFile, and OSError for a file that is read-only.
+    Raises UneditableFile, and OSError for a file that is read-only, or whose owner cannot be kept.
     """
     file = file.resolve()
     text = edit_text(file.read_text(encoding="utf-8"), section, key, value)
     if not os.access(file, os.W_OK):  # a new file in its place would ignore its mode
         raise PermissionError(13, "is read-only", str(file))
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        shutil.copy(file, part)
-        part.write_text(text, encoding="utf-8")
+    state = file.stat()
+    try:  # it may have secrets, so others cannot read it at any time
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            os.fchown(stream.fileno(), state.st_uid, state.st_gid)
+            os.fchmod(stream.fileno(), stat.S_IMODE(state.st_mode))
+            stream.write(text)
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)

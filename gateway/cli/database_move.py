@@ -92,20 +92,29 @@ def reopen_(settings: Settings) -> None:
 def _read_target(text: str) -> str:
     try:
         url, _ = interpolate(text, os.environ, Path.cwd())
-        named = conninfo_to_dict(url)
+        conninfo_to_dict(url)
     except InterpolationError as error:
         fail(f"--to: {error}", USAGE)
     except psycopg.ProgrammingError:
         fail("--to: expected a URL such as postgresql://USER@HOST/NAME", USAGE)
     if not url.startswith(("postgresql://", "postgres://")):
         fail("--to: expected a URL such as postgresql://USER@HOST/NAME", USAGE)
-    if not REFERENCE.search(text) and (named.get("password") or named.get("sslpassword")):
+    if _has_password(text):
         fail(
             "--to: the list of processes shows a password in an argument to everyone: put the URL "
             "into a variable, and write --to '${MANAGED_URL}'",
             USAGE,
         )
     return url
+
+
+def _has_password(text: str) -> bool:
+    """Whether an address has a password that is not a reference."""
+    try:
+        named = conninfo_to_dict(REFERENCE.sub("", text))
+    except psycopg.ProgrammingError:  # references are more than its parts
+        return False
+    return bool(named.get("password") or named.get("sslpassword"))
 
 
 async def _move(settings: Settings, url: str, wait_s: float, *, dry_run: bool) -> MovePlan:

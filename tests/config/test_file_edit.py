@@ -1,5 +1,6 @@
 """A setting written into a settings file, whose other text stays."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,14 +50,17 @@ def test_an_unusual_file_is_refused(text: str, reason: str) -> None:
         edit_text(text, "database", "url", URL)
 
 
-def test_a_file_keeps_its_mode_behind_its_link(tmp_path: Path) -> None:
+def test_a_file_keeps_its_mode_and_owner_behind_its_link(tmp_path: Path) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text("database:\n  url: embedded\n")
     file.chmod(0o640)
+    owner = (65534, 65534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(file, *owner)  # a gateway of its own user has to read it
     link = tmp_path / "link.yaml"
     link.symlink_to(file)
     edit_file(link, "database", "url", URL)
     assert link.is_symlink()
     assert file.read_text() == f"database:\n  {WRITTEN}\n"
     assert file.stat().st_mode & 0o777 == 0o640
+    assert (file.stat().st_uid, file.stat().st_gid) == owner
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.yaml", "toolgate.yaml"]

@@ -67,6 +67,7 @@ def test_an_embedded_database_moves_with_its_tools_keys_and_audit_log(
     ("target", "reason"),
     [
         ("postgresql://u:secret@127.0.0.1/x", "the list of processes shows a password"),
+        ("postgresql://u:secret@${AT:-127.0.0.1}/x", "the list of processes shows a password"),
         ("mysql://127.0.0.1/x", "expected a URL such as postgresql://USER@HOST/NAME"),
         ("${NOT_SET}", "the environment variable NOT_SET is not set"),
         ("postgresql://u@127.0.0.1:1/x", "cannot reach the database"),
