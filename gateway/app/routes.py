@@ -32,8 +32,9 @@ from gateway.guards.host_and_origin import OriginGuard
 from gateway.guards.local_only import LocalOnly
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.methods.results_by_revision import SERVER
+from gateway.protocol.batches import Batches, BatchLimits
 from gateway.protocol.dialects import Rules
-from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher
+from gateway.protocol.dispatcher import Dispatcher
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
 from gateway.transports.mcp_endpoint import NO_TOOLSET, McpFront
 from gateway.transports.streamable_http import toolset_fronts

@@ -23,6 +23,7 @@ from gateway.context import (
     QueryOptions,
 )
 from gateway.operations.job_declarations import RESPOND_ASYNC, prefers_async
+from gateway.protocol.batches import Batches
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -34,7 +35,7 @@ from gateway.protocol.dialects import (
     rpc_answer,
 )
 from gateway.protocol.dispatcher import Answer as Reply
-from gateway.protocol.dispatcher import Batches, Dispatcher
+from gateway.protocol.dispatcher import Dispatcher
 from gateway.transports.client_connection import WATCH_S, DisconnectWatch, KeepAliveTimer
 from gateway.transports.http_messages import (
     RequestHeaders,

@@ -26,7 +26,7 @@ from gateway.cli.common.output import out, print_json, remark, say
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import gateway_options
 from gateway.context import Principal
-from gateway.guards.authentication import is_key
+from gateway.guards.api_keys import is_key
 from gateway.guards.jwt_verifier import TokenVerifier
 from gateway.guards.token_claims import claim
 from gateway.guards.token_issuers import Issuer, issuers_of

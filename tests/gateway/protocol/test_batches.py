@@ -6,7 +6,7 @@ import json
 import anyio
 import pytest
 
-from gateway.protocol.dispatcher import Batches, BatchLimits, member_server
+from gateway.protocol.batches import Batches, BatchLimits, member_server
 from schemas.errors import InvalidRequest
 from schemas.jsonrpc import Invalid, Response
 from schemas.mcp.revisions import V2025_03_26

@@ -7,14 +7,8 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import CANCELLED_BY_CLIENT
-from gateway.protocol.dispatcher import (
-    Batches,
-    BatchLimits,
-    Dispatcher,
-    Method,
-    member_server,
-    run_cancellable,
-)
+from gateway.protocol.batches import Batches, BatchLimits, member_server
+from gateway.protocol.dispatcher import Dispatcher, Method, run_cancellable
 from schemas.jsonrpc import Reply
 from schemas.mcp.revisions import V2025_03_26, V2025_06_18
 from tests.gateway.protocol.conftest import context, notification, request, session

@@ -5,8 +5,8 @@ import json
 import pytest
 from starlette.types import Message
 
+from gateway.protocol.batches import Batches, BatchLimits
 from gateway.protocol.dialects import Rules
-from gateway.protocol.dispatcher import Batches, BatchLimits
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
 from schemas.mcp.revisions import JSON_RPC
 from tests.gateway.protocol.conftest import IDENTITY

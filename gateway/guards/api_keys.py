@@ -1,0 +1,76 @@
+"""Verification of API keys against a table in memory, which follows the registry."""
+
+import hmac
+from collections.abc import Callable
+from functools import partial
+
+from jwt.exceptions import InvalidTokenError
+
+from gateway.context import KEY_MARK, Identity, Principal
+from registry.access.api_keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
+from registry.database.postgres import AWAY, Pool
+
+
+class UnknownKey(InvalidTokenError):
+    """The API key is unknown, wrong, expired or revoked; clients never learn which."""
+
+
+class KeyTable:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """API keys as last loaded; `clock`: seconds since the epoch."""
+        self._clock = clock
+        self._keys: dict[str, tuple[KnownKey, Identity]] = {}
+        self._used: dict[tuple[str, str], float] = {}  # keys used since the last write
+
+    async def load(self, pool: Pool) -> None:
+        """Reload all keys from the registry."""
+        keys = {known.key.id: known for known in await known_keys(pool)}
+        self._keys = {id_: (known, self._identity(known)) for id_, known in keys.items()}
+
+    def read(self, text: bytes) -> Identity:
+        """The identity that the API key `text` belongs to. Raises UnknownKey."""
+        _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
+        known, identity = self._keys.get(id_, (None, None))
+        digest = digest_of(secret)
+        # constant time: an unknown key is compared too, so that timing does not reveal which keys
+        # exist
+        same = hmac.compare_digest(digest, known.digest if known else bytes(len(digest)))
+        same = same and is_key(text)
+        if known is None or identity is None or not same or not self._is_good(known):
+            raise UnknownKey("no such key")
+        self._used[known.tenant, id_] = self._clock()
+        return identity
+
+    async def write_uses(self, pool: Pool) -> None:
+        """Write to the registry which keys were used since the last write."""
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            await note_uses(pool, used)
+        except AWAY:
+            self._used = {**used, **self._used}
+
+    def _identity(self, known: KnownKey) -> Identity:
+        key = known.key
+        principal = Principal(
+            key.principal,
+            known.tenant,
+            frozenset(key.scopes),
+            roles=frozenset(key.roles),
+            mark=f"{KEY_MARK}{key.id}",
+            makers=frozenset(key.makers),
+        )
+        return Identity(principal, verified=True, still=partial(self._still_good, known))
+
+    def _is_good(self, known: KnownKey) -> bool:
+        expires = known.key.expires
+        return expires is None or expires.timestamp() > self._clock()
+
+    def _still_good(self, known: KnownKey) -> bool:
+        now = self._keys.get(known.key.id)
+        return now is not None and now[0].digest == known.digest and self._is_good(known)
+
+
+def is_key(text: bytes) -> bool:
+    return text.startswith(PREFIX.encode())
