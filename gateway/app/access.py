@@ -313,7 +313,7 @@ class Access:
             "toolsets": ToolsetFeed(catalogs).load,
             **({} if connections is None else {"connections": connections}),
         }
-        self._feed = AccessFeed(loads, settings.auth.revocation_s)
+        self._access_feed = AccessFeed(loads, settings.auth.revocation_s)
         self.approvals_waiting = 0  # as counted last
         events.database_connected.subscribe(self._load)
 
@@ -361,7 +361,7 @@ class Access:
 
     async def _load(self, pool: Pool) -> None:
         """Load keys, revocations, rules and secrets, before the first request."""
-        await self._feed.load(pool)
+        await self._access_feed.load(pool)
         await self.auditing.begin(pool)
 
     @property
@@ -423,7 +423,7 @@ class Access:
     async def reload(self, name: str) -> None:
         """Act by a change that this process has made, before it is answered."""
         if (pool := self._handle.pool()) is not None:
-            await self._feed.reload(name, pool)
+            await self._access_feed.reload(name, pool)
 
     def remember(self, action: AdminAction) -> None:
         """Record an action of the admin API in the audit log."""
@@ -457,7 +457,7 @@ class Access:
             tasks.start_soon(self.auditing.run)
             tasks.start_soon(self.identities.tidy, database.pool)
             tasks.start_soon(self._count_approvals, database.pool)
-            await self._feed.run(database)
+            await self._access_feed.run(database)
 
     async def _count_approvals(self, pool: Pool) -> None:
         while True:

@@ -17,7 +17,7 @@ from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.lazy import Group
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
-from gateway.cli.common.patterns import idle_in_registry
+from gateway.cli.common.unmatched_patterns import idle_in_registry
 from gateway.cli.doctor.environment import missing_imports, missing_resources, wings_of_installation
 from gateway.cli.serve.command import check_exposure
 from gateway.wings.table import mistakes

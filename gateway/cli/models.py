@@ -56,7 +56,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 
     async def work() -> Sequence[str]:
         async with open_models(settings) as models:
-            return models.configured_names
+            return models.configured_strategies
 
     configured, default = run(work()), settings.models.default
     rows = [
@@ -137,7 +137,7 @@ async def _check_models(settings: Settings, strategy: str | None) -> list[tuple[
     async with open_models(settings) as models:
         if strategy is not None and strategy not in settings.models.strategies:
             no_such("model", strategy, settings.models.strategies)
-        names = [strategy] if strategy else models.configured_names
+        names = [strategy] if strategy else models.configured_strategies
         if not names:
             fail("no strategy is configured: `toolgate models list` says what each one lacks")
         return [await _check_answer(models, name) for name in names]

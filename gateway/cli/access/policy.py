@@ -16,8 +16,8 @@ from gateway.cli.common.database import Registry, open_registry, run, settings_o
 from gateway.cli.common.failure import fail, warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
-from gateway.cli.common.patterns import Idle, idle_rules, known_tools
 from gateway.cli.common.tables import print_entries
+from gateway.cli.common.unmatched_patterns import Idle, idle_rules, known_tools
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting
 from gateway.context import Principal

@@ -21,8 +21,12 @@ from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
-from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
 from gateway.cli.common.text import harmless
+from gateway.cli.common.unmatched_patterns import (
+    idle_in_settings,
+    idle_patterns,
+    rules_not_evaluated,
+)
 from gateway.cli.doctor.environment import database, import_checks, missing_resources, wings
 from gateway.cli.doctor.local_checks import (
     credentials,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
 from gateway.protocol import sse_writer
-from gateway.wings.sse_responses import last_event_number, stream_events
+from gateway.wings.event_stream_responses import last_event_number, stream_events
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
 WING = "agent"

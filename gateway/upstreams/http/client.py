@@ -37,7 +37,7 @@ log = logging.getLogger("toolgate.upstream")
 
 # RFC 9110, 9.2.2, and the method of draft-ietf-httpbis-safe-method-w-body
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
-REFUSED = frozenset({401, 403})
+CREDENTIALS_REFUSED = frozenset({401, 403})
 RETRIED = frozenset({502, 503, 504})
 
 
@@ -110,7 +110,7 @@ class Client:
         headers = await auth_headers(pool, caller, scopes)
         response = await self.forward(pool, _with(request, headers), reader)
         again = request.stream is None  # which is read once only
-        if response.status not in REFUSED:
+        if response.status not in CREDENTIALS_REFUSED:
             return response
         challenge = response.headers.get("WWW-Authenticate", "")
         renewed = await renew_caller(

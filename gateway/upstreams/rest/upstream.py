@@ -23,7 +23,7 @@ from gateway.upstreams.auth.credentials import Credentials, account_headers, fix
 from gateway.upstreams.auth.personal_accounts import SourceAccount
 from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import (
-    REFUSED,
+    CREDENTIALS_REFUSED,
     Client,
     Download,
     HttpRequest,
@@ -416,7 +416,7 @@ class OpenAPIUpstream:
         context = calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
-        refused = response.status in REFUSED
+        refused = response.status in CREDENTIALS_REFUSED
         if refused and await self._credentials.renew(source, security, proved, response):
             proved = await self._credentials.apply(source, security, request, context)
             response = await self._deliver(calling, proved)
@@ -437,7 +437,7 @@ class OpenAPIUpstream:
         response = await self._client.forward(
             pool, request, calling.reader, headers=headers, inline_bytes=self._inline_bytes
         )
-        if response.status not in REFUSED:
+        if response.status not in CREDENTIALS_REFUSED:
             return response
         challenge = response.headers.get("WWW-Authenticate", "")
         renewed = await connector.renew(account, status=response.status, challenge=challenge)

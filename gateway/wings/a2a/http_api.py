@@ -25,9 +25,9 @@ from gateway.wings.a2a.cards import CARD, ROOT
 from gateway.wings.a2a.operations import AgentOperations, TaskView
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_store import StoredTask
+from gateway.wings.event_stream_responses import stream_events
 from gateway.wings.http_tool_calls import ToolCalls, respond_problem, structured_body, text_of
 from gateway.wings.interface import WingParts, is_open
-from gateway.wings.sse_responses import stream_events
 from registry.database.leases import LeaseLost
 from schemas.a2a import errors
 from schemas.a2a.errors import (

@@ -26,9 +26,9 @@ from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.run_events import RunEvent, follow_run, terminal_event
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.toolbox import text_of
+from gateway.wings.event_stream_responses import last_event_number, stream_events
 from gateway.wings.http_tool_calls import ToolCalls, problem_of, respond_problem
 from gateway.wings.interface import WingParts
-from gateway.wings.sse_responses import last_event_number, stream_events
 from registry.display.token_budgets import CHARACTERS
 from schemas.errors import Fault
 from schemas.tool import ToolResult

@@ -35,10 +35,10 @@ async def open_agent(parts: WingParts) -> AsyncIterator[WingContributions]:
 
 
 def _offer(parts: WingParts, runner: Runner) -> WingContributions:
-    operations = ConversationOperations(runner, parts.settings, parts.models.configured_names)
+    operations = ConversationOperations(runner, parts.settings, parts.models.configured_strategies)
     streams = StreamApi(parts, runner)
     agui = AgUi(streams, runner)
-    facade = Facade(streams, runner, parts.models.configured_names)
+    facade = Facade(streams, runner, parts.models.configured_strategies)
     own = streams.app(Route(PATH, agui.run, methods=["POST"]))
     return WingContributions(
         operations=operations.operations,

@@ -103,7 +103,7 @@ class ConfiguredModels:
         self._names: dict[str, str] = {}  # of models, by strategy, where the service was asked
 
     @property
-    def configured_names(self) -> Sequence[str]:
+    def configured_strategies(self) -> Sequence[str]:
         return [name for name in self._settings.strategies if self._strategy(name).is_configured]
 
     def last(self, strategy: str) -> LastRequest | None:

@@ -232,7 +232,7 @@ class ChatModels(Protocol):
     """The strategies of the settings."""
 
     @property
-    def configured_names(self) -> Sequence[str]:
+    def configured_strategies(self) -> Sequence[str]:
         """Names of the strategies that can be asked."""
 
     def last(self, strategy: str) -> LastRequest | None:

@@ -102,14 +102,14 @@ async def test_a_stored_key_is_used_where_the_settings_have_none() -> None:
             with pytest.raises(ModelFailed, match="toolgate secrets set models tested"):
                 models.of()
             stored["models"] = {"tested": SchemeSettings(value="stored-key\n")}
-            assert models.configured_names == ["tested"]
+            assert models.configured_strategies == ["tested"]
             await collect_events(models.of(), HELLO)
     assert provider.requests[0].headers["authorization"] == "Bearer stored-key"
 
 
 async def test_strategies_without_an_address_are_not_configured() -> None:
     async with ConfiguredModels(limits()) as models:
-        assert models.configured_names == []
+        assert models.configured_strategies == []
         with pytest.raises(ModelFailed, match="no address") as caught:
             models.of("tested")
         assert caught.value.kind == "unconfigured"
