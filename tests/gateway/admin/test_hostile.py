@@ -30,6 +30,18 @@ PLAN = {
 }
 UPDATE = {"version": "1.0.1", "inputs": {"CITY": "Rome"}, "allow": ["--network"], "tools": True}
 # What each operation takes: all members that there are, each with a value that is good.
+TOOLSET = {
+    "sources": ["pets"],
+    "include": ["get*", "tag:a"],
+    "exclude": ["domain:b"],
+    "roles": ["staff"],
+    "instructions": "Read.",
+    "mode": "search",
+    "code": "off",
+    "signatures": "python",
+    "tool_tokens": 100,
+    "description": "Reads",
+}
 BODIES: dict[str, tuple[Any, ...]] = {
     "importSource": (
         {
@@ -64,6 +76,8 @@ BODIES: dict[str, tuple[Any, ...]] = {
         {"token": "t"},
         {"username": "u", "password": "p"},
     ),
+    "putToolset": (TOOLSET,),
+    "previewToolset": ({"toolset": TOOLSET, "name": "new", "limit": 1},),
     "describeTool": ({"text": "A pet."},),
     "changeMetadata": (
         {
