@@ -29,6 +29,7 @@ from config.networks import is_loopback, is_unencrypted
 from config.settings import Settings
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
 from schemas.cel_expressions import InvalidExpression, check_members, compile_expression
+from schemas.globs import wildcards_problem
 from schemas.rule_patterns import InvalidPattern, Pattern
 
 KEYS = ("key_file", "jwks_file", "jwks_url")
@@ -268,6 +269,8 @@ def rule_problems(
     rule: Rule, policy: Policy, toolsets: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Problems of one rule: (member, problem) pairs."""
+    if problem := wildcards_problem(rule.tools):
+        yield "tools", problem
     if rule.when:
         try:
             compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from config.access import Policy, Rule
-from config.value_types import CelText, SourceName, TierName
+from config.value_types import CelText, SourceName, TierName, ToolPatterns
 from gateway.policy.engine import CompiledRule, Subject, is_judged
 from schemas.globs import ToolGlobs
 from schemas.tool import Tool
@@ -16,8 +16,8 @@ class ToolSelection(Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions on tools, all of which hold; an omitted one holds for any tool."""
 
     effect: Literal["allow", "deny", "approve"] = "deny"  # a condition that fails allows nothing
-    tools: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    tools: ToolPatterns = ()
+    exclude: ToolPatterns = ()
     sources: tuple[SourceName, ...] = ()
     tiers: tuple[TierName, ...] = ()
     destructive: bool | None = None

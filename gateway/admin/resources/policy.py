@@ -51,6 +51,7 @@ from registry.access.policies import Policies, PolicyChanged, StoredRule, TooMan
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.stored_toolsets import StoredToolsets
 from schemas.cel_expressions import InvalidExpression
+from schemas.globs import wildcards_problem
 from schemas.tool import Tool
 
 READ, WRITE = "admin:policy:read", "admin:policy:write"
@@ -231,9 +232,12 @@ class PolicyOperations:
         )  # fmt: skip
 
     async def match_tools(self, request: OperationInput) -> ToolMatches:
+        body: ToolSelection = request.body
+        if problem := wildcards_problem((*body.tools, *body.exclude)):
+            raise invalid(f"tools, exclude: {problem}.")
         tools = self._catalogs.of(request.tenant).tools
         try:
-            return match_selection(request.body, tools, self._policy, limit=MATCHES_NAMED)
+            return match_selection(body, tools, self._policy, limit=MATCHES_NAMED)
         except InvalidExpression as error:
             raise invalid(
                 "The condition cannot be read.", Mistake(sentence(error), pointer="/when")

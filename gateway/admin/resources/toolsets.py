@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
 from anyio import to_thread
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from config.conflicts import toolset_path_problem
 from config.mcp_clients import client_values, fill, read_clients
@@ -15,6 +15,7 @@ from config.value_types import ToolsetName
 from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.keys import Reload
 from gateway.admin.resources.member_texts import TOOLSET
+from gateway.methods.lifecycle import INSTRUCTIONS_LIMIT
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
@@ -41,11 +42,12 @@ from registry.catalog.stored_toolsets import (
     toolset_members,
 )
 from registry.catalog.toolsets import membership
-from schemas.globs import ToolGlobs
+from schemas.globs import ToolGlobs, wildcards_problem
 
 CHOOSING = {"sources": "sources", "include": "tools", "exclude": "exclude"}  # as matchTools
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 PREVIEWED = 500  # tools that a preview names
+ROLES, ROLE_LENGTH = 100, 200  # of a stored toolset
 DEFINED = ToolsetDefinition.__struct_fields__
 
 ToolsetEntry: TypeAlias = tuple[str, ToolsetDefinition, StoredToolset | None]
@@ -228,6 +230,7 @@ class ToolsetOperations:
         name, present = self._own_name(request), request.present
         if problem := toolset_path_problem(self._settings, name):
             raise invalid(f"The name {name} cannot be used: {problem}.")
+        _check_size(request.body)
         try:
             written = await self._store(request).put(
                 name,
@@ -255,11 +258,14 @@ class ToolsetOperations:
         await self._reload("toolsets")
 
     async def tools(self, request: OperationInput) -> ToolsetPreview:
-        name, definition, _ = await self._resolve(request)
-        return await self._preview(request, name, definition, PREVIEWED)
+        name, definition, stored = await self._resolve(request)
+        preview = await self._preview(request, name, definition, PREVIEWED)
+        is_visible = stored is not None or self._dependencies.is_own(request)
+        return preview if is_visible else structs.replace(preview, unmatched=())
 
     async def preview(self, request: OperationInput) -> ToolsetPreview:
         body: ToolsetTrial = request.body
+        _check_size(body.toolset)
         return await self._preview(request, body.name or "", body.toolset, body.limit)
 
     async def clients(self, request: OperationInput) -> ToolsetClients:
@@ -326,6 +332,16 @@ class ToolsetOperations:
 
     def _store(self, request: OperationInput) -> StoredToolsets:
         return StoredToolsets(self._dependencies.pool, request.tenant)
+
+
+def _check_size(definition: ToolsetDefinition) -> None:
+    """Check what every process holds in memory, for all tenants. Raises ProblemDetails."""
+    if problem := wildcards_problem((*definition.include, *definition.exclude)):
+        raise invalid(f"include, exclude: {problem}.")
+    if len(definition.instructions) > INSTRUCTIONS_LIMIT:
+        raise invalid(f"instructions: expected at most {INSTRUCTIONS_LIMIT} characters.")
+    if len(definition.roles) > ROLES or any(len(role) > ROLE_LENGTH for role in definition.roles):
+        raise invalid(f"roles: expected at most {ROLES} of at most {ROLE_LENGTH} characters.")
 
 
 def _view(

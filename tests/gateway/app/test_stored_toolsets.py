@@ -129,6 +129,32 @@ async def test_names_of_the_settings_cannot_be_shadowed(nodes: tuple[Client, Cli
     assert await names(client, "small") == ["getPet"]
 
 
+async def test_patterns_that_take_long_to_compile_are_refused(
+    nodes: tuple[Client, Client],
+) -> None:
+    """A thousand patterns of a hundred wildcards take 20 s, and all callers wait."""
+    costly = {"exclude": ["*a" * 51] * 20}
+    for method, path, body in (
+        ("PUT", "/toolsets/slow", costly),
+        ("POST", "/toolset-previews", {"toolset": costly}),
+        ("POST", "/policy/matches", costly),
+    ):
+        status, problem = await admin(nodes[0], method, path, body, **NEW)
+        assert status == 422, (path, problem)
+        assert "expected at most 1000 wildcards in all patterns, found 1020" in str(problem)
+
+
+async def test_stored_toolset_is_small(nodes: tuple[Client, Client]) -> None:
+    """All processes have those of all tenants in memory."""
+    for body, text in (
+        ({"instructions": "i" * 4001}, "instructions: expected at most 4000 characters"),
+        ({"roles": ["staff"] * 101}, "roles: expected at most 100"),
+        ({"roles": ["r" * 201]}, "of at most 200 characters"),
+    ):
+        status, problem = await admin(nodes[0], "PUT", "/toolsets/big", body, **NEW)
+        assert (status, text in str(problem)) == (422, True), problem
+
+
 async def test_stored_toolsets_have_a_limit_for_each_tenant(nodes: tuple[Client, Client]) -> None:
     client = nodes[0]
     for name in ("one", "two"):
@@ -187,6 +213,9 @@ async def test_preview_counts_the_tools_of_a_toolset(nodes: tuple[Client, Client
     assert preview["unmatched"] == ["nothing-*"]
     assert {"plain", "openai"} <= {entry["profile"] for entry in preview["tokens"]}
     assert all(entry["tokens"] > 0 for entry in preview["tokens"])
+    foreign = bearer("zoe", host="other", roles=["operator"])
+    status, hidden = await admin(nodes[0], "GET", "/toolsets/small/tools", **foreign)
+    assert (status, hidden["unmatched"]) == (200, []), "its filters are for the own tenant"
     _, clients = await admin(nodes[0], "GET", "/toolsets/small/clients")
     assert clients["url"].endswith("/mcp/small")
     assert any("/mcp/small" in client["text"] for client in clients["clients"])
