@@ -15,7 +15,6 @@ from config.value_types import ToolsetName
 from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.keys import Reload
 from gateway.admin.resources.member_texts import TOOLSET
-from gateway.methods.lifecycle import INSTRUCTIONS_LIMIT
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
@@ -48,6 +47,7 @@ CHOOSING = {"sources": "sources", "include": "tools", "exclude": "exclude"}  # a
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 PREVIEWED = 500  # tools that a preview names
 ROLES, ROLE_LENGTH = 100, 200  # of a stored toolset
+INSTRUCTIONS_LIMIT = 4000  # characters; clients get no more (gateway.methods.lifecycle)
 DEFINED = ToolsetDefinition.__struct_fields__
 
 ToolsetEntry: TypeAlias = tuple[str, ToolsetDefinition, StoredToolset | None]
