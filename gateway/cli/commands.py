@@ -337,7 +337,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         },
     ),
     "toolsets": CommandGroup(
-        help="""List, show, store and delete toolsets: parts of the catalog with an endpoint each.
+        help="""Show and change toolsets: parts of the catalog with an endpoint each.
 
         Toolsets of the settings (toolsets) are served by the gateways with that file, and go before
         stored ones of the same name; stored ones are served by all gateways of the database at
@@ -703,8 +703,8 @@ GROUPS: Mapping[str, CommandGroup] = {
 
         \b
         Example:
-          toolgate notifications send ops --kind slack --address "$SLACK_URL" --key-file ops.key
-          toolgate notifications test ops --key-file ops.key
+          toolgate notifications send ops --kind slack --address "$URL" --key-file a.key
+          toolgate notifications test ops --key-file a.key
         """,
         resources=("gateway.wings.notifications.operations:TargetOperations",),
         view="notifications",

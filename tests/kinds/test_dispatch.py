@@ -12,9 +12,11 @@ from schemas.source import KINDS
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "config", "registry", "gateway")
 BINDINGS = {one.binding.__name__ for one in KINDS.values()} | {"Binding", "ServiceBinding"}
-OWN = {  # of settings, where each kind has a key of its own, and of what makes tools of two kinds
+OWN = {  # of settings, where each kind has a key of its own, of what makes tools of two
+    # kinds, and of what writes a tool of any kind down as the request that makes it
     "config/source_conflicts.py",
     "gateway/cli/doctor/environment.py",
+    "gateway/cli/stored/requests.py",
     "registry/importers/hybrid/actions_to_tools.py",
 }
 

@@ -157,7 +157,8 @@ class Notifier(Collector):
         return checks
 
     async def _send_some(self, group: TaskGroup) -> None:
-        for tenant in await self._store.tenants():
+        """Begin to send what is due, first for tenants that hold the fewest places."""
+        for tenant in sorted(await self._store.tenants(), key=self._sending.__getitem__):
             room = min(TENANT_AT_ONCE - self._sending[tenant], AT_ONCE - self._sending.total())
             if room > 0:
                 hourly = self._settings.target_hourly

@@ -70,6 +70,8 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await trying(api)
     await servers_of_registries(api)
     await evaluating(api)
+    await toolsets(api)
+    await selections_and_sums(api)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
     assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
@@ -78,6 +80,29 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await import_snapshot(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
     await accepting(api, database)
     assert api.called == {one.id for one in operations_of(parts)}
+
+
+async def toolsets(api: Admin) -> None:
+    """Effects on calls: tests/gateway/app/test_stored_toolsets.py."""
+    reads = {"include": ["get*", "list*"]}
+    preview = (await api("POST", "/toolset-previews", {"toolset": reads})).json
+    made = await api("PUT", "/toolsets/reads", reads, **{"If-None-Match": "*"})
+    assert (made.status, made.json["origin"], made.json["tools"]) == (
+        201, "stored", preview["tools"],
+    )  # fmt: skip
+    assert (await api("GET", "/toolsets/reads/tools")).json["items"] == preview["items"]
+    clients = (await api("GET", "/toolsets/reads/clients")).json
+    assert clients["url"].endswith("/mcp/reads")
+    assert "reads" in (await api("GET", "/toolset-exports")).json["yaml"]
+    tag = (await api("GET", "/toolsets/reads")).tag
+    assert (await api("DELETE", "/toolsets/reads", **tag)).status == 204
+
+
+async def selections_and_sums(api: Admin) -> None:
+    matches = (await api("POST", "/policy/matches", {"tools": ["get*"]})).json
+    listed = (await api("GET", "/tools")).json["items"]
+    assert matches["count"] == sum(tool["name"].startswith("get") for tool in listed)
+    assert (await api("GET", "/audit/calls")).json["sums"]
 
 
 async def servers_of_registries(api: Admin) -> None:

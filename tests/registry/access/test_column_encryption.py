@@ -14,6 +14,7 @@ from gateway.app.components import components_of
 from gateway.context import Principal
 from gateway.operations.operation import OperationDependencies, OperationInput
 from gateway.operations.paging import Pages
+from gateway.wings.notifications.wing import WING as NOTIFICATIONS
 from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections import CONNECTIONS
@@ -96,7 +97,7 @@ async def test_sealed_columns_exist_in_migrations() -> None:
         "TOOLGATE_SERVER__PUBLIC_URL": "https://gateway.example",
     }
     settings = load(None, env)
-    components = {*components_of(settings), CONNECTIONS}
+    components = {*components_of(settings), CONNECTIONS, NOTIFICATIONS.migrations}
     texts = [read(file) for part in components for file in part.folder.iterdir()]
     for column in SealedColumn:
         (table,) = (text for text in texts if f"CREATE TABLE {column.table} (" in text)
