@@ -703,7 +703,7 @@ GROUPS: Mapping[str, CommandGroup] = {
 
         \b
         Example:
-          toolgate notifications send ops --kind slack --address "$URL" --key-file a.key
+          toolgate notifications send ops --kind slack --address $URL --key-file a.key
           toolgate notifications test ops --key-file a.key
         """,
         resources=("gateway.wings.notifications.operations:TargetOperations",),
