@@ -24,7 +24,7 @@ from gateway.protocol import sse_writer
 from gateway.wings.a2a.cards import CARD, ROOT
 from gateway.wings.a2a.operations import AgentOperations, TaskView
 from gateway.wings.a2a.task_runner import TaskRunner
-from gateway.wings.a2a.task_store import StoredTask
+from gateway.wings.a2a.task_store import StoredTask, status_event
 from gateway.wings.event_stream_responses import stream_events
 from gateway.wings.http_tool_calls import ToolCalls, respond_problem, structured_body, text_of
 from gateway.wings.interface import WingParts, is_open
@@ -332,7 +332,8 @@ class A2AApi:
             return
         yield StreamResponse(task=row.task)
         stops = INTERRUPTED if version is Version.V0_3 else frozenset()
-        if row.task.status.state in stops:
+        if row.task.status.state in stops:  # an update ends a stream of 0.3, not a task
+            yield status_event(row.task, row.task.status)
             return
         async for _, event in self._runner.follow(row, row.number):
             yield event
