@@ -1,8 +1,8 @@
 """A query in another language in English words, from a glossary. Pure.
 
 The bundled model knows English, and most tools are described in it: "Rechnung stornieren" finds
-`cancel_invoice` by "invoice" and "cancel". A glossary knows no grammar, and one English
-word for each; that is enough to find by, and costs neither a model nor a call of a service.
+`cancel_invoice` by "invoice" and "cancel". A glossary knows no grammar, and one English word
+for each; that is enough to find by, and costs neither a model nor a call of a service.
 
     >>> english_words("Bitte die letzte Rechnung in Stripe stornieren", "German")
     ['last', 'invoice', 'Stripe', 'cancel']
@@ -35,7 +35,7 @@ class Glossary:
         """`english`: the English for each word of the language, in lower case."""
         self._language = language
         self._english = english
-        self._common = COMMON.get(language, frozenset())
+        self.common = COMMON.get(language, frozenset())
         self._stem = STEMS.get(language, STEM)
         self._longest = max(map(len, english), default=0)
         self._stems: defaultdict[str, list[str]] = defaultdict(list)
@@ -68,8 +68,10 @@ class Glossary:
 
     def _form(self, word: str) -> str | None:
         """`word`, or the entry that shares the longest beginning with it."""
-        if word in self._english or word in self._common:
-            return word if word in self._english else None
+        if word in self._english:
+            return word
+        if word in self.common:
+            return None
         if self._language == "texts in Arabic letters":
             word = _PREFIX.sub("", word, count=1) if _PREFIX.match(word) else word
             if word in self._english:
@@ -104,7 +106,6 @@ def english_words(text: str, language: str | None) -> list[str]:
     glossary = _glossaries().get(language or "")
     if glossary is None:
         return []
-    common = COMMON.get(str(language), frozenset())
     words: dict[str, None] = {}
     translated = False
     for match in _WORD.finditer(unicodedata.normalize("NFKC", text[:READ])):
@@ -112,7 +113,7 @@ def english_words(text: str, language: str | None) -> list[str]:
         if english := glossary.english(word.lower()):
             words |= dict.fromkeys(english)
             translated = True
-        elif word.isascii() and word.lower() not in common and not _is_little(word):
+        elif word.isascii() and word.lower() not in glossary.common and not _is_little(word):
             words[word] = None
     return list(words) if translated else []
 

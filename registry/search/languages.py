@@ -131,6 +131,7 @@ def main_script(text: str) -> str:
     return scripts.most_common(1)[0][0] if scripts else ""
 
 
+@lru_cache(128)  # a search asks several times
 def foreign_language(text: str) -> str | None:
     """The language of a text, in words for people; None: English, or not to be told."""
     text = _NAME.sub(" ", text[:READ].lower()).replace("\u2019", "'")
