@@ -8,6 +8,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import random
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,13 @@ def check_receiver(url: str, *, private: bool = False) -> None:
             check_url_host(url)
     except ValueError as error:
         raise ToolgateError(str(error)) from error
+
+
+def retry_delay_s(attempt: int, first_s: float, longest_s: float, *, factor: int = 4) -> float:
+    """The time until the next attempt, between half of it and all, so that messages spread out.
+    `attempt`: how many there were."""
+    wait_s = min(longest_s, first_s * factor ** min(attempt - 1, 20))
+    return random.uniform(wait_s / 2, wait_s)  # noqa: S311 - no secret
 
 
 class WebhookFailed(ToolgateError):

@@ -6,7 +6,6 @@ events, so that nothing is lost with a process.
 
 import logging
 import os
-import random
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from config.a2a import A2ASettings
-from gateway.http_client.webhooks import WebhookSender, check_receiver
+from gateway.http_client.webhooks import WebhookSender, check_receiver, retry_delay_s
 from gateway.wings.a2a.task_store import A2ATasks, StoredTask
 from registry.access.secrets import Keys, SecretRefused
 from registry.database.postgres import AWAY, Pool, borrow
@@ -291,8 +290,7 @@ class Webhooks(Tables):
 
 def _pause_s(due: DueWebhook) -> float:
     """The time until the next attempt."""
-    wait_s = min(LONGEST_S, FIRST_S * 2 ** min(due.attempt, 20))
-    return random.uniform(wait_s / 2, wait_s)  # noqa: S311
+    return retry_delay_s(due.attempt + 1, FIRST_S, LONGEST_S, factor=2)
 
 
 def _authorization(config: PushConfig) -> dict[str, str]:

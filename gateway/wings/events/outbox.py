@@ -5,7 +5,6 @@ a broker is the table itself: its readers page through it.
 """
 
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from config.events import EventsSettings
-from gateway.http_client.webhooks import WebhookSender, WebhookSent
+from gateway.http_client.webhooks import WebhookSender, WebhookSent, retry_delay_s
 from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.invocation_journal import COLUMNS, Invocation, Journal
@@ -225,7 +224,7 @@ class CompletionOutbox(Tables):
             return WebhookSent(done=False, error="internal error")
 
     async def _settle(self, entry: Entry, sent: WebhookSent) -> None:
-        wait_s = max(sent.retry_s, _delay(entry.attempt))
+        wait_s = max(sent.retry_s, retry_delay_s(entry.attempt, FIRST_S, LONGEST_S))
         over = sent.gone or entry.age_s + wait_s > GIVE_UP_S
         status = "ACKED" if sent.done else "FAILED" if over else "PENDING"
         if status == "FAILED":
@@ -275,8 +274,3 @@ class CompletionOutbox(Tables):
         if sent.gone:
             await self._receivers.disable(entry.host_id, entry.target, webhook.url)
         return sent
-
-
-def _delay(attempt: int) -> float:
-    longest = min(LONGEST_S, FIRST_S * 4 ** min(attempt - 1, 20))
-    return random.uniform(longest / 2, longest)  # noqa: S311 - no secret

@@ -7,7 +7,6 @@ is sent for each incident and target, whoever saw it.
 
 import importlib.resources
 import logging
-import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from config.notifications import NotificationsSettings
-from gateway.http_client.webhooks import WebhookSender, WebhookSent
+from gateway.http_client.webhooks import WebhookSender, WebhookSent, retry_delay_s
 from gateway.wings.interface import Concern, Subject, Wing, WingContributions, WingParts
 from gateway.wings.notifications.concerns import (
     ending_certificate,
@@ -207,7 +206,7 @@ class Notifier(Collector):
         return sent
 
     async def _settle(self, tenant: str, delivery: Delivery, sent: WebhookSent) -> None:
-        wait_s = max(sent.retry_s, _delay_s(delivery.attempt))
+        wait_s = max(sent.retry_s, retry_delay_s(delivery.attempt, FIRST_S, LONGEST_S))
         over = sent.gone or delivery.age_s + wait_s > self._settings.give_up_s
         status = "ACKED" if sent.done else "FAILED" if over else "PENDING"
         self._ended[OUTCOMES[status]] += 1
@@ -233,11 +232,6 @@ class Notifier(Collector):
         for subject in SUBJECTS:
             incidents.add_metric((subject,), self._open.get(subject, 0))
         yield incidents
-
-
-def _delay_s(attempt: int) -> float:
-    longest = min(LONGEST_S, FIRST_S * 4 ** min(attempt - 1, 20))
-    return random.uniform(longest / 2, longest)  # noqa: S311 - no secret
 
 
 def mistakes(settings: NotificationsSettings) -> Iterator[str]:
