@@ -180,6 +180,7 @@ class CatalogRow:
 
     name: str
     source: str  # "": none
+    kind: str  # of the source, a key of `schemas.source`; "": none
     manual: bool
     disabled: bool
     implementation_type: str

@@ -31,7 +31,7 @@ from registry.tools.manual_edits import (
     columns_of,
     own_columns,
 )
-from schemas.source import MANUAL
+from schemas.source import MANUAL, facts_of
 
 
 async def set_description(
@@ -94,6 +94,7 @@ class ManualTools:
         async with borrow(self._pool) as connection, connection.transaction() as transaction:
             await lock(connection, self._host_id)
             for new in tools:
+                check_not_reserved(new.draft.name)
                 await self._check_free(connection, new.draft.name)
                 await self._insert(connection, new)
             transaction.force_rollback = dry_run
@@ -154,6 +155,8 @@ class ManualTools:
                 tool_id, catalog_row, _ = await self._row(connection, name, disabled=True)
                 if catalog_row.disabled:
                     owner = "" if catalog_row.manual else catalog_row.source
+                    if not (catalog_row.kind and facts_of(catalog_row.kind).own):
+                        check_not_reserved(catalog_row.name)
                     await self._check_free(connection, catalog_row.name, owner, tool_id)
                     active = catalog_row.manual or await self._is_described(connection, tool_id)
                     await self._update(connection, tool_id, {"disabled": False, "active": active})
@@ -233,10 +236,8 @@ class ManualTools:
         self, connection: AsyncConnection, name: str, owner: str = "", except_id: str | None = None
     ) -> None:
         """Check that the source `owner` ("": tools made by hand) may give a tool this name. Raises
-        ToolRefused for one that is reserved or taken; a name of another owner's tool is taken in
-        any case of its letters, and so are the names by which profiles may show that."""
-        if is_reserved(name):
-            raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
+        ToolRefused for one that is taken; a name of another owner's tool is taken in any case of
+        its letters, and so are the names by which profiles may show that."""
         async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
             await cursor.execute(
                 _CATALOG_ROW
@@ -363,9 +364,16 @@ class ManualTools:
         )
 
 
+def check_not_reserved(name: str) -> None:
+    """Raises ToolRefused for a name that is kept for the gateway's own tools."""
+    if is_reserved(name):
+        raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
+
+
 _CATALOG_ROW = b"""
-    SELECT tool.name, coalesce(api.name, '') AS source, tool.endpoint_id IS NULL AS manual,
-        tool.disabled, tool.implementation_type, tool.description_source,
+    SELECT tool.name, coalesce(api.name, '') AS source, coalesce(api.kind, '') AS kind,
+        tool.endpoint_id IS NULL AS manual, tool.disabled, tool.implementation_type,
+        tool.description_source,
         tool.description_manual_override AS overridden,
         tool.description_override_ts AS override_ts,
         tool.description_override_user AS override_user, tool.routing_domain,

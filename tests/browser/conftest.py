@@ -282,7 +282,10 @@ def published_servers() -> PublishedServers:
 
 
 async def seed_good(house: House) -> None:
-    """What the crawler may have removed, with the forms that it posts."""
+    """What the crawler may have removed or disabled, with the forms that it posts."""
+    disabled = await house.desk.run("listTools", query={"state": "disabled"})
+    for tool in disabled.value["items"]:
+        await house.does("enableTool", {"tool": tool["name"]})
     for text in ("It opens at nine.", "It opens at ten."):
         await house.does("memory_add", scope="user", content=text, slot="shop.opens")
     text = "# Opening hours\n\nThe Pet Shop of Anna Miller opens at nine in Berlin."

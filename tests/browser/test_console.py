@@ -13,7 +13,7 @@ from playwright.async_api import Browser, expect
 
 from config.settings import DatabaseSettings
 from registry.access.api_keys import ApiKeys
-from tests.browser.conftest import WAIT_MS, WINGS, House, Watched, picture, watch_page
+from tests.browser.conftest import WAIT_MS, WINGS, House, Watched, picture, seed_good, watch_page
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, pets, running
 
@@ -204,8 +204,8 @@ async def a_call_waits_is_approved_and_made(visitor: Watched) -> None:
     await visitor.check("tools/createPet/try")
 
 
-async def test_every_link_answers_and_every_form_posts(site: Client, browser: Browser) -> None:
-    base = f"{site.url}/console"
+async def test_every_link_answers_and_every_form_posts(house: House, browser: Browser) -> None:
+    base = f"{house.client.url}/console"
     async with watch_page(browser, base, locale="en-GB") as visitor:
         waiting, seen, forms = [""], {""}, set[str]()
         kinds: Counter[str] = Counter()
@@ -227,6 +227,7 @@ async def test_every_link_answers_and_every_form_posts(site: Client, browser: Br
             await every_form_is_posted(visitor, path, forms)
         assert len(kinds) > 40
         assert len(forms) > 20
+    await seed_good(house)
 
 
 def kind_of(path: str) -> str:
