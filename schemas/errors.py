@@ -31,6 +31,10 @@ class Fault(ToolgateError):
         self.message = message
         self.data = data
 
+    def failed_status(self, default: int = 400) -> int:
+        """HTTP status outside JSON-RPC: `default` for a fault that JSON-RPC answers with 200."""
+        return self.status if self.status >= 400 else default
+
     @property
     def log_message(self) -> str:
         """The message as logs may have it: without values of arguments."""

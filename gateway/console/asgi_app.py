@@ -78,8 +78,11 @@ class Console:
         try:
             response = await self._respond(request)
         except (ProblemDetails, Fault) as error:
-            text = error.detail if isinstance(error, ProblemDetails) else error.message
-            response = PlainTextResponse(text, error.status or 400)
+            response = (
+                PlainTextResponse(error.detail, error.status)
+                if isinstance(error, ProblemDetails)
+                else PlainTextResponse(error.message, error.failed_status())
+            )
         except AWAY:
             response = PlainTextResponse("The database does not answer; try again later.", 503)
         except Exception:

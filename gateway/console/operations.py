@@ -260,7 +260,7 @@ class ConsoleOperations:
         """The answer of a wing's operation, which is a tool: policy, limits and audit hold."""
         trial = await self.call(operation.tool_name, arguments)
         if trial.fault is not None:
-            return OperationAnswer(trial.fault.status or 400, {"detail": trial.fault.message})
+            return OperationAnswer(trial.fault.failed_status(), {"detail": trial.fault.message})
         result = trial.result
         if result is None:
             return NO_CONTENT

@@ -179,7 +179,7 @@ class LoginServer:
             raise LoginError(error.status, "invalid_request", error.detail) from error
         except Fault as fault:
             raise LoginError(
-                fault.status or 503, "temporarily_unavailable", fault.message
+                fault.failed_status(503), "temporarily_unavailable", fault.message
             ) from fault
         except AWAY as error:
             text = "The database does not answer; try again later"

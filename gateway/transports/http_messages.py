@@ -350,7 +350,7 @@ class Responder:
 
     async def fault(self, fault: Fault, id_: RequestId = None) -> None:
         """Reject the whole HTTP request; the body is JSON-RPC on every front."""
-        status = fault.status if fault.status >= 400 else 400
+        status = fault.failed_status()
         # clients that probe for 2026-07-28 expect an envelope error without data
         bare = isinstance(fault, MalformedEnvelope)
         body = encode(error_reply(id_, fault, None if bare else self.request_id))

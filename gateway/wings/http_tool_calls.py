@@ -87,9 +87,7 @@ def text_of(result: ToolResult) -> str:
 def problem_of(error: Exception) -> ProblemDetails:
     """The problem that a client is told. Raises `error` if it is none."""
     if isinstance(error, Fault):
-        return ProblemDetails(
-            error.status if error.status >= 400 else 422, "refused", error.message
-        )
+        return ProblemDetails(error.failed_status(422), "refused", error.message)
     if not isinstance(error, ProblemDetails):
         raise error
     return error

@@ -333,7 +333,7 @@ def problem_of(fault: Fault) -> ProblemDetails:
     if isinstance(fault, TooManyRequests | Unavailable):
         return again_later(fault)
     of_kind = (known for kind, known in KINDS.items() if isinstance(fault, kind))
-    status, kind = next(of_kind, (fault.status if fault.status >= 400 else 500, "failed"))
+    status, kind = next(of_kind, (fault.failed_status(500), "failed"))
     return ProblemDetails(status, kind, fault.message or HTTPStatus(status).phrase)
 
 

@@ -513,7 +513,7 @@ def _rpc_response(outcome: Mapping[str, Any], id_: Any) -> Response:
 def _status_response(fault: Fault) -> Response:
     """google.rpc.Status, as AIP-193 has it in JSON."""
     known = fault if isinstance(fault, A2AFault) else None
-    status = fault.status if fault.status >= 400 else 400
+    status = fault.failed_status()
     error = {
         "code": status,
         "status": known.rpc_status if known else "INVALID_ARGUMENT",

@@ -381,7 +381,7 @@ def _answering(
             return await handle(asked)
         except A2AFault as fault:
             kind = fault.reason.lower().replace("_", "-")
-            raise ProblemDetails(fault.status, kind, fault.message) from fault
+            raise ProblemDetails(fault.failed_status(), kind, fault.message) from fault
         except LeaseLost as error:
             raise ProblemDetails(404, "task-not-found", "The task was deleted.") from error
 

@@ -253,7 +253,7 @@ class Inbound:
         try:
             result = await self._parts.call(context, OPERATION, arguments)
         except Fault as fault:
-            status = fault.status if fault.status >= 400 else 422
+            status = fault.failed_status(422)
             return status, encode({"status": status, "detail": fault.message})
         return _answer(result)
 

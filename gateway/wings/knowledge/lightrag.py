@@ -688,5 +688,5 @@ async def _error_response(_request: Request, error: Exception) -> Response:
         return JSONResponse({"detail": error.detail}, error.status_code)
     if not isinstance(error, Fault):
         raise error
-    status = error.status if error.status >= 400 else 422
+    status = error.failed_status(422)
     return JSONResponse({"detail": error.message}, status)

@@ -591,3 +591,34 @@ async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
     }
     titles = [title for title, _ in navigation(SimpleNamespace(offers=offers), desk)]  # type: ignore[arg-type]
     assert titles[-len(WINGS) :] == [name.capitalize() for name in WINGS]
+
+
+async def test_pages_of_wings_answer_while_their_tools_are_disabled(settings: Settings) -> None:
+    """A disabled tool is named on the page of its wing; it is no internal error."""
+    wings = ("knowledge", "memory", "events", "agent", "notifications", "code", "a2a")
+    on = {name: replace(getattr(settings, name), enabled=True) for name in wings}
+    async with console(settings, **on) as (client, browser):
+
+        async def is_open() -> bool:
+            return (await browser.get("ask?q=cat"))[0] == 200
+
+        await polling.until(is_open)
+        desk = await visitor_of(client)
+        catalog = client.gateway.catalogs.of(desk.tenant)
+        names = [tool.name for tool in catalog.tools if tool.source in wings]
+        assert len(names) > 40
+        for name in names:
+            assert (await desk.run("disableTool", {"tool": name})).ok
+        assert client.gateway.console is not None
+        for _, places in navigation(client.gateway.console._parts, desk):
+            for place in places:
+                status, text = await browser.get(place.path)
+                assert status < 500, (place.path, text)
+        assert "knowledge_collections" in (await browser.get("ask?q=cat"))[1]
+        assert (await desk.run("enableTool", {"tool": "knowledge_collections"})).ok
+
+        async def is_named() -> bool:
+            status, text = await browser.get("ask?q=cat")
+            return (status, "knowledge_query" in text) == (400, True)
+
+        await polling.until(is_named)
