@@ -24,6 +24,7 @@ from config.registries import RegistrySettings
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.console.operations import ConsoleOperations
+from registry.catalog.catalog import Catalog
 from tests import polling
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
@@ -186,6 +187,10 @@ class House:
         identity, caller = made._doors._visitor
         return ConsoleOperations(made._parts, identity, caller=caller, client="127.0.0.1")
 
+    @property
+    def catalog(self) -> Catalog:
+        return self.client.gateway.catalogs.of(self.desk.tenant)
+
     async def has_wings(self) -> bool:
         answers = [await self.desk.run(one) for one in FIRST]
         return all(one.ok for one in answers)
@@ -284,8 +289,10 @@ def published_servers() -> PublishedServers:
 async def seed_good(house: House) -> None:
     """What the crawler may have removed or disabled, with the forms that it posts."""
     disabled = await house.desk.run("listTools", query={"state": "disabled"})
-    for tool in disabled.value["items"]:
-        await house.does("enableTool", {"tool": tool["name"]})
+    names = [tool["name"] for tool in disabled.value["items"]]
+    for name in names:
+        await house.does("enableTool", {"tool": name})
+    await polling.until(lambda: all(map(house.catalog.find, names)))
     for text in ("It opens at nine.", "It opens at ten."):
         await house.does("memory_add", scope="user", content=text, slot="shop.opens")
     text = "# Opening hours\n\nThe Pet Shop of Anna Miller opens at nine in Berlin."
