@@ -18,14 +18,17 @@ from gateway.admin.http_api import AdminApi
 from gateway.admin.registry_parts import no_connection
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.worker_peers import WorkerPeers
-from gateway.app.access import Access, StoredSecrets
+from gateway.app.access import Access
 from gateway.app.admin import AdminParts, admin_api, operations_of
+from gateway.app.catalogs import make_catalogs, personal_places
 from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
 from gateway.app.method_tables import dispatchers, resource_reader, usage_log
 from gateway.app.metrics import register_gauges
 from gateway.app.routes import admission, application, batches_of, fronts, mcp_front
 from gateway.app.shared_state import SharedState, reap
+from gateway.app.stored_secrets import StoredSecrets
+from gateway.app.telemetry_exports import make_metrics_export, make_trace_export
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
 from gateway.interfaces import Events, Guard, Middleware, Relay, Upstream
@@ -40,34 +43,26 @@ from gateway.telemetry.traces import no_trace
 from gateway.transports.streamable_http import toolset_fronts, toolset_in, toolset_paths
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
-from gateway.wings.table import enabled_wings, wing_kinds, with_jobs, with_tasks
+from gateway.wings.table import enabled_wings, wing_kinds, with_jobs
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
-from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
-from registry.catalog.tool_lists import OwnTasks
 from registry.database.postgres import DatabaseHandle
 from registry.display.tool_shaper import ToolShaper
 from registry.jobs.store import JobStore
 from registry.search import Search
 from registry.search.feedback import Feedback
 from registry.search.indexes import ensure_indexes
-from schemas.errors import ToolgateError
 from schemas.jsonrpc import Request
 
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.connections import PersonalConnections
     from gateway.app.jobs import Jobs
     from gateway.app.login import Login
-    from gateway.app.metrics_export import MetricsExport
-    from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
     from gateway.console.asgi_app import Console
     from gateway.middleware.hooks.configured_hook import Hooks
     from registry.search.read_replica import Replica
-
-
-OTEL_MISSING = "{} needs the packages of an extra: pip install 'toolgate[otel]'"
 
 
 class Gateway:
@@ -85,11 +80,11 @@ class Gateway:
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.metrics = Metrics()
         self.calls = CallMetrics(settings.metrics.tools) if settings.metrics.tools else None
-        self.tracing = _tracing(settings, self.metrics, self.calls)
-        self.metrics_export = _metrics_export(settings, self.metrics)
+        self.tracing = make_trace_export(settings, self.metrics, self.calls)
+        self.metrics_export = make_metrics_export(settings, self.metrics)
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
-        self.catalogs = _catalogs(settings, events)
+        self.catalogs = make_catalogs(settings, events)
         policy_view = PolicyView(
             settings.policy,
             settings.limits.json_depth,
@@ -203,7 +198,7 @@ class Gateway:
         self.catalogs.show_scripts(settings.scripts.enabled)
         if apply_to_wings is not None:
             apply_to_wings()
-        has_changed = _personal(before) != _personal(settings)
+        has_changed = personal_places(before) != personal_places(settings)
         if has_changed or any(
             getattr(before, name) != getattr(settings, name) for name in REQUEST_PATH
         ):
@@ -258,9 +253,9 @@ class Gateway:
         """Rebuild what serves new requests from the current settings. The catalogs take a moment;
         all else changes at once."""
         settings = self.settings
-        personal = _personal(settings)
+        personal = personal_places(settings)
         shown = (settings.toolsets, settings.profiles, personal)
-        if (before.toolsets, before.profiles, _personal(before)) != shown:
+        if (before.toolsets, before.profiles, personal_places(before)) != shown:
             await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings), personal)
         self.access.reconfigure(settings, hooks)
         self.shared.reconfigure(settings.limits)
@@ -656,61 +651,6 @@ class Gateway:
             else partial(people.tool, self.catalogs, self.upstreams.client.connections),
             complete=as_described if self.wings is None else self.wings.complete_results,
         )
-
-
-def _tracing(
-    settings: Settings, metrics: Metrics, calls: CallMetrics | None
-) -> "TraceExport | None":
-    if not settings.tracing.enabled:
-        return None
-    from gateway.middleware.trace_sampling import Sampler
-
-    try:
-        from gateway.app.trace_export import TraceExport, resource_of
-    except ImportError as error:
-        raise ToolgateError(OTEL_MISSING.format("tracing.enabled")) from error
-    sampler = Sampler(settings.tracing, metrics, calls)
-    return TraceExport(settings.tracing, resource_of(settings.tracing), sampler)
-
-
-def _metrics_export(settings: Settings, metrics: Metrics) -> "MetricsExport | None":
-    if not settings.metrics.otlp.enabled:
-        return None
-    try:
-        from gateway.app.metrics_export import MetricsExport
-        from gateway.app.trace_export import resource_of
-    except ImportError as error:
-        raise ToolgateError(OTEL_MISSING.format("metrics.otlp.enabled")) from error
-    return MetricsExport(settings.metrics.otlp, metrics.registry, resource_of(settings.tracing))
-
-
-def _own_tasks(settings: Settings) -> OwnTasks | None:
-    """How calls run as tasks of the gateway. Who cannot be told from others has no list
-    of own ones."""
-    lists: dict[str, Any] = {} if settings.auth.mode == "none" else {"list": {}}
-    wing = with_tasks(settings)
-    capability = {**lists, "cancel": {}, "requests": {"tools": {"call": {}}}}
-    return None if wing is None else OwnTasks(capability, wing)
-
-
-def _personal(settings: Settings) -> frozenset[str]:
-    """Places of the sources at which callers have accounts of their own."""
-    return frozenset(place for place, source in settings.sources.items() if source.connect.has_page)
-
-
-def _catalogs(settings: Settings, events: Events) -> Catalogs:
-    host_id, skills = settings.tenant.host_id, settings.skills
-    return Catalogs(
-        settings.toolsets,
-        ToolShaper.of(settings),
-        lists_skills=skills.listed,
-        own=host_id,
-        shows_scripts=settings.scripts.enabled,
-        own_tasks=_own_tasks(settings),
-        personal=_personal(settings),
-        has_code=settings.code.disclosure != "off",
-        events=events,
-    )
 
 
 def build_app(settings: Settings) -> Starlette:

@@ -1,13 +1,16 @@
 """Wiring of the login. Imported only where it is switched on."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 
 from config.access import CLIENT_PROVIDER, USERS_PROVIDER
 from config.login import LoginSettings
 from config.settings import Settings
-from gateway.app.access import ENDPOINTS, Access, LoginAccess, resources_of
+from gateway.app.access import Access
+from gateway.app.identities import ENDPOINTS
+from gateway.app.protected_resources import resources_of
 from gateway.audit.records import AuditEntry, printable
 from gateway.guards.token_claims import Claims
 from gateway.guards.token_issuers import Issuer, Tenants
@@ -15,6 +18,7 @@ from gateway.login.access_tokens import LoginKeys
 from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.login.scopes import Scopes
 from gateway.login.server import LoginServer
+from registry.access.access_feed import Load
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
 from registry.login.logins_and_grants import Logins
@@ -143,3 +147,15 @@ def entry_of_act(act: LoginAct, front: str, host_id: str, now: datetime) -> Audi
         outcome="ok" if act.decision == "allow" else "403",
         client=act.address,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginAccess:
+    """The login of a gateway, as its access control needs it."""
+
+    issuer: Issuer
+    reserved: Collection[str]  # prefixes of its principals
+    metadata: Callable[[], Awaitable[bytes]]  # of the authorization server
+    scopes: Sequence[str]  # that somebody may have
+    end_revoked: Load  # ends logins of people whose tokens were revoked
+    sweep: Load  # deletes what is over

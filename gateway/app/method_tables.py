@@ -22,14 +22,7 @@ from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.result_processing import AnswerProcessing
 from gateway.methods.rpc_discover import Discovery
-from gateway.methods.search_tools import (
-    Find,
-    PastSearch,
-    Record,
-    SearchLimits,
-    SearchTools,
-    Usage,
-)
+from gateway.methods.search_tools import Find, PastSearch, Record, SearchLimits, SearchTools, Usage
 from gateway.methods.skills.acting_agents import Agents, Handles
 from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill

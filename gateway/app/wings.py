@@ -81,13 +81,7 @@ from gateway.wings.job_operations import job_operations
 from gateway.wings.models.configured_models import ConfiguredModels, StoredKeys
 from gateway.wings.resources_and_prompts import WingRelay, offered_import
 from gateway.wings.table import components_of, load_wings, mistakes, section, with_jobs
-from gateway.wings.wing_operations import (
-    ObservedCalls,
-    WingApi,
-    WingOperations,
-    drafts,
-    not_open,
-)
+from gateway.wings.wing_operations import ObservedCalls, WingApi, WingOperations, drafts, not_open
 from gateway.wings.wing_restarts import WingLife
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog

@@ -8,8 +8,8 @@ import anyio
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import operations_as_jobs
+from gateway.app.audit_log import job_entry, spool_dir
 from gateway.app.jobs import JobRules, Jobs
 from gateway.app.wings import READY_WAIT_S, migrate_wing, stored_parts
 from gateway.audit.database_writer import AuditWriter, is_recorded

@@ -9,8 +9,8 @@ import click
 from config.access import Rule
 from config.access_conflicts import rule_problems
 from config.settings import Settings
-from gateway.app.access import Identities
 from gateway.app.access_for_commands import rules_in
+from gateway.app.identities import Identities
 from gateway.cli.common.arguments import read_object
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import fail, warn
