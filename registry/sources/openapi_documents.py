@@ -29,6 +29,7 @@ from registry.documents.containers import (
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
+from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.multi_file_documents import (
     Files,
     is_url,
@@ -36,7 +37,6 @@ from registry.importers.openapi.multi_file_documents import (
     scheme,
     stands_alone,
 )
-from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.x_toolgate import NO_OVERLAY
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions

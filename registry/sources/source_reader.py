@@ -20,7 +20,7 @@ from registry.importers.a2a import read_card
 from registry.importers.drafts import ImportedDescription
 from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
-from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
+from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
 from registry.sources.agent_cards import check_signature, fetch_card
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
 from registry.sources.import_plan import storable
@@ -28,14 +28,7 @@ from registry.sources.openapi_documents import describe_openapi, read_openapi
 from schemas.description_kinds import DESCRIPTIONS, looks_like
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
-from schemas.source import (
-    A2aOptions,
-    GraphQLOptions,
-    OpenAPIOptions,
-    Origin,
-    SourceFacts,
-    facts_of,
-)
+from schemas.source import A2aOptions, GraphQLOptions, OpenAPIOptions, Origin, SourceFacts, facts_of
 from schemas.source import Options as SourceOptions
 
 IMPORTER = 5  # increment when the same document would give other tools than before

@@ -11,8 +11,8 @@ from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
 from registry.importers.graphql.tool_drafts import OPERATIONS, GraphQLDrafts, Root
 from registry.importers.openapi.document import SkipOperation
-from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
-from registry.importers.openapi.schema_conversion import SizeBudget
+from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
+from registry.importers.openapi.schema_budgets import SizeBudget
 from registry.names.tool_names import assign, legal, limit_for
 from schemas.errors import ImportRejected
 from schemas.globs import glob

@@ -33,7 +33,7 @@ from registry.importers.graphql.selection import (
     read_selection,
 )
 from registry.importers.openapi.document import SkipOperation
-from registry.importers.openapi.schema_conversion import SizeBudget
+from registry.importers.openapi.schema_budgets import SizeBudget
 from registry.importers.openapi.x_toolgate import ArgumentMarks
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal

@@ -4,8 +4,8 @@ Pure: bytes in, drafts and outcomes out.
 """
 
 from registry.importers.drafts import ImportedDescription
+from registry.importers.openapi.import_options import OpenApiOptions
 from registry.importers.openapi.import_pipeline import read
-from registry.importers.openapi.operations import OpenApiOptions
 from registry.importers.openapi.x_toolgate import Overlay, overlay
 from registry.importers.openapi.yaml_and_json import parse
 

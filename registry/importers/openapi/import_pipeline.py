@@ -6,16 +6,12 @@ from typing import Any
 
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
+from registry.importers.openapi.import_options import OpenApiOptions, matches, refusal
 from registry.importers.openapi.multi_file_documents import FILES, MissingFile
-from registry.importers.openapi.operations import (
-    DocumentOperation,
-    OpenApiOptions,
-    matches,
-    operations,
-    refusal,
-)
-from registry.importers.openapi.schema_conversion import SizeBudget
-from registry.importers.openapi.security import read_logins, secret_notes
+from registry.importers.openapi.operations import DocumentOperation, operations
+from registry.importers.openapi.schema_budgets import SizeBudget
+from registry.importers.openapi.secret_arguments import secret_notes
+from registry.importers.openapi.security import read_logins
 from registry.importers.openapi.tool_drafts import OpenApiDrafts
 from registry.names.tool_names import PORTABLE_LIMIT, assign, limit_for, tool_name
 from schemas.source import Outcome, OutcomeStatus

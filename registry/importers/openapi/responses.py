@@ -13,12 +13,9 @@ import msgspec
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.schema_conversion import (
-    ConvertedSchema,
-    Cycles,
-    ReferenceTarget,
-    Schemas,
-)
+from registry.importers.openapi.schema_components import Schemas
+from registry.importers.openapi.schema_conversion import ConvertedSchema, ReferenceTarget
+from registry.importers.openapi.schema_cycles import Cycles
 from schemas.json_schema.keywords import UNIONS
 from schemas.json_schema.references import definition_name, is_bare_reference, siblings
 from schemas.json_schema.validators import compiled_as_2020

@@ -8,7 +8,7 @@ import pytest
 from registry.importers.drafts import ImportedDescription
 from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 from registry.importers.graphql.schema import Ref, Schema, Type
-from registry.importers.openapi.schema_conversion import OUTPUT_LEFT_OUT
+from registry.importers.openapi.schema_budgets import OUTPUT_LEFT_OUT
 from schemas.binding import Pagination, Variable
 from schemas.errors import ImportRejected
 from schemas.jsonrpc import encode

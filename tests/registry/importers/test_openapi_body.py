@@ -1,8 +1,9 @@
 import pytest
 
 from registry.importers.openapi.document import OpenApiDocument
+from registry.importers.openapi.media_types import preferred_media_type
+from registry.importers.openapi.property_encodings import FILE
 from registry.importers.openapi.raw_schema_facts import RawSchemas
-from registry.importers.openapi.request_bodies import FILE, preferred_media_type
 from schemas.binding import Body
 from tests.registry.importers.describe import components, describe, json_body, only, query
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.importers.openapi.request_bodies import FILE
+from registry.importers.openapi.property_encodings import FILE
 from schemas.binding import Body, Parameter, Part
 from tests.registry.importers.describe import components, describe, only
 

@@ -2,7 +2,7 @@ import pytest
 
 from registry.importers.openapi import OpenApiOptions, parse, read
 from registry.importers.openapi.operations import OPERATIONS_LIMIT
-from registry.importers.openapi.schema_conversion import OUTPUT_LEFT_OUT
+from registry.importers.openapi.schema_budgets import OUTPUT_LEFT_OUT
 from schemas.errors import ImportRejected
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode

@@ -5,7 +5,7 @@ import pytest
 from config.sources import SchemeSettings, SourceSettings, TokenExchange
 from registry.documents.containers import Bundle
 from registry.importers.openapi import read
-from registry.importers.openapi.operations import OpenApiOptions
+from registry.importers.openapi.import_options import OpenApiOptions
 from registry.importers.openapi.x_toolgate import overlay
 from registry.importers.openapi.yaml_and_json import parse_yaml
 from registry.sources.import_specs import configured_import

@@ -1,4 +1,4 @@
-from registry.importers.openapi.request_bodies import TYPES_LIMIT
+from registry.importers.openapi.xml_bodies import TYPES_LIMIT
 from schemas.binding import Xml
 from tests.registry.importers.describe import components, describe, only
 
