@@ -88,6 +88,12 @@ class PageRequest:
         return self.page("problem.html", status, problem=text, code=status)
 
     @property
+    def public_base(self) -> str:
+        """The address of the gateway for its clients."""
+        public = self.parts.settings().server.public_url.rstrip("/")
+        return public or f"{self.request.base_url}".rstrip("/")
+
+    @property
     def places(self) -> list[tuple[str, list[Place]]]:
         return list(navigation(self.parts, self.operations))
 

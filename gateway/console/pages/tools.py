@@ -11,9 +11,9 @@ from markupsafe import Markup, escape
 from msgspec import Raw
 from starlette.responses import Response
 
-from gateway.console.forms import Form, Reading, chosen_in, example, read_json
 from gateway.console.operations import Trial
-from gateway.console.page_request import PageRequest, as_json, in_lines, indent_json
+from gateway.console.page_request import PageRequest, as_json, indent_json
+from gateway.console.pages.argument_form import ArgumentForm
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
 from gateway.policy.approval_gate import META_APPROVAL
@@ -25,7 +25,6 @@ PROTOCOLS = ("openapi", "graphql", "hybrid", "python", "mcp", "a2a", "function",
 FOUND = 30
 SHOWN_TEXT = 200_000  # characters of an answer
 WORD = re.compile(r"\w{2,}")
-JSON_FIELD = "json"
 TRIED = frozenset({"call", "preview"})
 
 
@@ -94,42 +93,22 @@ async def try_page(visit: PageRequest) -> Response:
     if not answer.ok:
         return visit.problem_page(answer)
     tool = answer.value
-    schema = tool["input_schema"]
-    form = Form(schema, chosen_in(visit.form))
-    posted = visit.request.method == "POST"
-    as_text = (visit.posted_value("view") or visit.query.get("view", "")) == JSON_FIELD
-    reading = _arguments(visit, form) if posted else Reading(example(schema))
-    value, errors, act = reading.value, dict(reading.errors), visit.posted_value("act")
+    form = ArgumentForm(visit, tool["input_schema"])
     trial = None
-    if act in ("form", JSON_FIELD) and not errors:
-        as_text = act == JSON_FIELD or (as_text and not form.holds(value))
-    elif act in TRIED and not errors and isinstance(value, dict):
-        if act == "call" and _asks(tool) and visit.posted_value("confirmed") != name:
-            errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
+    if form.act in TRIED and form.is_complete:
+        if form.act == "call" and _asks(tool) and visit.posted_value("confirmed") != name:
+            form.errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
         else:
-            trial = await visit.operations.try_tool(name, value, sends=act == "call")
-    is_drawn = form.is_drawn and not as_text
+            trial = await visit.operations.try_tool(name, form.value, sends=form.act == "call")
     return visit.page(
         "tool_try.html",
         tool=tool,
         tab="try",
         asks=_asks(tool),
-        fields=form.fields(value, errors) if is_drawn else (),
-        is_drawn=is_drawn,
-        can_draw=form.is_drawn,
-        text=visit.posted_value(JSON_FIELD)
-        if errors and not is_drawn and posted
-        else in_lines(value),
-        errors=errors,
+        **form.page_values(),
         trial=None if trial is None else _trial_values(trial),
         examples=() if trial is None else _examples(visit, trial),
     )
-
-
-def _arguments(visit: PageRequest, form: Form) -> Reading:
-    if visit.posted_value("view") == JSON_FIELD or not form.is_drawn:
-        return read_json(visit.posted_value(JSON_FIELD))
-    return form.read(visit.form)
 
 
 def _asks(tool: Mapping[str, Any]) -> bool:
@@ -173,8 +152,7 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
 def _examples(visit: PageRequest, trial: Trial) -> Sequence[Example]:
     """The call as curl and as Python, at the JSON-RPC endpoint."""
     settings = visit.parts.settings()
-    base = settings.server.public_url.rstrip("/") or f"{visit.request.base_url}".rstrip("/")
-    url = f"{base}{settings.rpc.path}"
+    url = f"{visit.public_base}{settings.rpc.path}"
     body = {
         "jsonrpc": "2.0", "id": 1, "method": trial.request["params"]["name"],
         "params": trial.request["params"]["arguments"],
