@@ -111,6 +111,7 @@ def console_of(
         pool=pool,
         identify=access.identify_admin,
         call=calling(outcome),
+        outcome=outcome,
         recorded=chains.record_calls,
         preview=chains.preview,
         inspects=partial(_inspects, access),

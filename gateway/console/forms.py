@@ -62,6 +62,7 @@ class FormField:
     title: str = ""  # "": people see the label, which is the member's name
     example: str = ""
     picks: str = ""  # kind of the things that are offered; "": none
+    completes: str = ""  # URL of what completes it while it is typed; "": nothing does
     rarely: bool = False  # it is folded
     is_hidden: bool = False  # its value is sent along
 

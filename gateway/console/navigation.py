@@ -20,6 +20,8 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
     "": (Place("Overview", "", "pulse", "getStatus"),),
     "Catalog": (
         Place("Tools", "tools", "tool", "listTools"),
+        Place("Prompts", "prompts", "chat", "listTools"),
+        Place("Resources", "resources", "book", "listTools"),
         Place("Sources", "sources", "source", "listSources"),
         Place("Catalog", "catalog", "source", "searchCatalog"),
         Place("Toolsets", "toolsets", "set", "listToolsets"),

@@ -27,7 +27,7 @@ from gateway.wings.interface import CallTool, WingContributions, WingEvent
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault
-from schemas.jsonrpc import encode
+from schemas.jsonrpc import Request, encode, error_reply
 from schemas.mcp.revisions import V2025_11_25
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
@@ -50,6 +50,7 @@ class ConsoleParts:
     pool: Callable[[], Pool | None]
     identify: Identify  # the caller of an HTTP request
     call: CallTool
+    outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher of MCP
     recorded: Callable[[CallRecording], CallTool]  # calls whose requests to services are recorded
     preview: Preview
     inspects: Callable[[Tool, Source | None], bool]  # whether guardrails are about a tool
@@ -108,6 +109,24 @@ class Trial:
     note: str = ""  # why a preview has no request
     took_ms: float = 0.0
     recording: CallRecording | None = None  # of requests to services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcAnswer:
+    """A request of MCP, and its answer."""
+
+    request: Any
+    request_id: str
+    result: Any = None
+    fault: Fault | None = None
+    took_ms: float = 0.0
+
+    @property
+    def reply(self) -> Any:
+        """The answer as JSON-RPC."""
+        if self.fault is None:
+            return {"jsonrpc": "2.0", "id": self.request["id"], "result": self.result}
+        return msgspec.to_builtins(error_reply(self.request["id"], self.fault, self.request_id))
 
 
 class ConsoleOperations:
@@ -222,7 +241,7 @@ class ConsoleOperations:
         context, note = self._context(), "It is not served."
         if tool is not None and recording is not None:
             note = await self._parts.preview(recording, tool, source, context)
-        request, id_ = _request(name, arguments), context.request_id
+        request, id_ = _tool_request(name, arguments), context.request_id
         return Trial(request=request, request_id=id_, note=note, recording=recording)
 
     async def call(
@@ -237,12 +256,26 @@ class ConsoleOperations:
         except Fault as error:
             fault = error
         return Trial(
-            request=_request(name, arguments),
+            request=_tool_request(name, arguments),
             request_id=context.request_id,
             result=result,
             fault=fault,
             took_ms=(time.perf_counter() - began) * 1000,
             recording=recording,
+        )
+
+    async def send(self, method: str, params: Mapping[str, Any]) -> RpcAnswer:
+        """Send a request of MCP as a client of the visitor would."""
+        context, began = self._context(), time.perf_counter()
+        message = Request("2.0", method, dict(params), context.request_id)
+        outcome = await self._parts.outcome(context, message)
+        fault = outcome if isinstance(outcome, Fault) else None
+        return RpcAnswer(
+            request=_request(method, params),
+            request_id=context.request_id,
+            result=None if fault is not None else msgspec.json.decode(outcome),
+            fault=fault,
+            took_ms=(time.perf_counter() - began) * 1000,
         )
 
     def follow(self, wing: str, run: str, after: int) -> AsyncIterator[WingEvent]:
@@ -334,9 +367,12 @@ class ConsoleOperations:
         )
 
 
-def _request(name: str, arguments: Mapping[str, Any]) -> Any:
-    params = {"name": name, "arguments": dict(arguments)}
-    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+def _request(method: str, params: Mapping[str, Any]) -> Any:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params)}
+
+
+def _tool_request(name: str, arguments: Mapping[str, Any]) -> Any:
+    return _request("tools/call", {"name": name, "arguments": dict(arguments)})
 
 
 def _parse_query(operation: Operation, query: Mapping[str, Any]) -> Mapping[str, Any]:

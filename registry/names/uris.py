@@ -2,8 +2,8 @@
 
 Where two servers have the same URI, one of them is exposed as `toolgate://<source>/<URI>`; a page
 of an MCP App as `ui://toolgate/<source>/<rest>`, since hosts accept no other scheme for those.
-Templates are RFC 6570. Only whether a URI matches is needed, not the values of its variables; so
-expressions of all levels are read, leniently, by the characters that they can produce.
+Templates are RFC 6570. Of a URI only whether it matches is needed, not the values of its variables;
+so expressions of all levels are read, leniently, by the characters that they can produce.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from urllib.parse import quote
 
 from schemas.mcp.references import UI
 
@@ -23,6 +24,37 @@ _EXPRESSION = re.compile(r"\{([+#./;?&]?)([A-Za-z0-9_%.,:*-]+)\}")
 # By operator, the characters that an expansion never contains. `{x}` would also escape others than
 # "/?#", but servers take them unescaped.
 _EXCLUDED = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
+
+_RESERVED = ":/?#[]@!$&'()*+,;="  # that `{+x}` and `{#x}` leave as they are
+_NAMED = frozenset(";?&")  # operators whose values follow their names
+
+
+def template_variables(template: str) -> list[str]:
+    """The names of the variables of a URI template, in their order."""
+    specs = [spec for _, specs in _EXPRESSION.findall(template) for spec in specs.split(",")]
+    return list(dict.fromkeys(spec.partition(":")[0].rstrip("*") for spec in specs))
+
+
+def expand_template(template: str, values: Mapping[str, str]) -> str:
+    """The URI of a template: /a/{x}{?y} with x: b is /a/b. Variables without a value are left
+    out."""
+
+    def expand(expression: re.Match[str]) -> str:
+        operator, pieces = expression[1], []
+        for spec in expression[2].split(","):
+            name, _, length = spec.rstrip("*").partition(":")
+            if name not in values:
+                continue
+            value = values[name][: int(length)] if length.isdecimal() else values[name]
+            value = quote(value, safe=_RESERVED if operator in {"+", "#"} else "")
+            has_name = operator in _NAMED
+            omits = operator == ";" and not value
+            pieces.append(name if omits else f"{name}={value}" if has_name else value)
+        separator = {"": ",", "+": ",", "#": ",", "?": "&"}.get(operator, operator)
+        first = "" if operator in {"", "+"} else operator
+        return first + separator.join(pieces) if pieces else ""
+
+    return _EXPRESSION.sub(expand, template)
 
 
 def wrap_uri(source: str, uri: str) -> str:

@@ -12,10 +12,22 @@ from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
 from config.settings import DatabaseSettings
+from config.sources import SourceSettings
 from registry.access.api_keys import ApiKeys
-from tests.browser.conftest import WAIT_MS, WINGS, House, Watched, picture, seed_good, watch_page
+from tests.browser.conftest import (
+    WAIT_MS,
+    WINGS,
+    House,
+    Watched,
+    house_settings,
+    picture,
+    seed_good,
+    watch_page,
+)
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, pets, running
+from tests.fixtures_servers import serving
+from tests.servers.atlas import atlas
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 expect.set_options(timeout=WAIT_MS)
@@ -69,6 +81,8 @@ SCREENS = (
         "do/memory_add",
         "programs",
     ),
+    *("prompts", "prompts/remember", "resources", "resources?kind=template"),
+    "resources/read?uri=memory%3A%2F%2Fcontext",
 )
 ZOOMED = (
     *("", "search/compare?q=add+a+pet", "tools/createPet/try", "collections/handbook", "memory"),
@@ -81,6 +95,7 @@ ZOOMED = (
         "policy",
         "audit",
     ),
+    *("prompts/remember", "resources"),
 )
 WIDTHS = ((1280, 860), (320, 700))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -271,6 +286,38 @@ async def test_a_tool_shows_its_request_before_the_call(site: Client, browser: B
         await expect(page.locator("#sent-1")).to_contain_text('"name": "Rex"')
         await visitor.check("tools/createPet/try")
         await page.screenshot(path=picture("try-preview"), full_page=True)
+
+
+async def test_prompt_arguments_are_completed_on_typing(
+    database_settings: DatabaseSettings, tmp_path: Path, browser: Browser
+) -> None:
+    app, entered = atlas()
+    async with entered, serving(app) as url:
+        settings = house_settings(database_settings, url, url, tmp_path)
+        off = {name: replace(getattr(settings, name), enabled=False) for name in WINGS}
+        sources = {"atlas": SourceSettings(mcp=f"{url}/mcp")}
+        async with running(replace(settings, sources=sources, **off)) as client:
+            base = f"{client.url}/console"
+            async with watch_page(browser, base, locale="en-GB") as visitor:
+                page = visitor.page
+                await visitor.open("prompts")
+                while not await page.get_by_role("link", name="visit_city").count():
+                    await visitor.open("prompts")
+                await page.get_by_role("link", name="visit_city").click()
+                await page.locator('[name="/country"]').fill("france")
+                await page.locator('[name="/city"]').press_sequentially("pa")
+                await expect(page.locator("datalist option[value='pau']")).to_be_attached()
+                assert await page.locator("datalist option[value='prague']").count() == 0
+                await page.locator('[name="/city"]').fill("paris")
+                await page.get_by_role("button", name="Get the prompt").click()
+                await expect(page.locator("#content-1")).to_contain_text("a visit of paris, france")
+                await visitor.check("prompts/visit_city")
+                await page.screenshot(path=picture("prompt-answer"), full_page=True)
+                await visitor.open("resources/read?uri=atlas%3A%2F%2Fmap")
+                await page.get_by_role("button", name="Read it").click()
+                await expect(page.locator("img.picture")).to_be_visible()
+                await visitor.check("resources/read")
+                await page.screenshot(path=picture("resource-picture"), full_page=True)
 
 
 async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names.uris import EXPRESSIONS_LIMIT, Template, UriBits, unwrap_uri, wrap_uri
+from registry.names.uris import (
+    EXPRESSIONS_LIMIT,
+    Template,
+    UriBits,
+    expand_template,
+    template_variables,
+    unwrap_uri,
+    wrap_uri,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +81,27 @@ def test_wrapped_uris_can_be_unwrapped() -> None:
     assert unwrap_uri("toolgate://fs/file:///a") == ("fs", "file:///a")
     assert unwrap_uri(wrap_uri("a", wrap_uri("b", "c:d"))) == ("a", "toolgate://b/c:d")
     assert unwrap_uri("file:///a") is None
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [  # RFC 6570, section 3.2, with texts
+        ("/a/{var}", "/a/value"),
+        ("{hello}", "Hello%20World%21"),
+        ("{+path}/here", "/foo/bar/here"),
+        ("{#path,x}", "#/foo/bar,1024"),
+        ("{.x,y}", ".1024.768"),
+        ("{/var:3,x}", "/val/1024"),
+        ("{;x,empty}", ";x=1024;empty"),
+        ("{?x,y,undef}", "?x=1024&y=768"),
+        ("?fixed=yes{&empty*}", "?fixed=yes&empty="),
+        ("{undef}{?undef}", ""),
+    ],
+)
+def test_templates_are_expanded(template: str, uri: str) -> None:
+    values = {"var": "value", "hello": "Hello World!", "path": "/foo/bar", "x": "1024"}
+    assert expand_template(template, {**values, "y": "768", "empty": ""}) == uri
+
+
+def test_variables_of_a_template_are_named_once() -> None:
+    assert template_variables("{a}/{+b:3,c*}{?a}") == ["a", "b", "c"]

@@ -1,0 +1,270 @@
+"""The playground of prompts and resources: lists, prompts with arguments, reads, completion.
+
+Requests are those of a client of the visitor, so that policy, limits and audit hold. What servers
+send is shown as text, and as a picture where it is a small one of a safe type.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.responses import Response
+
+from gateway.console.forms import FormField
+from gateway.console.operations import RpcAnswer
+from gateway.console.page_request import PageRequest, as_json, indent_json, pretty
+from gateway.console.pages.argument_form import Adapt, ArgumentForm
+from gateway.console.routes import PageRoute
+from gateway.methods.capabilities import has
+from registry.names.uris import expand_template, template_variables
+from schemas.errors import MethodNotFound
+from schemas.json_schema.pointers import escape
+from schemas.mcp.snapshot import SnapshotItem
+
+LISTS: Mapping[str, tuple[str, str]] = {
+    "prompt": ("prompts/list", "prompts"),
+    "resource": ("resources/list", "resources"),
+    "template": ("resources/templates/list", "resourceTemplates"),
+}
+"""The method that lists a kind of thing, and the member of its result."""
+
+PICTURES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+PICTURE_BYTES = 1 << 19
+COMPLETIONS = 100  # that are offered at a time, as in MCP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentView:
+    """Content of an answer, as a page shows it."""
+
+    title: str = ""  # URI, or role of a message
+    media_type: str = ""
+    text: str = ""
+    picture: str = ""  # data URL
+    hidden_bytes: int = 0  # of what is not shown
+
+
+async def prompts_page(visit: PageRequest) -> Response:
+    return await _list_page(visit, "prompts.html", "prompt")
+
+
+async def resources_page(visit: PageRequest) -> Response:
+    is_template = visit.query.get("kind") == "template"
+    return await _list_page(visit, "resources.html", "template" if is_template else "resource")
+
+
+async def _list_page(visit: PageRequest, template: str, kind: str) -> Response:
+    """A page of a list, as a client gets it."""
+    method, member = LISTS[kind]
+    after = visit.query.get("after", "")
+    answer = await visit.operations.send(method, {"cursor": after} if after else {})
+    if visit.query.get("format") == "json":
+        return exchange_json(answer)
+    if answer.fault is not None and not isinstance(answer.fault, MethodNotFound):
+        return visit.problem(answer.fault.failed_status(), answer.fault.message)
+    result = answer.result or {}  # none where no source has such things
+    return visit.page(
+        template,
+        rows=result.get(member, ()),
+        next=result.get("nextCursor", ""),
+        kind=kind,
+        **answer_values(visit, answer),
+    )
+
+
+async def prompt_page(visit: PageRequest) -> Response:
+    """A prompt: its arguments, and the messages that it becomes."""
+    name = visit.path("prompt")
+    prompt = await _find_listed(visit, "prompt", "name", name)
+    if prompt is None:
+        return visit.problem(404)
+    catalog = visit.parts.catalogs.of(visit.operations.tenant)
+    form = ArgumentForm(visit, _arguments_schema(prompt.get("arguments") or ()))
+    answer = None
+    if form.act == "send" and _is_whole(visit, form, prompt.get("arguments") or ()):
+        params = {"name": name, "arguments": form.value}
+        answer = await visit.operations.send("prompts/get", params)
+    if answer is not None and visit.query.get("format") == "json":
+        return exchange_json(answer)
+    result = (answer.result if answer is not None else None) or {}
+    return visit.page(
+        "prompt.html",
+        prompt=prompt,
+        description=result.get("description", ""),
+        contents=[
+            content_view(message["content"], message["role"])
+            for message in result.get("messages", ())
+        ],
+        **form.page_values(_completed_by(visit, catalog.prompt(name), prompt=name)),
+        **({"answer": None} if answer is None else answer_values(visit, answer)),
+    )
+
+
+async def resource_page(visit: PageRequest) -> Response:
+    """A resource, or one of a template, and what is read."""
+    uri, template = visit.query.get("uri", ""), visit.query.get("template", "")
+    kind, member, wanted = ("template", "uriTemplate", template) if template else (
+        "resource", "uri", uri
+    )  # fmt: skip
+    resource = await _find_listed(visit, kind, member, wanted)
+    if resource is None:
+        return visit.problem(404)
+    catalog = visit.parts.catalogs.of(visit.operations.tenant)
+    variables = [{"name": name} for name in template_variables(template)]
+    form = ArgumentForm(visit, _arguments_schema(variables))
+    answer = None
+    if form.act == "send" and form.is_complete:
+        uri = expand_template(template, form.value) if template else uri
+        answer = await visit.operations.send("resources/read", {"uri": uri})
+    if answer is not None and visit.query.get("format") == "json":
+        return exchange_json(answer)
+    result = (answer.result if answer is not None else None) or {}
+    items = {item.name: item for item in catalog.templates}
+    return visit.page(
+        "resource.html",
+        resource=resource,
+        uri=uri,
+        template=template,
+        contents=[resource_view(contents) for contents in result.get("contents", ())],
+        **form.page_values(_completed_by(visit, items.get(template), template=template)),
+        **({"answer": None} if answer is None else answer_values(visit, answer)),
+    )
+
+
+async def completions(visit: PageRequest) -> Response:
+    """Values of an argument that its server proposes, as options; none where it fails."""
+    prompt, template = visit.query.get("prompt", ""), visit.query.get("template", "")
+    ref = {"type": "ref/prompt", "name": prompt} if prompt else {
+        "type": "ref/resource", "uri": template
+    }  # fmt: skip
+    name = visit.query.get("argument", "")
+    given = {f"/{escape(name)}": name} | {
+        field: field[1:].replace("~1", "/").replace("~0", "~")
+        for field in visit.form
+        if field.startswith("/") and visit.posted_value(field)
+    }
+    value = visit.posted_value(f"/{escape(name)}")
+    context = {given[field]: visit.posted_value(field) for field in given if given[field] != name}
+    params = {
+        "ref": ref,
+        "argument": {"name": name, "value": value},
+        "context": {"arguments": context},
+    }
+    answer = await visit.operations.send("completion/complete", params)
+    if visit.query.get("format") == "json":
+        return exchange_json(answer)
+    values = [] if answer.result is None else answer.result["completion"]["values"]
+    return visit.page("choices.html", names=values[:COMPLETIONS])
+
+
+async def _find_listed(
+    visit: PageRequest, kind: str, member: str, value: str
+) -> Mapping[str, Any] | None:
+    """The entry of a list whose `member` is `value`; None: the visitor has no such thing."""
+    method, listed = LISTS[kind]
+    params: dict[str, Any] = {}
+    while value:
+        result = (await visit.operations.send(method, params)).result or {}
+        for entry in result.get(listed, ()):
+            if entry.get(member) == value:
+                return dict(entry)
+        if not result.get("nextCursor"):
+            break
+        params = {"cursor": result["nextCursor"]}
+    return None
+
+
+def _arguments_schema(arguments: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The schema of arguments, which are texts."""
+    properties = {
+        argument["name"]: {"type": "string", "description": argument.get("description")}
+        for argument in arguments
+    }
+    required = [argument["name"] for argument in arguments if argument.get("required")]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _is_whole(
+    visit: PageRequest, form: ArgumentForm, arguments: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether all required arguments are there; those that are not are marked."""
+    if form.is_complete:
+        for argument in arguments:
+            if argument.get("required") and argument["name"] not in form.value:
+                form.errors[f"/{escape(argument['name'])}"] = visit.texts("This is needed.")
+    return form.is_complete
+
+
+def _completed_by(visit: PageRequest, item: SnapshotItem | None, **of: str) -> Adapt:
+    """Gives a field the URL that completes it, if its server does that."""
+    sources = visit.parts.catalogs.of(visit.operations.tenant).sources
+    source = None if item is None else sources.get(item.source)
+    completes = source is not None and source.server and has(source.server, "completions")
+
+    def adapt(field: FormField) -> FormField:
+        if not completes:
+            return field
+        return replace(field, completes=visit.url("completions", **of, argument=field.label))
+
+    return adapt
+
+
+def answer_values(visit: PageRequest, answer: RpcAnswer) -> dict[str, Any]:
+    """The values of `rpc_answer.html`. Its `tojson` writes no quote that ends a text of a shell."""
+    settings = visit.parts.settings()
+    return {
+        "answer": answer,
+        "mcp_url": f"{visit.public_base}{settings.mcp.path}",
+        "has_key": settings.auth.mode != "none",
+    }
+
+
+def exchange_json(answer: RpcAnswer) -> Response:
+    """A request and its answer as JSON."""
+    return as_json({"request": answer.request, "answer": answer.reply})
+
+
+def content_view(content: Any, title: str = "") -> ContentView:
+    """Content of a message or a result."""
+    kind = content.get("type")
+    if kind == "text":
+        return ContentView(title=title, text=str(content.get("text", "")))
+    if kind in {"image", "audio"}:
+        return _binary_view(title, content.get("mimeType"), content.get("data"))
+    if kind == "resource" and isinstance(content.get("resource"), dict):
+        return resource_view(content["resource"], title)
+    return ContentView(title=title, media_type=str(kind), text=pretty(content))
+
+
+def resource_view(contents: Mapping[str, Any], title: str = "") -> ContentView:
+    """Contents of a resource."""
+    title = f"{title} {contents.get('uri', '')}".strip()
+    media_type = str(contents.get("mimeType") or "")
+    if "blob" in contents:
+        return _binary_view(title, media_type, contents["blob"])
+    text = str(contents.get("text", ""))
+    is_json = media_type.partition(";")[0].endswith("json")
+    text = indent_json(text) if is_json else text
+    return ContentView(title=title, media_type=media_type, text=text)
+
+
+def _binary_view(title: str, media_type: Any, data: Any) -> ContentView:
+    """A small picture of a safe type; else how long it is."""
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (ValueError, TypeError):
+        return ContentView(title=title, media_type=str(media_type), text=pretty(data))
+    if media_type in PICTURES and len(raw) <= PICTURE_BYTES:
+        picture = f"data:{media_type};base64,{base64.b64encode(raw).decode()}"
+        return ContentView(title=title, media_type=media_type, picture=picture)
+    return ContentView(title=title, media_type=str(media_type), hidden_bytes=len(raw))
+
+
+ROUTES = (
+    PageRoute("/prompts", prompts_page),
+    PageRoute("/prompts/{prompt:path}", prompt_page, ("GET", "POST")),
+    PageRoute("/resources", resources_page),
+    PageRoute("/resources/read", resource_page, ("GET", "POST")),
+    PageRoute("/completions", completions, ("POST",)),
+)
