@@ -136,6 +136,13 @@ class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     otlp: MetricsOtlp
 
 
+class CostsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    flush_s: Seconds
+    rows: Count
+    retention_days: Count
+
+
 class Mcp(Struct, frozen=True, forbid_unknown_fields=True):
     path: HttpPath
     page_size: Count
@@ -493,6 +500,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitsSettings
     breaker: BreakerSettings
     audit: Audit
+    costs: CostsSettings
     admin: Admin
     console: ConsoleSettings
     jobs: JobsSettings

@@ -47,6 +47,7 @@ from gateway.wings.table import enabled_wings, wing_kinds, with_jobs
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.catalog.feed import Feed
+from registry.costs.daily_costs import DailyCosts
 from registry.database.postgres import DatabaseHandle
 from registry.display.tool_shaper import ToolShaper
 from registry.jobs.store import JobStore
@@ -61,6 +62,7 @@ if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.login import Login
     from gateway.app.wings import Wings
     from gateway.console.asgi_app import Console
+    from gateway.middleware.cost_ledger import CostLedger
     from gateway.middleware.hooks.configured_hook import Hooks
     from registry.search.read_replica import Replica
 
@@ -83,6 +85,7 @@ class Gateway:
         self.tracing = make_trace_export(settings, self.metrics, self.calls)
         self.metrics_export = make_metrics_export(settings, self.metrics)
         self.legacy_use = LegacyUse()
+        self.costs = self._costs()
         self.mismatches = Mismatches()
         self.catalogs = make_catalogs(settings, events)
         policy_view = PolicyView(
@@ -146,7 +149,8 @@ class Gateway:
                 if self.settings.search.usage_log:
                     tasks.start_soon(usage_log(self.settings.search, self._handle.pool).run)
                 exports = (self.tracing, self.metrics_export)
-                for part in (*exports, self.wings, self.jobs, self.console, self.connections):
+                parts = (self.wings, self.jobs, self.console, self.connections, self.costs)
+                for part in (*exports, *parts):
                     if part is not None:
                         tasks.start_soon(part.run)
                 try:
@@ -161,6 +165,8 @@ class Gateway:
                     if self.wings is not None:
                         await self.wings.stop(closed_by)
                     await self.access.settle()
+                    if self.costs is not None:
+                        await self.costs.flush()
                     tasks.cancel_scope.cancel()
         finally:
             await shared.sessions.close_all()
@@ -313,12 +319,12 @@ class Gateway:
             shared=self.shared,
             catalogs=self.catalogs,
             access=self.access,
-            middleware=self._middleware,
+            middleware=[*self._cost_middleware, *self._middleware],
             answering=self._answering(),
         )
 
     def _subscribe_erasures(self) -> None:
-        """Have the texts of an erased person deleted in approvals, jobs and the log of searches."""
+        """Have an erased person forgotten in approvals, jobs, the log of searches and costs."""
         pool, person_erased = self._handle.pool, self.events.person_erased
 
         async def erase_approvals(tenant: str, principal: str) -> None:
@@ -329,7 +335,14 @@ class Gateway:
             if (opened := pool()) is not None:
                 await JobStore(opened).erase(tenant, principal)
 
+        async def erase_costs(tenant: str, principal: str) -> None:
+            if self.costs is not None:
+                await self.costs.flush()
+            if (opened := pool()) is not None:
+                await DailyCosts(opened).erase(tenant, principal)
+
         person_erased.subscribe(erase_approvals)
+        person_erased.subscribe(erase_costs)
         person_erased.subscribe(Feedback(pool).erase)
         if has_jobs(self.settings):
             person_erased.subscribe(erase_jobs)
@@ -347,12 +360,25 @@ class Gateway:
         wings = {} if self.wings is None else self.wings.states
         return {**shared, **wings, "embeddings": "unavailable" if failed else state}
 
+    def _costs(self) -> "CostLedger | None":
+        if not self.settings.costs.enabled:
+            return None
+        from gateway.middleware.cost_ledger import CostLedger
+
+        tenant = self.settings.tenant.host_id
+        return CostLedger(self.settings.costs, tenant, self._handle.pool)
+
     def _wings(self) -> "Wings | None":
         """The wings that are switched on; None: there are none."""
         if not enabled_wings(self.settings):
             return None
         from gateway.app.wings import WingDependencies, Wings
 
+        on_used = None
+        if self.costs is not None:
+            from gateway.app.costs import listener_of
+
+            on_used = listener_of(self.costs)
         return Wings(
             WingDependencies(
                 settings=self.settings,
@@ -374,6 +400,7 @@ class Gateway:
                 sessions=self.shared.sessions,
                 operate=no_trace if self.tracing is None else self.tracing.sampler.operation,
                 sign=None if self.login is None else self.login.sign_detached,
+                on_used=on_used,
                 sources_down=self._sources_down,
             )
         )
@@ -613,6 +640,11 @@ class Gateway:
         return [counting.middleware, self.legacy_use.middleware]
 
     @property
+    def _cost_middleware(self) -> list[Middleware]:
+        """Outermost middleware of the fronts, which sees results as clients get them."""
+        return [] if self.costs is None else [self.costs.middleware]
+
+    @property
     def guards(self) -> list[Guard]:
         """Guards of every call, outermost first; a call passes those that apply to its tool."""
         return [*self.access.guards, *([] if self.wings is None else self.wings.guards)]
@@ -641,7 +673,13 @@ class Gateway:
             federation=self.federation,
             relay=relay if self.wings is None else self.wings.relay(relay),
             shared=self.shared,
-            middleware=[*self._middleware, *offering, *self.access.middleware, *answering],
+            middleware=[
+                *self._cost_middleware,
+                *self._middleware,
+                *offering,
+                *self.access.middleware,
+                *answering,
+            ],
             guards=self.guards,
             answering=self._answering(),
             find=self.search.run,

@@ -79,6 +79,7 @@ from gateway.wings.interface import (
 )
 from gateway.wings.job_operations import job_operations
 from gateway.wings.models.configured_models import ConfiguredModels, StoredKeys
+from gateway.wings.models.messages import OnModelUsed
 from gateway.wings.resources_and_prompts import WingRelay, offered_import
 from gateway.wings.table import components_of, load_wings, mistakes, section, with_jobs
 from gateway.wings.wing_operations import ObservedCalls, WingApi, WingOperations, drafts, not_open
@@ -143,6 +144,7 @@ class WingDependencies:
     sessions: Sessions
     operate: Operate = no_trace
     sign: SignDetached | None = None
+    on_used: OnModelUsed | None = None
     sources_down: Callable[[], Mapping[str, str]] = dict
 
 
@@ -155,7 +157,10 @@ class Wings:
             raise ToolgateError("\n  ".join(texts))
         self._dependencies = dependencies
         self._models = models = ConfiguredModels(
-            dependencies.settings.models, dependencies.secrets, dependencies.operate
+            dependencies.settings.models,
+            dependencies.secrets,
+            dependencies.operate,
+            dependencies.on_used,
         )
         dependencies.metrics.register(models.use)
         self._served = [

@@ -86,23 +86,31 @@ async def wings_of_worker(
     search = Search(lambda: database.pool, embedders.get, settings.search)
     keys = Secrets(database.pool, settings.tenant.host_id, Keys.of(settings.secrets))
     stored, _ = await keys.read()
-    models = ConfiguredModels(settings.models, lambda: stored)
     offers: dict[str, WingContributions] = {}
-    parts = partial(
-        stored_parts,
-        settings,
-        database=database,
-        embedder=embedders.get,
-        search=search.run,
-        models=models,
-        offers=offers,
-        guardrails=partial(Guardrails, settings.guardrails),
-    )
-    kept = [
-        WorkerWing(wing, parts(wing.name), jobs, settings, offers=offers)
-        for wing in map(load_wing, with_jobs(settings))
-    ]
-    async with models, anyio.create_task_group() as tasks:
+    async with AsyncExitStack() as stack:
+        on_used = None
+        if settings.costs.enabled:
+            from gateway.app.costs import count_models
+
+            counting = count_models(settings, lambda: database.pool)
+            on_used = await stack.enter_async_context(counting)
+        models = ConfiguredModels(settings.models, lambda: stored, on_used=on_used)
+        await stack.enter_async_context(models)
+        parts = partial(
+            stored_parts,
+            settings,
+            database=database,
+            embedder=embedders.get,
+            search=search.run,
+            models=models,
+            offers=offers,
+            guardrails=partial(Guardrails, settings.guardrails),
+        )
+        kept = [
+            WorkerWing(wing, parts(wing.name), jobs, settings, offers=offers)
+            for wing in map(load_wing, with_jobs(settings))
+        ]
+        tasks = await stack.enter_async_context(anyio.create_task_group())
         for worker_wing in kept:
             worker_wing.begin()
             tasks.start_soon(worker_wing.run)

@@ -31,7 +31,7 @@ from gateway.operations.paging import Pages
 from gateway.operations.resource_view import ResourceView
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.document_library import Library
-from gateway.wings.models.messages import ChatModels
+from gateway.wings.models.messages import ChatModels, Payer
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
@@ -345,6 +345,11 @@ class Wing:
 def background(principal: Principal) -> Context:
     """The context of calls that a task makes for a principal, which has no more than its scopes."""
     return Context(Identity(principal, verified=True), V2025_11_25, new_request_id())
+
+
+def payer_of(context: Context) -> Payer:
+    """The payer of requests to models that a call of this context makes."""
+    return Payer(*context.principal.key, context.toolset or "")
 
 
 def is_open(identity: Identity) -> bool:

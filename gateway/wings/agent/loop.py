@@ -46,6 +46,7 @@ from gateway.wings.agent.run_steps import (
     Step,
 )
 from gateway.wings.agent.toolbox import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
+from gateway.wings.interface import payer_of
 from gateway.wings.models.messages import (
     ChatMessage,
     ChatModel,
@@ -229,6 +230,7 @@ class Loop:
             tool_choice="none" if last else "auto",
             budget=self.meter.request(worst),
             record=self._exchanges.append if self.settings.transcripts else None,
+            payer=payer_of(self.context),
         )
         try:
             reply = await self._ask_model(messages, tools, options)

@@ -29,7 +29,7 @@ from gateway.wings.knowledge.extracted_names import (
     extraction_messages,
 )
 from gateway.wings.knowledge.model_spending import DailySpending
-from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed, RequestOptions
+from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed, Payer, RequestOptions
 from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
@@ -279,7 +279,11 @@ class DocumentExtractor:
     ) -> ExtractedNames:
         """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
         model, messages = reading.model, extraction_messages(*shown)
-        options = RequestOptions(max_tokens=self._settings.answer_tokens, json=True)
+        options = RequestOptions(
+            max_tokens=self._settings.answer_tokens,
+            json=True,
+            payer=Payer(reading.document.tenant),
+        )
         if reading.requests < 1:
             raise BudgetExhausted(f"the run's {self._settings.requests:,} requests are sent")
         reading.requests -= 1

@@ -12,7 +12,7 @@ from gateway.operations.job_declarations import SCHEDULE, AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.http_tool_calls import check_result, structured_body
-from gateway.wings.interface import CallTool, Screen
+from gateway.wings.interface import CallTool, Screen, payer_of
 from gateway.wings.knowledge.background_extraction import (
     SHOWN_BY,
     DocumentExtractor,
@@ -27,7 +27,7 @@ from gateway.wings.knowledge.requests_and_views import (
     KnowledgeFound,
     QueryKnowledge,
 )
-from gateway.wings.models.messages import ChatModels, ModelFailed
+from gateway.wings.models.messages import ChatModels, ModelFailed, Payer
 from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool
 
@@ -98,19 +98,19 @@ class KnowledgeModel:
             raise invalid("Expected a caller.")
         body: QueryKnowledge = operation_input.body
         passages = await self.passages(operation_input.context, replace(body, answer=False))
-        request = self.request(operation_input.principal.tenant, body.query, passages)
+        request = self.request(payer_of(operation_input.context), body.query, passages)
         return with_answer(passages, await self.answerer.answer(request))
 
     def request(
         self,
-        tenant: str,
+        payer: Payer,
         question: str,
         found: KnowledgeFound,
         *,
         history: tuple[tuple[str, str], ...] = (),
         wish: str = "",
     ) -> AnswerRequest:
-        return AnswerRequest(tenant, question, found, history, wish)
+        return AnswerRequest(payer, question, found, history, wish)
 
     async def say(self, question: AnswerRequest) -> str:
         """Answer of the model without passages. Raises ProblemDetails."""

@@ -28,6 +28,7 @@ from gateway.wings.models.messages import (
     ContentChunk,
     FinalResponse,
     ModelFailed,
+    Payer,
     RequestOptions,
 )
 from gateway.wings.models.quotes import find_quote, lines_of
@@ -70,7 +71,7 @@ class CitedText(Struct, frozen=True):
 class AnswerRequest(Struct, frozen=True):
     """Question about passages. `history` and `wish` are for the model alone."""
 
-    tenant: str
+    payer: Payer
     question: str
     found: KnowledgeFound
     history: tuple[tuple[str, str], ...] = ()  # roles and texts
@@ -123,9 +124,9 @@ class Answerer:
         """Answer of the model without passages. Raises ModelFailed and BudgetExhausted."""
         model = self._models.of(self._strategy)
         messages = [*_past(answer_request), ChatMessage("user", answer_request.question)]
-        options = RequestOptions(max_tokens=self._settings.tokens)
+        options = RequestOptions(max_tokens=self._settings.tokens, payer=answer_request.payer)
         worst, _ = model.worst(messages, (), options)
-        async with self._spending.reserve(answer_request.tenant, worst.total) as budget:
+        async with self._spending.reserve(answer_request.payer.tenant, worst.total) as budget:
             reply = await model.complete(messages, (), replace(options, budget=budget))
         return reply.text
 
@@ -134,10 +135,10 @@ class Answerer:
             return
         model = self._models.of(self._strategy)
         messages = _messages(answer_request)
-        options = RequestOptions(max_tokens=self._settings.tokens)
+        options = RequestOptions(max_tokens=self._settings.tokens, payer=answer_request.payer)
         worst, _ = model.worst(messages, (), options)
         rest, is_cut = "", False
-        async with self._spending.reserve(answer_request.tenant, worst.total) as budget:
+        async with self._spending.reserve(answer_request.payer.tenant, worst.total) as budget:
             options = replace(options, budget=budget)
             async with aclosing(model.stream(messages, (), options)) as events:
                 async for event in events:

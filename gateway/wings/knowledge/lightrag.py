@@ -50,7 +50,7 @@ from gateway.wings.knowledge.requests_and_views import (
     KnowledgeFound,
     NameView,
 )
-from gateway.wings.models.messages import ModelFailed
+from gateway.wings.models.messages import ModelFailed, Payer
 from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import is_uuid
 from schemas.errors import Fault
@@ -323,7 +323,7 @@ class LightRag:
     @staticmethod
     def _request(model: "KnowledgeModel", question: "_Asked") -> "AnswerRequest":
         return model.request(
-            question.principal.tenant,
+            Payer(*question.principal.key),
             question.given.query,
             question.found,
             history=question.history,

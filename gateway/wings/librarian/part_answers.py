@@ -16,7 +16,13 @@ from msgspec import Struct
 from config.librarian import AnswerCacheSettings
 from gateway.wings.document_library import Passage
 from gateway.wings.librarian.run_budget import RunLedger
-from gateway.wings.models.messages import ChatMessage, ChatModel, RequestOptions
+from gateway.wings.models.messages import (
+    NO_PAYER,
+    ChatMessage,
+    ChatModel,
+    Payer,
+    RequestOptions,
+)
 from gateway.wings.models.usage import ModelCost, TokenUsage
 from registry.database.postgres import Pool
 from registry.database.tables import Tables
@@ -125,6 +131,7 @@ class Asker:
     """Places that a model was shown: collection, path, version and lines."""
     screen: Callable[[str], str] = str
     """A text as guardrails let it leave to a model."""
+    payer: Payer = NO_PAYER
 
     async def ask(self, question: PartQuestion) -> PartAnswer:
         """Raises LimitReached and ModelFailed."""
@@ -146,7 +153,7 @@ class Asker:
     async def _send(self, question: PartQuestion) -> PartAnswer:
         async with self.ledger.request(self.worst(question)[0]) as budget:
             self.show(question.passages)
-            options = replace(options_of(question), budget=budget)
+            options = replace(options_of(question), budget=budget, payer=self.payer)
             reply = await self.model.complete(question.messages, (), options)
         return PartAnswer(reply.text, reply.usage, reply.cost)
 

@@ -19,7 +19,7 @@ from gateway.context import Context, Principal
 from gateway.operations.job_declarations import NO_JOB, AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails, conflict, not_found, unavailable
-from gateway.wings.interface import Screen, WingParts
+from gateway.wings.interface import Screen, WingParts, payer_of
 from gateway.wings.librarian.library_access import DATA, READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import QUESTION
 from gateway.wings.librarian.part_answers import AnswerCache, Asker
@@ -295,6 +295,7 @@ class QuestionOperations:
             cache=self._cache,
             collections=question.collections,
             screen=partial(self._screen_text, request.principal),
+            payer=payer_of(context_of(request)),
         )
 
     def _screen_text(self, principal: Principal, text: str) -> str:

@@ -14,7 +14,13 @@ from msgspec import Meta, Struct
 
 from config.memory import MemoryExtraction
 from gateway.wings.memory.memory_rows import Memory, NewMemory, normalise
-from gateway.wings.models.messages import ChatMessage, ChatModels, ModelFailed, RequestOptions
+from gateway.wings.models.messages import (
+    ChatMessage,
+    ChatModels,
+    ModelFailed,
+    Payer,
+    RequestOptions,
+)
 from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.memory")
@@ -50,8 +56,8 @@ class Extractor:
         self._models = models
         self._settings = settings
 
-    async def facts(self, turns: Sequence[Memory]) -> list[NewMemory]:
-        """The facts in these turns of a user; none where the model does not answer."""
+    async def facts(self, tenant: str, turns: Sequence[Memory]) -> list[NewMemory]:
+        """The facts in these turns of a user of a tenant; none where the model does not answer."""
         latest = self._latest_turns(turns)
         if not latest:
             return []
@@ -62,7 +68,7 @@ class Extractor:
         messages = [ChatMessage("system", PROMPT), ChatMessage("user", lines)]
         try:
             model = self._models.of(self._settings.strategy)
-            options = RequestOptions(max_tokens=ANSWER_TOKENS, json=True)
+            options = RequestOptions(max_tokens=ANSWER_TOKENS, json=True, payer=Payer(tenant))
             reply = await model.complete(messages, (), options)
         except ModelFailed as error:
             log.warning("memory_extraction_failed", extra={"reason": str(error)})

@@ -152,7 +152,7 @@ class MemoryLife(Tables):
         rows_found = await self._fetch(_OF_SESSION, {"host": host, "owner": owner})
         rows = [memory_of(row[:-2]) for row in rows_found]
         turns = [turn for turn in rows if turn.kind == "turn" and promotable(turn)]
-        facts = await extractor.facts(sorted(turns, key=lambda one: one.position or 0))
+        facts = await extractor.facts(host, sorted(turns, key=lambda one: one.position or 0))
         if not facts:
             return
         subject = turns[0].subject or ""

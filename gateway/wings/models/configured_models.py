@@ -51,6 +51,7 @@ from gateway.wings.models.messages import (
     ModelExchange,
     ModelFailed,
     ModelReply,
+    OnModelUsed,
     ProviderState,
     ReasoningChunk,
     RequestOptions,
@@ -92,11 +93,16 @@ class ConfiguredModels:
     """The strategies of the settings. Connects with the first request."""
 
     def __init__(
-        self, settings: ModelsSettings, secrets: StoredKeys = dict, operate: Operate = no_trace
+        self,
+        settings: ModelsSettings,
+        secrets: StoredKeys = dict,
+        operate: Operate = no_trace,
+        on_used: OnModelUsed | None = None,
     ) -> None:
         self.use = ModelUse(operate)
         self._settings = settings
         self._secrets = secrets
+        self._on_used = on_used
         self._pools: dict[str, Pool] = {}  # by endpoint; "": of all strategies without a limit
         self._replays: dict[str, Replay] = {}  # by strategy
         self._cache = ReplyCache(settings.cache_entries, settings.cache_s)
@@ -120,7 +126,15 @@ class ConfiguredModels:
             raise ModelFailed(_missing(name, chosen), "unconfigured")
         if chosen.recording:
             replay = self._replay(name, chosen)
-            return Model(name, chosen, self._settings, replay, names=self._names, use=self.use)
+            return Model(
+                name,
+                chosen,
+                self._settings,
+                replay,
+                names=self._names,
+                use=self.use,
+                on_used=self._on_used,
+            )
         try:
             site = Site(URL(chosen.url.rstrip("/"), encoded=True))
         except (InvalidURL, ValueError) as error:
@@ -136,6 +150,7 @@ class ConfiguredModels:
             cache=self._cache,
             names=self._names,
             use=self.use,
+            on_used=self._on_used,
         )
 
     async def __aenter__(self) -> "ConfiguredModels":
@@ -254,6 +269,7 @@ class Model:
         cache: ReplyCache | None = None,
         names: dict[str, str] | None = None,
         use: ModelUse | None = None,
+        on_used: OnModelUsed | None = None,
     ) -> None:
         self.strategy = strategy
         self.context_tokens = settings.context_tokens
@@ -268,6 +284,7 @@ class Model:
         self._cache = cache or ReplyCache(0, 1)
         self._names = {} if names is None else names
         self._use = use or ModelUse()
+        self._on_used = on_used
 
     async def complete(
         self,
@@ -493,6 +510,7 @@ class _Reserved:
 
     def __init__(self, model: Model, ask: _Ask) -> None:
         self._ask = ask
+        self._model = model
         self._price = model._settings.price  # noqa: SLF001 - of this module
         self._budget = ask.prompt.options.budget
 
@@ -507,6 +525,11 @@ class _Reserved:
     def __exit__(self, *_: object) -> None:
         if self._budget is not None:
             self._budget.settle(self._ask.worst, self._ask.used, self._price)
+        used, on_used = self._ask.used, self._model._on_used  # noqa: SLF001 - as above
+        if on_used is not None and used.total:
+            prompt = self._ask.prompt
+            name = f"{prompt.strategy}/{prompt.model}"
+            on_used(prompt.options.payer, name, used, cost_of(used, self._price))
 
 
 def _worst(prompt: Prompt, body: bytes) -> TokenUsage:

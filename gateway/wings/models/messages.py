@@ -169,6 +169,17 @@ class UnknownStrategy(ModelFailed):
     """The settings have no strategy of this name."""
 
 
+class Payer(NamedTuple):
+    """Caller that requests to models are counted for."""
+
+    tenant: str = ""  # "": that of the gateway
+    caller: str = ""  # id of the principal; "": work in the background
+    toolset: str = ""  # of the endpoint; "": all tools
+
+
+NO_PAYER = Payer()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
     """Options of one request."""
@@ -178,7 +189,12 @@ class RequestOptions:
     json: bool = False  # the answer is a JSON object, as far as the provider can be told
     budget: Budget | None = None
     record: Callable[[ModelExchange], None] | None = None
+    payer: Payer = NO_PAYER
 
+
+OnModelUsed = Callable[[Payer, str, TokenUsage, ModelCost | None], None]
+"""Takes what a request used, with its retries, and the model as STRATEGY/MODEL. It must not
+wait."""
 
 NO_OPTIONS = RequestOptions()
 

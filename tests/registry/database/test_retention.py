@@ -30,6 +30,7 @@ SWEPT = {
     "entity_embedding_t": "registry/migrations/0006_embeddings.sql",
     "embedding_task_t": "registry/embedding/queue.py",
     "usage_request_t": "registry/search/usage_log.py",
+    "cost_t": "registry/costs/daily_costs.py",
     "revocation_t": "registry/access/revocations.py",
     "login_key_t": "registry/login/signing_keys.py",
     "login_failure_t": "registry/login/password_users.py",

@@ -1,0 +1,1 @@
+"""Costs as rows: tokens and money of each day."""
