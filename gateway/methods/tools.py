@@ -160,7 +160,7 @@ class ToolMethods:
         try:
             return await self._call_named(params, context, request)
         except Denied as denied:
-            raise InvalidParams(f"Unknown tool: {params.name[:100]}") from denied
+            raise self._no_tool(context, params.name) from denied
         except ApprovalRequired as fault:
             if not context.revision.argument_results:
                 raise
@@ -182,7 +182,7 @@ class ToolMethods:
         catalog, plans = self._plans.of_caller(context, self._lists)
         plan = plans.get(name)
         if plan is None:
-            plan = self._plan(catalog, name)
+            plan = self._plan(catalog, name, context)
         tool, arguments = plan.tool, params.arguments or {}
         if params.task is not None and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
@@ -232,12 +232,17 @@ class ToolMethods:
         profile = self._lists.profile(context, request).name  # built-in tools use that of lists
         return replaced(context, options=replace(context.options, profile=profile))
 
-    def _plan(self, catalog: Catalog, name: str) -> CallPlan:
+    def _plan(self, catalog: Catalog, name: str, context: Context) -> CallPlan:
         """The plan of the tool of this name in the caller's list. Raises InvalidParams."""
         tool = catalog.find(name)
         if tool is None:
-            raise InvalidParams(f"Unknown tool: {name[:100]}")
+            raise self._no_tool(context, name)
         return self._plans.plan(catalog, tool)
+
+    def _no_tool(self, context: Context, name: str) -> InvalidParams:
+        """The fault of a name that is no tool of the caller, with similar names of those that
+        are."""
+        return InvalidParams(f"Unknown tool: {name[:100]}{self._similar(context, name)}")
 
     async def _forward(
         self, own: Tool, arguments: Json, context: Context, request: Request
@@ -296,9 +301,12 @@ class ToolMethods:
     def _no_method(self, context: Context, request: Request) -> MethodNotFound:
         """The fault of a method that is no tool of the caller, with similar names of those that
         are."""
-        similar = near(request.method, self._lists.visible(context))
-        hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+        hint = self._similar(context, request.method)
         return MethodNotFound(f"Method not found: {request.method[:100]}{hint}")
+
+    def _similar(self, context: Context, name: str) -> str:
+        similar = near(name, self._lists.visible(context))
+        return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
     async def _forwarded_by_name(
         self, own: Tool, arguments: Json, context: Context, request: Request

@@ -244,6 +244,12 @@ async def test_a_tool_that_nobody_has_is_refused(revision):
         await call(methods, revision, "other")
 
 
+async def test_unknown_tool_error_suggests_similar_names():
+    methods, _ = tools()
+    with pytest.raises(InvalidParams, match=r"^Unknown tool: regoin; did you mean region\?"):
+        await call(methods, V2025_11_25, "regoin")
+
+
 async def test_structure_that_is_no_object_is_wrapped_as_its_schema_is():
     methods, _ = tools({"content": [], "structuredContent": [1]})
     assert (await call(methods, V2025_06_18, "free"))["structuredContent"] == {"result": [1]}
