@@ -14,6 +14,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, ListenerTls, Settings, StateSettings
 from config.sources import SourceSettings
+from gateway.app.access_for_commands import stored_in
 from gateway.app.components import components_of
 from gateway.cli.common.checks import Check
 from gateway.cli.common.database import open_registry
@@ -277,11 +278,36 @@ async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[C
             for text in texts:
                 yield Check("wing", "failed", text)
             continue
+        async for missing in _missing_model(name, settings, pool):
+            yield missing
         if wing.checks is None:
             yield Check("wing", "ok", f"{name}: can be opened")
             continue
         async for check in wing.checks(section(settings, name), settings.tenant.host_id, pool):
             yield Check("wing", check.status, f"{name}: {check.detail}")
+
+
+async def _missing_model(wing: str, settings: Settings, pool: Pool | None) -> AsyncIterator[Check]:
+    """Why requests to the model of a wing would fail, if it asks one and that is not configured."""
+    strategy = {
+        "agent": settings.agent.strategy,
+        "knowledge": settings.knowledge.strategy if settings.knowledge.model else None,
+        "memory": settings.memory.extraction.strategy
+        if settings.memory.extraction.enabled
+        else None,
+    }.get(wing)
+    if strategy is None:
+        return
+    # their client is imported for installations alone that ask models
+    from gateway.wings.models.configured_models import ConfiguredModels
+    from gateway.wings.models.messages import ModelFailed
+
+    stored = await stored_in(settings, pool) if pool is not None and settings.secrets.key else {}
+    async with ConfiguredModels(settings.models, lambda: stored) as models:
+        try:
+            models.of(strategy)
+        except ModelFailed as error:
+            yield Check("models", "warning", f"{wing}: {error}")
 
 
 async def database(opened: Database, settings: Settings) -> AsyncIterator[Check]:

@@ -299,3 +299,23 @@ def test_the_doctor_looks_at_wings_and_toolsets_before_the_first_start(
     )  # fmt: skip
     found = {one["name"] for one in ran.json}
     assert {"migrations", "wing", "patterns"} <= found
+
+
+@pytest.mark.parametrize(
+    ("wing", "given"),
+    [
+        ("agent", {"TOOLGATE_AGENT__ENABLED": "true"}),
+        (
+            "knowledge",
+            {"TOOLGATE_KNOWLEDGE__ENABLED": "true", "TOOLGATE_KNOWLEDGE__MODEL": "auto"},
+        ),
+    ],
+)
+def test_a_wing_without_its_model_is_a_warning(
+    toolgate: Toolgate, wing: str, given: dict[str, str]
+) -> None:
+    checked = toolgate("config", "check", **given)
+    assert checked.code == 0
+    assert f"warning: {wing}: The strategy deepseek_single has no key" in checked.err
+    key = {"TOOLGATE_MODELS__STRATEGIES__DEEPSEEK_SINGLE__API_KEY": "k"}
+    assert "The strategy" not in toolgate("config", "check", **given, **key).err
