@@ -182,31 +182,31 @@ class AuditTrail:
         if not kept and self._settings.arguments == "masked":
             kept = self._sent_shown(context, request, sent)
         writer = self._writer
-        # the first eight by position: with all by name Python builds a dict first, for 1.3 us
+        session_digest = "" if session is None else session.fingerprint or fingerprint_of(session)
         writer.add(
-            AuditEntry(
+            AuditEntry(  # by position: names would cost 0.4 us
                 principal.tenant,
                 writer.now(),
                 printable(principal.id),
                 principal.mark,
                 context.revision.name,
-                "" if session is None else session.fingerprint or fingerprint_of(session),
+                session_digest,
                 printable(request.method, METHOD_LIMIT),
                 note.subject or _subject(request, context.revision),
-                source=note.source,
-                decision=note.decision,
-                rule=note.rule,
-                outcome=outcome,
-                latency_us=int(seconds * 1e6),
-                request_bytes=len(sent),
-                result_bytes=note.result_bytes,
-                digest=digest_of(writer.key, sent) if sent else "",
-                arguments=kept.decode(),
-                request_id=context.request_id,
-                client=context.headers.client,
-                connection=note.connection,
-                owner=note.owner,
-                hooks=note.hooks,
+                note.source,
+                note.decision,
+                note.rule,
+                outcome,
+                int(seconds * 1e6),
+                len(sent),
+                note.result_bytes,
+                digest_of(writer.key, sent) if sent else "",
+                kept.decode(),
+                context.request_id,
+                context.headers.client,
+                note.connection,
+                note.owner,
+                note.hooks,
             )
         )
 

@@ -7,9 +7,10 @@ from functools import partial
 import anyio
 import pytest
 from msgspec.structs import replace
+from psycopg.rows import dict_row
 
-from gateway.audit.database_writer import _row, store
-from gateway.audit.records import Chain
+from gateway.audit.database_writer import store
+from gateway.audit.records import Chain, entry_of
 from registry.database.postgres import borrow
 from schemas.errors import Unavailable
 from tests.fixtures_database import HOST
@@ -193,18 +194,27 @@ async def test_odd_names_are_kept(database, spool):
     assert await stored_subjects(database) == [odd]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"subject": "\\N", "arguments": "a\tb\nc\rd\\"},
-        {"subject": 'a"\N{SNOWMAN}', "latency_us": 0, "request_bytes": 7, "source": ""},
-    ],
-)
-def test_a_record_has_one_row_from_memory_and_from_a_file(changes):
+# Each with characters that JSON or CSV escapes, or that PostgreSQL reads as the end of the data.
+TEXTS = [
+    {},
+    {"subject": "\\N", "arguments": "a\tb\nc\rd\\"},
+    {"subject": "\\.", "arguments": '{"a":"\\\\n]\\n["}', "rule": "]", "owner": "["},
+    {"subject": "\n\\.\n", "arguments": "]\n[", "hooks": '",\x01\x7f\u2028'},
+    {"subject": 'a"\N{SNOWMAN}', "latency_us": 0, "request_bytes": 7, "source": ""},
+]
+
+
+async def test_records_with_escaped_characters_are_stored_unchanged(database):
     chain = Chain(HOST, node="n", started=NOON, key=b"")
-    (line,) = chain.link([entry(3, **changes)])
-    assert _row(replace(line, entry=None), chain.id) == _row(line, chain.id)
+    entries = [entry(number, **changes) for number, changes in enumerate(TEXTS)]
+    lines = chain.link([*entries, *entries])
+    files = [replace(line, entry=None) for line in lines]  # as they are read from a file
+    half = len(entries)
+    assert await store(database.pool, b"", chain.header, [*lines[:half], *files[half:]]) == 2 * half
+    async with borrow(database.pool) as connection, connection.cursor(row_factory=dict_row) as rows:
+        await rows.execute("SELECT * FROM audit_t ORDER BY sequence")
+        stored = [entry_of(row) async for row in rows]
+    assert stored == [*entries, *entries]
 
 
 async def test_a_record_whose_commit_was_in_doubt_is_stored_once(database):
