@@ -13,6 +13,7 @@ from typing import Any
 from config.mcp_clients import client_values, read_clients
 from gateway.console.operations import OperationAnswer
 from gateway.console.page_request import PageRequest
+from gateway.wings.interface import Subject
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
@@ -32,6 +33,17 @@ REASONS: Mapping[str, str] = {
     "-32603": "The gateway failed; its log has the reason.",
 }
 """Outcomes of calls in words."""
+
+CONCERNS: Mapping[Subject, str] = {
+    "approvals": "approval",
+    "schedules": "schedule failed",
+    "jobs": "job failed",
+    "sources": "source down",
+    "budgets": "budget",
+    "connections": "connection",
+    "certificates": "certificate",
+}
+"""Kinds of concerns, as a badge has them."""
 
 DENIED, OTHER = "Denied by a rule.", "Error {code}."
 
@@ -161,6 +173,9 @@ async def _attention(
             texts("job failed"), "bad", job["operation"], visit.url("jobs", job["job"]),
             job.get("ended") or job["created"], texts("at"), _problem_text(job),
         )  # fmt: skip
+    if visit.operations.is_operator:
+        async for item in _concerns_of_wings(visit):
+            yield item
     for item in await visit.operations.items("listConnections", limit=READ):
         if item["state"] != "ok":
             yield AttentionItem(
@@ -174,6 +189,19 @@ async def _attention(
         if not key["revoked"] and key["expires"] and now < key["expires"] < soon:
             yield AttentionItem(
                 texts("key ends"), "warn", key["name"], visit.url("keys", key["id"]), key["expires"]
+            )
+
+
+async def _concerns_of_wings(visit: PageRequest) -> AsyncIterator[AttentionItem]:
+    """Schedules whose last call failed, and budgets that are nearly used."""
+    share = visit.parts.settings().notifications.budget_share
+    for offer in visit.parts.offers.values():
+        concerns = await offer.concerns(visit.operations.tenant) if offer.concerns else ()
+        pressing = (item for item in concerns if item.subject != "budgets" or item.share >= share)
+        for item in islice(pressing, LISTED):
+            kind, name = visit.texts(CONCERNS[item.subject]), item.title
+            yield AttentionItem(
+                kind, "warn", name, visit.url(*item.path.split("/")), text=item.detail
             )
 
 

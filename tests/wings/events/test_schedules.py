@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
 import pytest
 from msgspec.structs import replace
 
@@ -45,11 +46,14 @@ async def test_a_scheduled_call_has_the_scopes_of_its_schedule_alone(settings: S
         settings,
         jobs=replace(settings.jobs, poll_s=0.05),
         memory=replace(settings.memory, enabled=True),
+        console=replace(settings.console, enabled=True),
     )
     async with running(with_events(given, schedules={"often": schedule})) as client:
         [failed, *_] = await until(lambda: ended_items(client))
         shown = (await got(client, f"{ROOT}/{failed['id']}"))[1]
         assert (failed["status"], "memory:erase" in str(shown)) == ("FAILED", True)
+        async with aiohttp.ClientSession() as http, http.get(f"{client.url}/console") as page:
+            assert "The call of the schedule often failed" in await page.text()
 
 
 async def test_approvals_of_a_schedule_do_not_pile_up(
