@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from config.access import Admin as Settings
-from gateway.audit.records import AuditEntry, digest_of, printable
+from gateway.audit.records import AuditEntry, argument_digest, printable
 from gateway.context import Identify, Identity, Principal
 from gateway.operations.operation import Operation
 from gateway.operations.operation_server import (
@@ -82,7 +82,7 @@ class AdminAction:
             decision="deny" if self.status in (401, 403) else "allow",
             outcome="ok" if self.status < 400 else str(self.status),
             request_bytes=len(self.body),
-            digest=digest_of(key, self.body) if self.body else "",
+            digest=argument_digest(key, self.body) if self.body else "",
             request_id=self.request_id,
             client=self.client,
         )

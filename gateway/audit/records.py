@@ -188,7 +188,7 @@ class ChainEnd:
         return seal(key, self.chain_id, last or self.last, removed or self.removed)
 
 
-def digest_of(key: bytes, encoded: bytes) -> str:
+def argument_digest(key: bytes, encoded: bytes) -> str:
     """Digest of arguments. Keyed if possible: short values could be guessed."""
     if key:
         return hmac.digest(key, encoded, "sha256").hex()

@@ -32,7 +32,7 @@ from gateway.login.login_acts import Decision, LoginAct, RecordLogin
 from gateway.operations.operation import allows
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
-from registry.access.api_keys import digest_of
+from registry.access.secret_digests import secret_digest
 from registry.access.secrets import SecretRefused, check_secret
 from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyConnections
 from registry.connections.connect_links import Ticket
@@ -265,7 +265,7 @@ class ConnectionPages(FormPages):
             return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
         away = form.get("away") == "yes"
         if form.get("choice") == "authorize":
-            return await self._lead_away(request, opened, digest_of(text), away=away)
+            return await self._lead_away(request, opened, secret_digest(text), away=away)
         entries = _entries_of(credentials_of(opened.ticket), form)
         if isinstance(entries, str):
             return self._ask(request, opened, notice=entries)
@@ -273,7 +273,7 @@ class ConnectionPages(FormPages):
         wrong = await self._store(opened.ticket, identity, entries, away=away)
         if wrong:
             return self._ask(request, opened, notice=wrong)
-        await self._use_up(digest_of(text))
+        await self._use_up(secret_digest(text))
         return self._success_page(request, opened)
 
     async def callback(self, request: Request) -> Response:
@@ -372,7 +372,7 @@ class ConnectionPages(FormPages):
         wrong = await self._store(ticket, identity, sent.schemes, away=sent.away)
         if wrong:
             raise ProblemDetails(422, "invalid", wrong)
-        await self._use_up(digest_of(text))
+        await self._use_up(secret_digest(text))
         return JSONResponse({"source": ticket.source, "state": "ok"})
 
     async def _open(

@@ -47,14 +47,9 @@ from gateway.upstreams.auth.personal_accounts import (
     fold_name,
     fold_schemes,
 )
-from registry.access.api_keys import digest_of
+from registry.access.secret_digests import secret_digest
 from registry.access.secrets import Keys, SecretRefused
-from registry.connections.accounts import (
-    Connections,
-    Owner,
-    StoredConnection,
-    erase_connections,
-)
+from registry.connections.accounts import Connections, Owner, StoredConnection, erase_connections
 from registry.connections.connect_links import Tickets
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.binding import Credential
@@ -408,7 +403,7 @@ class PersonalConnector:
     async def _note_session(self, ticket: str, session: str) -> str:
         with suppress(Unavailable, *AWAY):
             await self.tickets.note_session(ticket, session)
-        return elicitation_of(digest_of(ticket))
+        return elicitation_of(secret_digest(ticket))
 
     def _useless_rows(self, owner: Owner, reason: Reason) -> frozenset[UUID]:
         """Connections that there are, and that a person has to replace."""

@@ -43,8 +43,8 @@ from gateway.connections.required_accounts import connect_of
 from gateway.connections.token_renewals import RenewalFailed, RenewalRefused, Renewed
 from gateway.http_client.token_requests import TokenFailed
 from gateway.login.access_tokens import LoginKeys
-from registry.access.api_keys import digest_of
 from registry.access.column_encryption import SealedColumn, Vault
+from registry.access.secret_digests import secret_digest
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import Connection, Connections, NewConnection, Owner, Secret
 from registry.connections.gateway_registrations import RegisteredClients
@@ -471,7 +471,7 @@ async def find_key(client: OAuthClient, keys: LoginKeys) -> AssertionKey | None:
 
 def place_of_attempt(state: str) -> str:
     """The row of an attempt, as PostgreSQL writes its key."""
-    return f"\\x{digest_of(state).hex()}"
+    return f"\\x{secret_digest(state).hex()}"
 
 
 def _schemes(wanted: Sequence[Credential]) -> tuple[str, ...]:

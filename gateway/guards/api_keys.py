@@ -7,7 +7,8 @@ from functools import partial
 from jwt.exceptions import InvalidTokenError
 
 from gateway.context import KEY_MARK, Identity, Principal
-from registry.access.api_keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
+from registry.access.api_keys import PREFIX, KnownKey, known_keys, note_uses
+from registry.access.secret_digests import secret_digest
 from registry.database.postgres import AWAY, Pool
 
 
@@ -31,7 +32,7 @@ class KeyTable:
         """The identity that the API key `text` belongs to. Raises UnknownKey."""
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
         known, identity = self._keys.get(id_, (None, None))
-        digest = digest_of(secret)
+        digest = secret_digest(secret)
         # constant time: an unknown key is compared too, so that timing does not reveal which keys
         # exist
         same = hmac.compare_digest(digest, known.digest if known else bytes(len(digest)))

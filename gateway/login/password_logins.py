@@ -15,8 +15,8 @@ from config.login import LoginSettings
 from gateway.login import texts, totp
 from gateway.login.passwords import PasswordRefused, Passwords, weakness
 from gateway.state.rate_windows import network_of
-from registry.access.api_keys import digest_of
 from registry.access.column_encryption import SealedColumn, Vault
+from registry.access.secret_digests import secret_digest
 from registry.access.secrets import SecretRefused
 from registry.login.password_users import User, Users
 from schemas.errors import whole_seconds
@@ -79,7 +79,7 @@ class UserLogins:
         if step is None:
             raise PasswordRefused(texts.WRONG_CODE, name=user.name)
         codes = totp.new_recovery_codes()
-        digests = [digest_of(totp.plain_recovery_code(code)) for code in codes]
+        digests = [secret_digest(totp.plain_recovery_code(code)) for code in codes]
         sealed = self._vault.seal(form.secret.encode(), SealedColumn.TOTP_SECRET, user.name)
         if not await self._users().set_totp(user, sealed, step, digests):
             raise PasswordRefused(texts.HAS_CODES, name=user.name)
@@ -95,7 +95,7 @@ class UserLogins:
         step = totp.step_of(secret, code, time.time())
         if step is not None:
             return await self._users().use_step(user, step)
-        return await self._users().use_recovery(user, digest_of(totp.plain_recovery_code(code)))
+        return await self._users().use_recovery(user, secret_digest(totp.plain_recovery_code(code)))
 
     async def _check_password(self, form: PasswordForm, address: str) -> User:
         name, users = form.name.strip().casefold(), self._users()

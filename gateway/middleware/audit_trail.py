@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from config.access import Audit
 from gateway.audit.database_writer import AuditWriter
-from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, format_arguments, printable
+from gateway.audit.records import (
+    METHOD_LIMIT,
+    AuditEntry,
+    argument_digest,
+    format_arguments,
+    printable,
+)
 from gateway.context import AuditDraft, Context, Identify, Identity, Session
 from gateway.interfaces import Execute, Handler, Route, ToolCall
 from gateway.policy.engine import Decision
@@ -200,7 +206,7 @@ class AuditTrail:
                 int(seconds * 1e6),
                 len(sent),
                 note.result_bytes,
-                digest_of(writer.key, sent) if sent else "",
+                argument_digest(writer.key, sent) if sent else "",
                 kept.decode(),
                 context.request_id,
                 context.headers.client,

@@ -43,7 +43,7 @@ from gateway.state.idempotency import (
 )
 from registry.database.postgres import AWAY
 from registry.skills.rows import NoSuchEntry
-from registry.tools.manual_edits import NoSuchTool, ToolChanged
+from registry.tools.tool_errors import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError, TooManyRequests
 
 log = logging.getLogger("toolgate.admin")

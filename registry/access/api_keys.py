@@ -1,11 +1,8 @@
 """API keys of machines: `tgk_<id>_<secret>`.
 
-Only the SHA-256 of a secret is stored. A slow hash, as for passwords, would add no protection: the
-secret is 256 random bits, which cannot be guessed at any speed, and every call with a key would pay
-for it.
+Only the SHA-256 of a secret, which is 256 random bits, is stored (`secret_digests`).
 """
 
-import hashlib
 import re
 import secrets
 import string
@@ -17,6 +14,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import AsyncConnection
 
+from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.database.tool_and_source_rows import lock
@@ -110,7 +108,7 @@ class ApiKeys(Tables):
             )
         )
         try:
-            key = await self._insert(key, digest_of(secret))
+            key = await self._insert(key, secret_digest(secret))
         except psycopg.errors.UniqueViolation as error:
             hint = "revoke it first, or choose another name"
             raise KeyExists(f"there is a key {name!r} already; {hint}") from error
@@ -160,7 +158,7 @@ class ApiKeys(Tables):
                 " WHERE (host_id, key_id) = (%s, %s)",
                 [earlier_name(earlier), overlap, self._host_id, key_id],
             )
-            await self._store(connection, key, digest_of(secret))
+            await self._store(connection, key, secret_digest(secret))
         return key, f"{PREFIX}{key.id}_{secret}"
 
     async def _usable(self, connection: AsyncConnection, key_id: str) -> ApiKey:
@@ -253,10 +251,6 @@ def _fresh(key: ApiKey) -> tuple[ApiKey, str]:
     """The key with an id of its own, and a secret."""
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
     return replace(key, id=key_id), secrets.token_urlsafe(SECRET_BYTES)
-
-
-def digest_of(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
 
 
 async def _read(pool: Pool, where: LiteralString, values: Sequence[str]) -> list[KnownKey]:

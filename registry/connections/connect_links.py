@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from psycopg.types.json import Jsonb
 
-from registry.access.api_keys import digest_of
+from registry.access.secret_digests import secret_digest
 from registry.connections.accounts import Owner
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
@@ -62,7 +62,7 @@ class Tickets(Tables):
                 " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s,"
                 " now() + make_interval(secs => %s))",
                 [
-                    *(self._host_id, digest_of(text), owner.tenant, owner.principal),
+                    *(self._host_id, secret_digest(text), owner.tenant, owner.principal),
                     *(owner.source, owner.label, reason, Jsonb([*wanted]), Jsonb({**login})),
                     lasts_s,
                 ],
@@ -71,7 +71,7 @@ class Tickets(Tables):
 
     async def find(self, text: str) -> Ticket | None:
         """The ticket of a link that is still open."""
-        return await self.find_by_digest(digest_of(text))
+        return await self.find_by_digest(secret_digest(text))
 
     async def find_by_digest(self, digest: bytes) -> Ticket | None:
         return await self._fetch_row(
@@ -88,7 +88,7 @@ class Tickets(Tables):
             "UPDATE connection_ticket_t SET sessions = array_append(sessions, %s)"
             " WHERE host_id = %s AND digest = %s AND NOT sessions @> ARRAY[%s]"
             " AND cardinality(sessions) < %s",
-            [session, self._host_id, digest_of(text), session, SESSIONS],
+            [session, self._host_id, secret_digest(text), session, SESSIONS],
         )
 
     async def use_up(self, digest: bytes) -> list[str]:
@@ -114,7 +114,7 @@ class Tickets(Tables):
                 "INSERT INTO connection_attempt_t (host_id, digest, browser, ticket, sealed,"
                 " expires_ts) VALUES (%s, %s, %s, %s, %s, now() + make_interval(secs => %s))",
                 [
-                    *(self._host_id, digest_of(state), digest_of(browser), ticket, sealed),
+                    *(self._host_id, secret_digest(state), secret_digest(browser), ticket, sealed),
                     lasts_s,
                 ],
             )
@@ -125,6 +125,6 @@ class Tickets(Tables):
         row = await self._fetch_first(
             "DELETE FROM connection_attempt_t WHERE host_id = %s AND digest = %s"
             " AND browser = %s AND expires_ts > now() RETURNING ticket, sealed",
-            [self._host_id, digest_of(state), digest_of(browser)],
+            [self._host_id, secret_digest(state), secret_digest(browser)],
         )
         return None if row is None else (bytes(row[0]), bytes(row[1]))

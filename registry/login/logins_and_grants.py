@@ -22,7 +22,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
-from registry.access.api_keys import digest_of
+from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.database.tool_and_source_rows import lock
@@ -187,7 +187,7 @@ class Logins(Tables):
                 [
                     *(self._host_id, uuid4(), login, new.client_id, new.client_name),
                     *(new.redirect, new.resource, [*new.scopes]),
-                    *(digest_of(code), new.challenge),
+                    *(secret_digest(code), new.challenge),
                 ],
             )
         return code
@@ -199,7 +199,7 @@ class Logins(Tables):
             rows = await connection.execute(
                 "SELECT grant_id, challenge, code_ts > now() - make_interval(secs => %s), taken_ts"
                 " FROM login_grant_t WHERE host_id = %s AND code = %s FOR UPDATE",
-                [CODE_S, self._host_id, digest_of(claim.code)],
+                [CODE_S, self._host_id, secret_digest(claim.code)],
             )
             row = await rows.fetchone()
             if row is None:
@@ -232,7 +232,7 @@ class Logins(Tables):
         a use ends the family, because somebody else has a copy. `resource`: "" for that of the
         grant. Times are the database's, since nodes have clocks of their own."""
         async with borrow(self._pool) as connection, connection.transaction():
-            grant = await self._lock_family(connection, digest_of(token))
+            grant = await self._lock_family(connection, secret_digest(token))
             if isinstance(grant, Refused):
                 return grant
             if grant.client_id != client_id:
@@ -276,7 +276,7 @@ class Logins(Tables):
         idle_s: float,
     ) -> Taken | Refused:
         """The successor of a token of a locked family."""
-        place = [self._host_id, digest_of(token)]
+        place = [self._host_id, secret_digest(token)]
         rows = await connection.execute(
             "SELECT clock_timestamp(), replaced_ts, successor FROM login_refresh_t"
             " WHERE host_id = %s AND digest = %s",
@@ -380,7 +380,7 @@ class Logins(Tables):
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT grant_id FROM login_refresh_t WHERE host_id = %s AND digest = %s",
-                [self._host_id, digest_of(token)],
+                [self._host_id, secret_digest(token)],
             )
             row = await rows.fetchone()
             return None if row is None else await self._grant(connection, row[0])
@@ -507,7 +507,7 @@ class Logins(Tables):
             added = await connection.execute(
                 "INSERT INTO login_replay_t (host_id, digest, expires_ts) VALUES (%s, %s, %s)"
                 " ON CONFLICT DO NOTHING",
-                [self._host_id, digest_of(assertion), until],
+                [self._host_id, secret_digest(assertion), until],
             )
         return added.rowcount == 1
 
@@ -522,7 +522,7 @@ class Logins(Tables):
         token = REFRESH_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
         await connection.execute(
             "INSERT INTO login_refresh_t (host_id, digest, grant_id) VALUES (%s, %s, %s)",
-            [self._host_id, digest_of(token), grant_id],
+            [self._host_id, secret_digest(token), grant_id],
         )
         return token
 
@@ -672,7 +672,7 @@ async def revoke_subject(
 
 def _attempt_digest(state: str, browser: str) -> bytes:
     """The place of an attempt, from which neither `state` nor the browser's cookie can be had."""
-    return digest_of(f"{state} {browser}")
+    return secret_digest(f"{state} {browser}")
 
 
 def _seal_successor(token: str, successor: str) -> bytes:
@@ -686,4 +686,4 @@ def _unseal_successor(token: str, sealed: bytes) -> str:
 
 def _cipher(token: str) -> AESGCM:
     """The cipher of a token, whose 256 bits are random."""
-    return AESGCM(digest_of(f"successor of {token}"))
+    return AESGCM(secret_digest(f"successor of {token}"))

@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed
 
 from config.access import USERS_PROVIDER
-from registry.access.api_keys import digest_of
+from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.login.logins_and_grants import RANDOM_BYTES, end_logins
@@ -69,7 +69,7 @@ class Users(Tables):
     async def find_by_invitation(self, ticket: str) -> User | None:
         """The user of an invitation that is still good."""
         where = SQL("invitation = %s AND invited_ts > now() AND disabled_ts IS NULL")
-        users = await self._select(where, digest_of(ticket))
+        users = await self._select(where, secret_digest(ticket))
         return users[0] if users else None
 
     async def add(
@@ -83,7 +83,7 @@ class Users(Tables):
             " SELECT %s, %s, %s, %s, %s, %s WHERE %s OR NOT EXISTS (SELECT FROM login_person_t"
             " WHERE host_id = %s AND principal = %s) ON CONFLICT (host_id, name) DO NOTHING",
             [
-                *(self._host_id, tenant, name, [*roles], digest_of(ticket), until, again),
+                *(self._host_id, tenant, name, [*roles], secret_digest(ticket), until, again),
                 *(self._host_id, principal_of(name)),
             ],
         )
@@ -93,7 +93,7 @@ class Users(Tables):
         """A new invitation, in place of the one before; the password stays until it is used."""
         ticket, until = new_ticket(lasts_s)
         changes = SQL("invitation = %s, invited_ts = %s")
-        done = await self._change(tenant, name, changes, digest_of(ticket), until, ends=False)
+        done = await self._change(tenant, name, changes, secret_digest(ticket), until, ends=False)
         return ticket if done else None
 
     async def set_roles(self, tenant: str, name: str, roles: Sequence[str]) -> bool:
@@ -119,7 +119,7 @@ class Users(Tables):
     async def accept(self, ticket: str, password: str) -> User | None:
         """Set the password by an invitation, once."""
         where = SQL("invitation = %s AND invited_ts > now() AND disabled_ts IS NULL")
-        return await self._set_password(where, digest_of(ticket), password=password)
+        return await self._set_password(where, secret_digest(ticket), password=password)
 
     async def change_password(self, user: User, password: str) -> User | None:
         """Replace a password that is still what it was when it was checked."""
@@ -168,7 +168,7 @@ class Users(Tables):
     async def count_attempt(self, name: str, network: str, most: int, longest_s: float) -> float:
         """Count an attempt before its password is looked at, so that none at the same time goes
         uncounted; returns 0, or the seconds until the next one is allowed."""
-        digest = digest_of(f"{network} {name}")
+        digest = secret_digest(f"{network} {name}")
         forgotten = timedelta(seconds=FORGOTTEN * longest_s)
         now = datetime.now(UTC)
         async with borrow(self._pool) as connection:
@@ -205,7 +205,7 @@ class Users(Tables):
         """The password was right."""
         await self._execute(
             "DELETE FROM login_failure_t WHERE host_id = %s AND digest = %s",
-            [self._host_id, digest_of(f"{network} {name}")],
+            [self._host_id, secret_digest(f"{network} {name}")],
         )
 
     async def _select(self, where: SQL, *values: Any) -> list[User]:

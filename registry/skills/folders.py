@@ -49,10 +49,10 @@ class SkillFolder:
     @property
     def digest(self) -> str:
         """A digest, equal for equal contents."""
-        return digest_of(self.document.text, self.files)
+        return folder_digest(self.document.text, self.files)
 
 
-def digest_of(text: str, files: Sequence[FolderFile]) -> str:
+def folder_digest(text: str, files: Sequence[FolderFile]) -> str:
     parts = [(SKILL_FILE, hashlib.sha256(text.encode()).hexdigest())]
     parts += [(file.path, file.digest) for file in files]
     return hashlib.sha256("\n".join(f"{d} {p}" for p, d in sorted(parts)).encode()).hexdigest()

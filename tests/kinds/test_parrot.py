@@ -22,7 +22,7 @@ from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.source_versions import History, Versions
 from registry.sources.tool_store import ToolStore
-from registry.tools.manual_tools import ManualTools
+from registry.tools.tool_edits import ToolEdits
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
@@ -196,7 +196,7 @@ async def test_policy_and_audit_cover_the_kind(
 async def test_tools_of_the_kind_are_disabled_and_enabled(
     parrot_settings: Settings, database: Database
 ) -> None:
-    tools = ManualTools(database.pool, HOST)
+    tools = ToolEdits(database.pool, HOST)
     assert await tools.disable(["polly"]) == ["polly"]
     async with running(parrot_settings) as client:
         listed = await ask_gateway(client, "2026-07-28", "tools/list")

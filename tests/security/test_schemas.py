@@ -14,7 +14,8 @@ from registry.importers.hybrid.actions_to_tools import UnusableSchema, close_sch
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
 from registry.sources.compatibility.tool_changes import input_changes, output_changes
-from registry.tools.manual_edits import ToolRefused, check_schema
+from registry.tools.editable_columns import check_schema
+from registry.tools.tool_errors import ToolRefused
 from schemas.json_schema.checker import Checker
 from tests.registry.importers.describe import describe, json_body
 from tests.registry.servers import snapshot, tool

@@ -37,16 +37,10 @@ from gateway.operations.problems import ProblemDetails, conflict
 from gateway.state.fair_limiter import FairLimiter
 from registry.importers.drafts import truncate
 from registry.sources.tool_store import ToolStore
+from registry.tools.editable_columns import Address, ManualEdit, NewTool
 from registry.tools.manual_bindings import make_tool, tool_kind
-from registry.tools.manual_edits import (
-    Address,
-    KnownFunction,
-    KnownSources,
-    ManualEdit,
-    NewTool,
-    ToolRequest,
-)
-from registry.tools.manual_tools import ManualTools
+from registry.tools.tool_edits import ToolEdits
+from registry.tools.tool_request import KnownFunction, KnownSources, ToolRequest
 from schemas.urls import without_queries
 
 WRITE = "admin:registry:write"
@@ -268,8 +262,8 @@ class ManualToolOperations:
             text = f"{what} takes the role {self._dependencies.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
 
-    def _manual(self, request: OperationInput) -> ManualTools:
-        return ManualTools(self._dependencies.pool, request.tenant)
+    def _manual(self, request: OperationInput) -> ToolEdits:
+        return ToolEdits(self._dependencies.pool, request.tenant)
 
 
 def _created_tool(new: NewTool) -> CreatedTool:

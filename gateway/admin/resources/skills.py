@@ -31,7 +31,7 @@ from registry.skills.skill_md import Access
 from registry.skills.snapshot import Skill, SkillFile
 from registry.skills.store import RelatedSkills, SavedSkill, SkillStore, SkillVersion
 from registry.sources.tool_store import ToolStore
-from registry.tools.manual_tools import ManualTools
+from registry.tools.tool_edits import ToolEdits
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 ORIGIN = "admin"
@@ -226,7 +226,7 @@ class SkillOperations:
 
     async def get(self, request: OperationInput) -> SkillView:
         skill = await self._find_skill(request)
-        gone = await ManualTools(self._dependencies.pool, request.tenant).list_disabled()
+        gone = await ToolEdits(self._dependencies.pool, request.tenant).list_disabled()
         names = {tool.name for tool in gone}
         suspects = [tool for tool in skill.tools if tool.name in names]
         tools = await ToolStore(self._dependencies.pool).tools(request.tenant) if suspects else ()

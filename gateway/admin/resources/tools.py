@@ -34,8 +34,9 @@ from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.sources.pins import HeldTool, Pins
 from registry.sources.tool_store import ToolStore
-from registry.tools.manual_edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
-from registry.tools.manual_tools import ManualTools
+from registry.tools.editable_columns import Details, ManualEdit
+from registry.tools.tool_edits import ToolEdits
+from registry.tools.tool_request import Lifecycle, Name64, Name128, Weight
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolStates
 from schemas.mcp.revisions import V2026_07_28
 from schemas.similar_names import did_you_mean
@@ -393,8 +394,8 @@ class ToolOperations:
     def _tool_states(self, request: OperationInput) -> ToolStates:
         return ToolStates(self._dependencies.pool, request.tenant)
 
-    def _manual(self, request: OperationInput) -> ManualTools:
-        return ManualTools(self._dependencies.pool, request.tenant)
+    def _manual(self, request: OperationInput) -> ToolEdits:
+        return ToolEdits(self._dependencies.pool, request.tenant)
 
 
 def version_of(request: OperationInput) -> int | None:

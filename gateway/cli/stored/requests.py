@@ -9,7 +9,7 @@ import msgspec
 from gateway.admin.resources.import_requests import AnyImport, Import, MachineImport
 from gateway.operations.operation import Operation
 from registry.access.api_keys import earlier_mark
-from registry.tools.manual_edits import ToolRequest
+from registry.tools.tool_request import ToolRequest
 from schemas.binding import (
     FunctionBinding,
     GraphQLBinding,

@@ -40,8 +40,8 @@ from gateway.wings.librarian.research_runs import (
     RunLog,
     RunStep,
     StepKind,
-    digest_of,
     refused_by,
+    step_digest,
 )
 from gateway.wings.librarian.run_budget import LimitReached
 from gateway.wings.models.messages import ChatMessage, ModelFailed
@@ -176,7 +176,7 @@ class Research:
 
         self.progress(0, 0, "searching")
         text = self.question.text
-        step = RunStep("", 0, "begin", digest_of("begin", text), text[:SHOWN])
+        step = RunStep("", 0, "begin", step_digest("begin", text), text[:SHOWN])
         recorded = self.log.recorded_step("", 0, step.digest)
         if recorded is None:
             begun = await find_first_hits()
@@ -251,7 +251,7 @@ class _RecordedAsker(Asker):
         return cls(**vars(research.sub), research=research)
 
     async def ask(self, question: PartQuestion) -> PartAnswer:
-        digest = digest_of("llm", question.key)
+        digest = step_digest("llm", question.key)
         seq = self.numbers.setdefault(digest, int(digest[:7], 16))
         step = RunStep("map", seq, "llm", digest, question.messages[-1].text[:SHOWN])
         worst = self.worst(question)
@@ -373,7 +373,7 @@ class CodeThread:
         if self._until is not None and self._seq >= self._until:
             raise _Stopped("diverged")
         seq, self._seq = self._seq, self._seq + 1
-        digest = digest_of(kind, payload)
+        digest = step_digest(kind, payload)
         return RunStep(self._path, seq, kind, digest, shown[: ANSWER if kind == "cell" else SHOWN])
 
     async def _pay(

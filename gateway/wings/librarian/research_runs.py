@@ -225,7 +225,7 @@ def _step(row: Sequence[Any]) -> RunStep:
     return RunStep(node, seq, kind, digest, request, kept, tokens, cost, ms)
 
 
-def digest_of(kind: StepKind, payload: Any) -> str:
+def step_digest(kind: StepKind, payload: Any) -> str:
     return hashlib.sha256(msgspec.json.encode([kind, payload])).hexdigest()
 
 

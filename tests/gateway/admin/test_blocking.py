@@ -18,7 +18,7 @@ from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
 from registry.sources.import_plan import SourceDraft
 from registry.sources.tool_store import ToolStore
-from registry.tools import manual_tools as tools
+from registry.tools import tool_edits as tools
 from schemas.binding import OpenAPIBinding
 from schemas.tool import Tool, ToolDraft
 from tests.fixtures_database import HOST

@@ -27,8 +27,8 @@ from registry.skills.skill_md import compose
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
-from registry.tools.manual_edits import Address, NewTool
-from registry.tools.manual_tools import ManualTools
+from registry.tools.editable_columns import Address, NewTool
+from registry.tools.tool_edits import ToolEdits
 from schemas.binding import HybridBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import HANDSHAKE
@@ -865,7 +865,7 @@ async def test_a_tool_made_by_hand_reaches_no_further_than_its_maker(
     operator = bearer(roles=["operator"])
     by_command = Address("inner", "http://10.0.0.1")
     draft = ToolDraft("", "inner", "Inner.", {"type": "object"}, HybridBinding("h/s/a/1"))
-    await ManualTools(database.pool, HOST).add([NewTool(draft, by_command)])
+    await ToolEdits(database.pool, HOST).add([NewTool(draft, by_command)])
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     code = {"code": "def main(arguments): return 1", "language": "python"}
     ways: list[tuple[dict[str, Any], int]] = [

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.tools.manual_edits import Address, NewTool
-from registry.tools.manual_tools import ManualTools
+from registry.tools.editable_columns import Address, NewTool
+from registry.tools.tool_edits import ToolEdits
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_gateway import Client, SessionClient, running
@@ -35,11 +35,11 @@ async def call_tool(session: SessionClient, which: str, **arguments: Any) -> Any
     return await until(answer)
 
 
-def by_hand(client: Client) -> ManualTools:
+def by_hand(client: Client) -> ToolEdits:
     gateway = client.gateway
     pool = gateway.feed.pool
     assert pool is not None
-    return ManualTools(pool, gateway.principal.tenant)
+    return ToolEdits(pool, gateway.principal.tenant)
 
 
 async def test_manual_tools_are_served_and_disabled_tools_are_not(

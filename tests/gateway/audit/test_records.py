@@ -12,8 +12,8 @@ from gateway.audit.records import (
     AuditEntry,
     Chain,
     Head,
+    argument_digest,
     canonical,
-    digest_of,
     entry_of,
     link_hash,
     printable,
@@ -86,8 +86,8 @@ def test_a_seal_is_over_all_that_a_chain_says_of_its_ends(change):
 
 
 def test_digests_of_arguments_cannot_be_guessed_where_there_is_a_key():
-    assert digest_of(b"", b"{}") == hashlib.sha256(b"{}").hexdigest()
-    assert digest_of(KEY, b"{}") == hmac.digest(KEY, b"{}", "sha256").hex()
+    assert argument_digest(b"", b"{}") == hashlib.sha256(b"{}").hexdigest()
+    assert argument_digest(KEY, b"{}") == hmac.digest(KEY, b"{}", "sha256").hex()
 
 
 @pytest.mark.parametrize(

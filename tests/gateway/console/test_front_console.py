@@ -273,7 +273,7 @@ async def two_who_edit_a_skill_see_both(browser: Browser) -> None:
     new = {"act": "save", "document": skill("Say hello."), "digest": ""}
     assert (await browser.post("skills/new/edit", new))[0] == 200
     _, text = await browser.get("skills/greet/edit")
-    began = {"act": "save", "digest": digest_of(text)}
+    began = {"act": "save", "digest": page_digest(text)}
     first = {**began, "document": skill("Say good morning.")}
     assert (await browser.post("skills/greet/edit", first))[0] == 200
     second = {**began, "document": skill("Say good evening.")}
@@ -281,12 +281,12 @@ async def two_who_edit_a_skill_see_both(browser: Browser) -> None:
     assert status == 412
     assert "Say good morning." in text
     assert "Say good evening." in text
-    knowing = {**second, "digest": digest_of(text)}
+    knowing = {**second, "digest": page_digest(text)}
     assert (await browser.post("skills/greet/edit", knowing))[0] == 200
     assert "Say good evening." in (await browser.get("skills/greet"))[1]
 
 
-def digest_of(page: str) -> str:
+def page_digest(page: str) -> str:
     return re.findall(r'name="digest" value="([^"]+)"', page)[0]
 
 

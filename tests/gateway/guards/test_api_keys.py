@@ -10,8 +10,9 @@ from config.access import Auth
 from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator
-from registry.access.api_keys import ApiKeys, KnownKey, digest_of
+from registry.access.api_keys import ApiKeys, KnownKey
 from registry.access.revocations import Revocation, RevocationCache, Revocations
+from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Database
 from schemas.hybrid import StatusFault
 from tests.fixtures_database import HOST
@@ -99,7 +100,7 @@ async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> No
         f"tgk_{id_}_{secret[:-1]}",
         f"tgk_{'A' * 12}_{secret}",
         f"tgk_{gone.id}_{secret}",
-        f"tgk_{id_}_{digest_of(secret).hex()}",
+        f"tgk_{id_}_{secret_digest(secret).hex()}",
         f"xyz_{id_}_{secret}",
         f"tgk_{id_}_\xe9\xff",
     ]

@@ -130,7 +130,7 @@ async def test_a_code_is_good_once_at_all_nodes(
 
         async def use() -> None:
             done.append(("step", await made.users.use_step(user, step)))
-            digest = password_logins.digest_of(recovery)
+            digest = password_logins.secret_digest(recovery)
             done.append(("recovery", await made.users.use_recovery(user, digest)))
 
         with anyio.fail_after(30):

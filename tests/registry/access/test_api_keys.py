@@ -5,15 +5,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from registry.access.api_keys import (
-    ApiKey,
-    ApiKeys,
-    KeyExists,
-    KeyRefused,
-    digest_of,
-    known_keys,
-    note_uses,
-)
+from registry.access.api_keys import ApiKey, ApiKeys, KeyExists, KeyRefused, known_keys, note_uses
+from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Database, borrow
 from registry.database.tool_and_source_rows import lock
 from tests.fixtures_database import HOST
@@ -33,7 +26,7 @@ async def test_a_key_from_its_making_to_its_revocation(database: Database) -> No
     assert await keys.all() == [key]
     assert await keys.get(key.id) == key
     (known,) = await known_keys(database.pool)
-    assert (known.tenant, known.key, known.digest) == (HOST, key, digest_of(secret))
+    assert (known.tenant, known.key, known.digest) == (HOST, key, secret_digest(secret))
     assert secret.encode() not in known.digest
 
     await note_uses(database.pool, {(HOST, key.id): 1_800_000_000.0, (HOST, "gone"): 1.0})

@@ -18,8 +18,8 @@ from registry.login.logins_and_grants import (
     Refused,
     Taken,
     add_login,
-    digest_of,
     revoke_subject,
+    secret_digest,
 )
 from tests.registry.access.test_api_keys import waits
 
@@ -88,7 +88,7 @@ async def test_a_grant_that_is_made_while_its_login_ends_is_revoked(database: Da
                 "INSERT INTO login_grant_t (host_id, grant_id, login_id, client_id,"
                 " client_name, redirect, resource, scopes, code, challenge, code_ts)"
                 " VALUES (%s, %s, %s, 'app', 'App', '', '', '{}', %s, '', now())",
-                [HOST, grant, login, digest_of("code")],
+                [HOST, grant, login, secret_digest("code")],
             )
             tasks.start_soon(logins.end, HOST, str(login))
             await waits(database)

@@ -12,8 +12,9 @@ from registry.embedding.backfills import queue_missing
 from registry.embedding.target_models import register
 from registry.embedding.worker import Worker
 from registry.sources.tool_store import SourceDraft, ToolStore
-from registry.tools.manual_edits import Details, ManualEdit, NewTool, ToolRefused
-from registry.tools.manual_tools import ManualTools
+from registry.tools.editable_columns import Details, ManualEdit, NewTool
+from registry.tools.tool_edits import ToolEdits
+from registry.tools.tool_errors import ToolRefused
 from schemas.binding import (
     FunctionBinding,
     HybridBinding,
@@ -143,7 +144,7 @@ async def test_how_a_tool_is_run_stands_in_the_columns_of_the_design(
 
 
 async def test_cost_tiers_are_set_by_hand(portal: AsyncConnection, database: Database) -> None:
-    tools = ManualTools(database.pool, HOST)
+    tools = ToolEdits(database.pool, HOST)
     await tools.add([NewTool(draft("weather"), None, Details(cost_tier="low"))])
     await tools.edit("getPet", ManualEdit(details=Details(cost_tier="high")), "ada")
     assert (await tools.catalog_row("getPet")).cost_tier == "high"

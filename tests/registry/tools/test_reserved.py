@@ -17,8 +17,8 @@ from registry.names.tool_names import (
     is_reserved,
 )
 from registry.sources.tool_store import ToolStore
-from registry.tools.manual_edits import ToolRefused
-from registry.tools.manual_tools import ManualTools
+from registry.tools.tool_edits import ToolEdits
+from registry.tools.tool_errors import ToolRefused
 from schemas.binding import Does, GatewayBinding
 from tests.fixtures_database import HOST
 from tests.registry.catalog.test_aliases import operation, save, tools
@@ -123,7 +123,7 @@ async def test_no_alias_leads_there(store: ToolStore, database: Database) -> Non
 async def test_manual_tools_cannot_have_reserved_names(
     database: Database, store: ToolStore, name: str
 ) -> None:
-    by_hand = ManualTools(database.pool, HOST)
+    by_hand = ToolEdits(database.pool, HOST)
     await store.save(HOST, replace(SHOP, name="other"), [draft("x")])
     refused = f"{name}: the name is kept for the gateway's own tools; take another"
     with pytest.raises(ToolRefused, match=refused):
@@ -166,7 +166,7 @@ async def test_a_server_does_not_get_the_shortened_name_of_a_foreign_tool(
 async def test_manual_tools_cannot_have_the_shortened_name_of_another_tool(
     database: Database, store: ToolStore
 ) -> None:
-    by_hand = ManualTools(database.pool, HOST)
+    by_hand = ToolEdits(database.pool, HOST)
     await store.save(HOST, SHOP, [draft(LONG), draft("2fa", "/2fa@get")])
     for name, shown in ((add_suffix(LONG, LONG, 49), LONG), ("_2FA", "2fa")):
         refused = f"{name}: clients may see the tool {shown} by this name, shortened; take another"

@@ -49,7 +49,7 @@ class Entry:
     server: ServerDetail
     meta: OfficialMeta
     document: Mapping[str, Any]  # server.json
-    sha256: str  # of `document`: see `digest_of`
+    sha256: str  # of `document`: see `document_digest`
 
     @property
     def is_deprecated(self) -> bool:
@@ -147,7 +147,7 @@ class RegistryReader:
         return answer.data
 
 
-def digest_of(document: Mapping[str, Any]) -> str:
+def document_digest(document: Mapping[str, Any]) -> str:
     """The SHA-256 of a server.json, in whatever order and spacing a registry writes it."""
     return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()
 
@@ -180,4 +180,4 @@ def _entry(registry: str, answer: _Response) -> Entry:
         raise ImportRejected(
             f"{registry}: the server.json of {name} is invalid: {error}."
         ) from error
-    return Entry(registry, server, meta, document, digest_of(document))
+    return Entry(registry, server, meta, document, document_digest(document))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.settings import Settings
 from gateway.upstreams.mcp.registries.installed_packages import InstalledPackages
-from gateway.upstreams.mcp.registries.registry_reader import Entry, digest_of
+from gateway.upstreams.mcp.registries.registry_reader import Entry, document_digest
 from gateway.upstreams.mcp.registries.server_plans import Draft, PlanRequest, make_plan
 from schemas.server_json import OfficialMeta, ServerDetail
 from tests.servers.mcp_registry import server_json
@@ -31,7 +31,7 @@ def settings(folder: Path | None = None, **packages: Any) -> Settings:
 
 def entry_of(document: dict[str, Any], **meta: Any) -> Entry:
     server = msgspec.convert(document, ServerDetail)
-    return Entry("own", server, OfficialMeta(**meta), document, digest_of(document))
+    return Entry("own", server, OfficialMeta(**meta), document, document_digest(document))
 
 
 def package(kind: str = "oci", identifier: str = IMAGE, **more: Any) -> dict[str, Any]:

@@ -8,15 +8,9 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.sources.tool_store import SourceDraft, ToolStore
-from registry.tools.manual_edits import (
-    Address,
-    Details,
-    ManualEdit,
-    NewTool,
-    NoSuchTool,
-    ToolRefused,
-)
-from registry.tools.manual_tools import ManualTools
+from registry.tools.editable_columns import Address, Details, ManualEdit, NewTool
+from registry.tools.tool_edits import ToolEdits
+from registry.tools.tool_errors import NoSuchTool, ToolRefused
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
@@ -40,9 +34,9 @@ def new(name: str, address: Address | None = None, **fields: Any) -> NewTool:
 
 
 @pytest.fixture
-async def tools(database: Database, store: ToolStore) -> ManualTools:
+async def tools(database: Database, store: ToolStore) -> ToolEdits:
     await store.save(HOST, SHOP, IMPORTED)
-    return ManualTools(database.pool, HOST)
+    return ToolEdits(database.pool, HOST)
 
 
 async def names(store: ToolStore) -> list[str]:
@@ -58,7 +52,7 @@ async def value(database: Database, column: str, name: str) -> Any:
 
 
 async def test_a_tool_is_made_with_a_source_of_its_own(
-    tools: ManualTools, store: ToolStore, database: Database
+    tools: ToolEdits, store: ToolStore, database: Database
 ) -> None:
     await tools.add([new("weather", Address("sky", "https://sky.example"), title="W\0")])
     tool = next(one for one in await store.tools(HOST) if one.name == "weather")
@@ -85,7 +79,7 @@ async def test_a_tool_is_made_with_a_source_of_its_own(
     ids=["rest", "function", "javascript", "python"],
 )
 async def test_the_kind_of_implementation_is_read_from_the_binding(
-    tools: ManualTools, database: Database, binding: Any, kind: str
+    tools: ToolEdits, database: Database, binding: Any, kind: str
 ) -> None:
     await tools.add([new("t", binding=binding)])
     assert await value(database, "implementation_type", "t") == kind
@@ -93,7 +87,7 @@ async def test_the_kind_of_implementation_is_read_from_the_binding(
 
 
 async def test_the_source_is_among_the_words_of_search_and_embedding(
-    tools: ManualTools, database: Database
+    tools: ToolEdits, database: Database
 ) -> None:
     await tools.add([new("weather", Address("sky", "https://sky.example"))])
     async with database.pool.connection() as connection:
@@ -124,7 +118,7 @@ async def test_the_source_is_among_the_words_of_search_and_embedding(
     ids=["taken", "twice", "schema", "source", "address", "length"],
 )
 async def test_all_or_nothing(
-    tools: ManualTools, store: ToolStore, added: list[NewTool], told: str
+    tools: ToolEdits, store: ToolStore, added: list[NewTool], told: str
 ) -> None:
     with pytest.raises(ToolRefused, match=told):
         await tools.add(added)
@@ -133,7 +127,7 @@ async def test_all_or_nothing(
 
 
 async def test_tools_made_by_hand_may_differ_in_case_only(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     """Each is found by its exact name only (mending 22)."""
     long = "x" * 128
@@ -155,7 +149,7 @@ async def test_tools_made_by_hand_may_differ_in_case_only(
 
 
 async def test_an_imported_tool_of_a_pair_is_enabled_beside_its_pair(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     """Its source owns both names (mending 22)."""
     await store.save(HOST, SHOP, [*IMPORTED, draft("getpet")])
@@ -164,7 +158,7 @@ async def test_an_imported_tool_of_a_pair_is_enabled_beside_its_pair(
     assert await names(store) == ["getPet", "getpet", "listPets"]
 
 
-async def test_a_dry_run_checks_and_writes_nothing(tools: ManualTools, store: ToolStore) -> None:
+async def test_a_dry_run_checks_and_writes_nothing(tools: ToolEdits, store: ToolStore) -> None:
     await tools.add([new("weather", Address("sky", "https://sky.example"))], dry_run=True)
     with pytest.raises(ToolRefused):
         await tools.add([new("getPet")], dry_run=True)
@@ -172,7 +166,7 @@ async def test_a_dry_run_checks_and_writes_nothing(tools: ManualTools, store: To
     assert await store.source(HOST, "sky") is None
 
 
-async def test_imports_keep_manual_tools(tools: ManualTools, store: ToolStore) -> None:
+async def test_imports_keep_manual_tools(tools: ToolEdits, store: ToolStore) -> None:
     await tools.add([new("photo", Address("shop"))])
     saved = await store.save(HOST, SHOP, [draft("listPets", description="Other"), draft("photo")])
     assert saved.removed == ("getPet",)
@@ -180,7 +174,7 @@ async def test_imports_keep_manual_tools(tools: ManualTools, store: ToolStore) -
 
 
 async def test_a_manual_description_is_kept_until_reset(
-    tools: ManualTools, store: ToolStore, database: Database
+    tools: ToolEdits, store: ToolStore, database: Database
 ) -> None:
     await tools.edit(
         "listPets", ManualEdit(description="Mine", details=Details(routing_domain="sales")), "ada"
@@ -198,7 +192,7 @@ async def test_a_manual_description_is_kept_until_reset(
 
 
 async def test_an_imported_tool_is_edited_only_in_members_outside_imports(
-    tools: ManualTools,
+    tools: ToolEdits,
 ) -> None:
     change = ManualEdit(title="T", tags=("a",), description="Mine")
     with pytest.raises(ToolRefused, match="its title, tags would be overwritten by the next"):
@@ -207,7 +201,7 @@ async def test_an_imported_tool_is_edited_only_in_members_outside_imports(
 
 
 async def test_of_a_tool_made_by_hand_everything(
-    tools: ManualTools, store: ToolStore, database: Database
+    tools: ToolEdits, store: ToolStore, database: Database
 ) -> None:
     await tools.add([new("weather", title="Old", tags=("sun",))])
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -262,7 +256,7 @@ async def test_of_a_tool_made_by_hand_everything(
     ids=str,
 )
 async def test_details_that_fit_no_column_or_no_order_are_refused(
-    tools: ManualTools, details: Details, told: str
+    tools: ToolEdits, details: Details, told: str
 ) -> None:
     with pytest.raises(ToolRefused, match=told):
         await tools.edit("listPets", ManualEdit(details=details), "ada")
@@ -271,7 +265,7 @@ async def test_details_that_fit_no_column_or_no_order_are_refused(
 
 
 async def test_disabled_tools_stay_disabled_after_imports(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     assert await tools.disable(["listPets"]) == ["listPets"]
     assert await tools.disable(["listPets"]) == []
@@ -285,7 +279,7 @@ async def test_disabled_tools_stay_disabled_after_imports(
 
 
 async def test_tools_missing_from_their_description_are_not_enabled(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     await tools.disable(["listPets"])
     await store.save(HOST, SHOP, [draft("getPet")])
@@ -296,7 +290,7 @@ async def test_tools_missing_from_their_description_are_not_enabled(
 
 
 async def test_a_name_that_another_took_cannot_be_enabled(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     await tools.disable(["listPets"])
     with pytest.raises(ToolRefused, match="of the source shop, and is disabled"):
@@ -308,14 +302,14 @@ async def test_a_name_that_another_took_cannot_be_enabled(
 
 
 async def test_an_unknown_tool_among_several_stops_all_changes(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     with pytest.raises(NoSuchTool):
         await tools.disable(["listPets", "nobody"])
     assert await names(store) == ["getPet", "listPets"]
 
 
-async def test_only_manual_tools_are_removed(tools: ManualTools, store: ToolStore) -> None:
+async def test_only_manual_tools_are_removed(tools: ToolEdits, store: ToolStore) -> None:
     await tools.add([new("weather", Address("sky", "https://sky.example")), new("rain", None)])
     with pytest.raises(
         ToolRefused, match="imported from shop, and the next import would restore it"
@@ -326,16 +320,16 @@ async def test_only_manual_tools_are_removed(tools: ManualTools, store: ToolStor
     assert await store.source(HOST, "sky") is None  # nothing else used it
 
 
-async def test_a_source_takes_its_tools_along(tools: ManualTools, store: ToolStore) -> None:
+async def test_a_source_takes_its_tools_along(tools: ToolEdits, store: ToolStore) -> None:
     await tools.add([new("photo", Address("shop")), new("rain")])
     assert await store.remove(HOST, "shop") == 3
     assert await names(store) == ["rain"]
 
 
 async def test_tenants_have_tools_of_their_own(
-    tools: ManualTools, store: ToolStore, database: Database
+    tools: ToolEdits, store: ToolStore, database: Database
 ) -> None:
-    other = ManualTools(database.pool, "00000000-0000-0000-0000-000000000002")
+    other = ToolEdits(database.pool, "00000000-0000-0000-0000-000000000002")
     await other.add([new("listPets")])
     with pytest.raises(NoSuchTool):
         await other.disable(["getPet"])
@@ -343,7 +337,7 @@ async def test_tenants_have_tools_of_their_own(
 
 
 async def test_nothing_that_nobody_sees_is_written_by_hand(
-    tools: ManualTools, store: ToolStore
+    tools: ToolEdits, store: ToolStore
 ) -> None:
     await tools.add([new("own", description="Does\U000e0041 it.")])
     await tools.edit("own", ManualEdit(title="O\u202ewn", examples=({"a": "x\u200b"},)), "ada")

@@ -18,19 +18,17 @@ from registry.database.postgres import Pool, borrow
 from registry.database.tool_and_source_rows import lock
 from registry.names.tool_names import NameForms, is_reserved, may_be_form
 from registry.sources.import_plan import storable, without_invisible
-from registry.tools.manual_edits import (
+from registry.tools.editable_columns import (
     Address,
     CatalogRow,
     ManualEdit,
     NewTool,
-    NoSuchTool,
-    ToolChanged,
-    ToolRefused,
     check_imported,
     check_schema,
     columns_of,
     own_columns,
 )
+from registry.tools.tool_errors import NoSuchTool, ToolChanged, ToolRefused
 from schemas.source import MANUAL, facts_of
 
 
@@ -76,7 +74,7 @@ async def reset_description(connection: AsyncConnection, host_id: str, tool_id: 
     return str(row[0]) if row else None
 
 
-class ManualTools:
+class ToolEdits:
     """Tools of one tenant. All methods raise `psycopg.OperationalError`; those that change one tool
     raise NoSuchTool."""
 

@@ -7,14 +7,10 @@ import pytest
 from msgspec import Raw
 
 from registry.importers.openapi import read
+from registry.tools.editable_columns import NewTool
 from registry.tools.manual_bindings import make_tool
-from registry.tools.manual_edits import (
-    KnownFunction,
-    KnownSources,
-    NewTool,
-    ToolRefused,
-    ToolRequest,
-)
+from registry.tools.tool_errors import ToolRefused
+from registry.tools.tool_request import KnownFunction, KnownSources, ToolRequest
 from schemas.binding import (
     Credential,
     FunctionBinding,
