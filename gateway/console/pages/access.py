@@ -180,9 +180,14 @@ async def audit(visit: PageRequest) -> Response:
         given=given,
         adds=buttons(visit, ("verifyAudit",), {}),
         mode=visit.parts.settings().audit.mode,
-        recorded=visit.parts.settings().audit.mode == "always"
-        or (visit.parts.settings().audit.mode == "authenticated" and not visit.is_open),
+        recorded=is_recorded(visit),
     )
+
+
+def is_recorded(visit: PageRequest) -> bool:
+    """Whether the audit log has records of calls."""
+    mode = visit.parts.settings().audit.mode
+    return mode == "always" or (mode == "authenticated" and not visit.is_open)
 
 
 async def export_records(visit: PageRequest) -> Response:
