@@ -261,3 +261,6 @@ class ConsoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     session_idle_s: Seconds
     session_s: Seconds
     sample_s: Seconds
+    live_s: Seconds
+    live_views_per_tenant: Count
+    live_views_per_person: Count

@@ -15,6 +15,7 @@ from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
 from gateway.console.asgi_app import Console
 from gateway.console.figures import Figures
+from gateway.console.live_views import LiveViews
 from gateway.console.operations import ConsoleParts
 from gateway.context import Context
 from gateway.interfaces import Upstream
@@ -118,6 +119,7 @@ def console_of(
         catalogs=catalogs,
         offers=offers,
         figures=figures,
+        live_views=LiveViews(),
         metrics=metrics.registry,
         states=states,
         examine=examine,

@@ -7,6 +7,7 @@ say that it comes from a page of the console. GET changes nothing.
 
 import logging
 from dataclasses import replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -151,6 +152,7 @@ class Console:
                 self._parts, identity or NOBODY, caller=caller or NOBODY, client=client
             ),
             cookie=name,
+            is_logged_in=partial(self._doors.is_logged_in, session_id),
         )
 
     async def _with_form(self, visit: PageRequest) -> PageRequest:

@@ -86,6 +86,11 @@ class LoginMethods:
         identity = Identity(principal, verified=True)
         return identity, identity
 
+    async def is_logged_in(self, session_id: str) -> bool:
+        """Whether the session of a visitor lasts. Raises psycopg.OperationalError."""
+        identity, _ = await self.identities(session_id)
+        return identity is not None
+
     async def login(self, visit: PageRequest) -> Response:
         if self.is_open or (visit.identity is not None and visit.request.method == "GET"):
             return visit.to()

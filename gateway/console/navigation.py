@@ -43,6 +43,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Secrets", "secrets", "lock", "listSecrets"),
     ),
     "Operations": (
+        Place("Live calls", "live", "pulse", "searchAudit"),
         Place("Audit log", "audit", "list", "searchAudit"),
         Place("Sessions", "sessions", "plug", "listSessions"),
         Place("Jobs", "jobs", "clock", "listJobs"),

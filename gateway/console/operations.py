@@ -17,6 +17,7 @@ from config.settings import Settings
 from gateway.admin.http_api import AdminAction, AdminApi
 from gateway.admin.resources.status import Examine
 from gateway.console.figures import Figures
+from gateway.console.live_views import LiveViews
 from gateway.context import CallHeaders, Context, Identify, Identity, new_request_id
 from gateway.operations.operation import Operation, OperationInput, allows
 from gateway.operations.operation_server import OperationResponse, problem_response
@@ -57,6 +58,7 @@ class ConsoleParts:
     catalogs: Catalogs
     offers: Mapping[str, WingContributions]  # of open wings, by name
     figures: Figures
+    live_views: LiveViews
     metrics: CollectorRegistry
     examine: Examine | None  # the checks of `toolgate doctor`
     states: Callable[[], Mapping[str, Any]]  # what the status of the gateway is derived from

@@ -1,6 +1,6 @@
 """One request to the console: its visitor, its language, its form, and how a page is rendered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -45,6 +45,7 @@ class PageRequest:
     identity: Identity | None  # None: not logged in
     operations: ConsoleOperations
     cookie: str  # the name of that of its session
+    is_logged_in: Callable[[], Awaitable[bool]]  # whether the session lasts, asked again
     form: Mapping[str, Sequence[str]] = field(default_factory=dict)  # posted
 
     @property
@@ -72,8 +73,11 @@ class PageRequest:
 
     def page(self, template: str, code: int = 200, /, **values: Any) -> Response:
         """The page of a template with these values."""
-        text = environment().get_template(template).render(visit=self, _=self.texts, **values)
-        return HTMLResponse(text, code)
+        return HTMLResponse(self.render(template, **values), code)
+
+    def render(self, template: str, **values: Any) -> str:
+        """The text of a template with these values."""
+        return environment().get_template(template).render(visit=self, _=self.texts, **values)
 
     def to(self, *segments: str, **query: object) -> Response:
         """A redirect that is read with GET."""

@@ -82,7 +82,7 @@ SCREENS = (
         "programs",
     ),
     *("prompts", "prompts/remember", "resources", "resources?kind=template"),
-    "resources/read?uri=memory%3A%2F%2Fcontext",
+    *("resources/read?uri=memory%3A%2F%2Fcontext", "live"),
 )
 ZOOMED = (
     *("", "search/compare?q=add+a+pet", "tools/createPet/try", "collections/handbook", "memory"),
@@ -318,6 +318,21 @@ async def test_prompt_arguments_are_completed_on_typing(
                 await expect(page.locator("img.picture")).to_be_visible()
                 await visitor.check("resources/read")
                 await page.screenshot(path=picture("resource-picture"), full_page=True)
+
+
+async def test_live_view_shows_calls_and_stops(house: House, browser: Browser) -> None:
+    async with watch_page(browser, house.url, locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("live?subject=more_0003")
+        rows = page.locator("tbody tr")
+        await expect(rows).to_have_count(0)
+        await house.desk.call("more_0003", {})
+        await expect(rows).to_have_count(1)
+        await expect(rows.first).to_contain_text("more_0003")
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.get_by_text("It has stopped.")).to_be_visible()
+        await visitor.check("live")
+        await page.screenshot(path=picture("live-stopped"), full_page=True)
 
 
 async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(

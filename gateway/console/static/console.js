@@ -144,6 +144,7 @@
   }
 
   /* A run of the agent: words as they come, and the messages anew when something else happens. */
+  const WATCHED = 200; // rows of the live view
   const RESTARTS = new Set(["IterationComplete", "Waiting"]);
   let following = null, said = "";
   function follow() {
@@ -170,6 +171,29 @@
     if (text) text.textContent = said;
   }
 
+  /* The live view: rows as they come, until it ends by itself, is stopped or refused. */
+  function watch(place) {
+    const rows = place.querySelector("tbody"), button = place.querySelector("[data-stop]");
+    const stream = new EventSource(place.dataset.live);
+    const stop = (text) => {
+      stream.close();
+      clearTimeout(ending);
+      place.querySelector("[data-state]").textContent = text;
+      button.remove();
+    };
+    const over = () => stop(place.dataset.over);
+    const ending = setTimeout(over, Number(place.dataset.seconds) * 1000);
+    stream.addEventListener("open", () => rows.replaceChildren());
+    stream.addEventListener("calls", (event) => {
+      rows.insertAdjacentHTML("afterbegin", JSON.parse(event.data).html);
+      while (rows.children.length > WATCHED) rows.lastElementChild.remove();
+      times(rows);
+    });
+    stream.addEventListener("end", over);
+    stream.addEventListener("error", () => { if (stream.readyState === EventSource.CLOSED) stop(place.dataset.refused); });
+    button.addEventListener("click", over);
+  }
+
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     const places = [...charts.keys()];
     for (const [, plot] of charts.values()) plot.destroy();
@@ -184,6 +208,8 @@
   document.addEventListener("htmx:after:swap", () => { times(document); follow(); saying(); });
   ready(document);
   follow();
+  const live = document.querySelector("[data-live]");
+  if (live) watch(live);
   const source = document.querySelector("[data-points]");
   if (source) { draw(); setInterval(draw, Number(source.dataset.every) * 1000); }
 })();

@@ -1,0 +1,121 @@
+"""The live view of calls: records of the audit log of all nodes, as they come.
+
+A view reads the log while it is open; nobody looking costs nothing. It ends by itself, with its
+session, and with the tab.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import msgspec
+from starlette.responses import Response
+
+from gateway.admin.resources.audit import READ
+from gateway.console.page_request import PageRequest, as_json
+from gateway.console.pages.access import is_recorded
+from gateway.console.routes import PageRoute
+from gateway.context import Principal
+from gateway.operations.problems import ProblemDetails, lacks_scope
+from gateway.protocol import sse_writer
+from gateway.wings.event_stream_responses import stream_events
+from registry.database.postgres import AWAY
+
+log = logging.getLogger("toolgate.console")
+
+FILTERS = ("principal", "subject", "outcome")
+FIRST = 20  # records that a view begins with
+BATCH = 200  # records that one look reads at most
+LOOK_S = 1.0
+READ_S = 10.0  # for one look
+LATE = timedelta(seconds=10)  # that a node may take to store a record
+PING_S = 15.0
+
+
+async def live_page(visit: PageRequest) -> Response:
+    """The newest calls; with scripts, those that follow."""
+    given = _filters(visit)
+    answer = await visit.operations.run("searchAudit", query={**given, "limit": FIRST})
+    if not answer.ok:
+        return visit.problem_page(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    settings = visit.parts.settings()
+    return visit.page(
+        "live.html",
+        rows=answer.value["items"],
+        given=given,
+        recorded=is_recorded(visit),
+        mode=settings.audit.mode,
+        has_arguments=settings.audit.arguments == "masked",
+        seconds=settings.console.live_s,
+    )
+
+
+async def live_events(visit: PageRequest) -> Response:
+    """Rows of the live view, as server-sent events."""
+    if not visit.operations.may("searchAudit"):
+        raise lacks_scope(READ)
+    visit.parts.live_views.check_room(_principal(visit), visit.parts.settings().console)
+    return stream_events(_stream_rows(visit, _filters(visit)), PING_S)
+
+
+async def _stream_rows(visit: PageRequest, given: Mapping[str, str]) -> AsyncIterator[bytes]:
+    settings, principal = visit.parts.settings().console, _principal(visit)
+    ends = time.monotonic() + settings.live_s
+    places: set[tuple[str, int]] | None = None
+    try:
+        with visit.parts.live_views.open(principal, settings):
+            while time.monotonic() < ends:
+                # a tab that closes must not break a connection of the pool in its query
+                with anyio.fail_after(READ_S, shield=True):
+                    if not await visit.is_logged_in():
+                        break
+                    records = await _read_records(visit, given, is_first=places is None)
+                before, places = places, {_place(record) for record in records}
+                if before is None:
+                    records = records[:FIRST]
+                else:
+                    records = [record for record in records if _place(record) not in before]
+                if records:
+                    html = visit.render("audit_rows.html", rows=records)
+                    yield sse_writer.event(msgspec.json.encode({"html": html}), b"calls")
+                await anyio.sleep(LOOK_S)
+    except (ProblemDetails, TimeoutError, *AWAY) as error:
+        log.info("live_view_ended", extra={"reason": str(error)[:200]})
+    yield sse_writer.event(b"{}", b"end")
+
+
+async def _read_records(
+    visit: PageRequest, given: Mapping[str, str], *, is_first: bool
+) -> Sequence[Any]:
+    """The newest records, or those of the last moments: nodes store theirs late and in any order,
+    so that no place in the log parts new ones from others. Raises ProblemDetails."""
+    since = "" if is_first else (datetime.now(UTC) - LATE).isoformat()
+    query = {**given, "limit": BATCH, "since": since}
+    answer = await visit.operations.run("searchAudit", query=query)
+    if not answer.ok:
+        raise ProblemDetails(answer.status, "audit-log", answer.problem)
+    items: Sequence[Any] = answer.value["items"]
+    return items
+
+
+def _place(record: Mapping[str, Any]) -> tuple[str, int]:
+    return record["chain_id"], record["sequence"]
+
+
+def _principal(visit: PageRequest) -> Principal:
+    """Raises ProblemDetails."""
+    if visit.identity is None:
+        raise lacks_scope(READ)
+    return visit.identity.principal
+
+
+def _filters(visit: PageRequest) -> dict[str, str]:
+    return {name: visit.query.get(name, "").strip() for name in FILTERS}
+
+
+ROUTES = (PageRoute("/live", live_page), PageRoute("/live/events", live_events))
