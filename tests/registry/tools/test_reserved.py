@@ -25,7 +25,7 @@ from tests.registry.catalog.test_aliases import operation, save, tools
 from tests.registry.servers import snapshot, spec, tool
 from tests.registry.sources.test_mcp_sources import catalog, import_snapshot
 from tests.registry.sources.test_tool_store import SHOP, draft
-from tests.registry.tools.test_tools import new
+from tests.registry.tools.test_tool_edits import new
 
 pytestmark = pytest.mark.anyio
 
