@@ -9,9 +9,16 @@ from gateway.wings.librarian.wing import MIGRATIONS as LIBRARIAN
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
 from tests.wings.databases import with_tables
+from tests.wings.toy.wing import WING as TOY
 
 
 @pytest.fixture(scope="session")
 def with_documents(cluster: Cluster) -> Iterator[Recycling]:
     """Databases with the tables of the knowledge and of the librarian."""
     yield from with_tables(cluster, KNOWLEDGE, LIBRARIAN)
+
+
+@pytest.fixture(scope="session")
+def with_notes(cluster: Cluster) -> Iterator[Recycling]:
+    """Databases with the tables of the toy."""
+    yield from with_tables(cluster, TOY.migrations)

@@ -19,13 +19,6 @@ from tests.wings.rig import wings, with_toy
 __all__ = ["bare", "folder", "toolgate"]
 
 ON = {"TOOLGATE_TOY__ENABLED": "true"}
-TOOLGATE = """
-from gateway.cli.main import main
-from tests.gateway.cli.processes import command
-from tests.wings.rig import wings
-with wings():
-    main()
-"""
 BARE = """
 import json, sys
 from config.load import load

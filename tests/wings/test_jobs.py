@@ -12,20 +12,20 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Rule
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from gateway.operations.job_declarations import RESPOND_ASYNC
 from registry.access.policies import Policies
 from registry.database.postgres import Database
 from registry.jobs.store import JobStore
 from tests import polling
-from tests.fixtures_database import HOST
+from tests.fixtures_database import HOST, Cluster, lend_database
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.cli.processes import Served, environment
 from tests.gateway.guards.signing import by_jwks
 from tests.kinds.test_parrot import ask_gateway
+from tests.recycling import Recycling
 from tests.wings.rig import wings, with_toy
-from tests.wings.test_commands import TOOLGATE
 from tests.wings.test_toy import got, rpc
 from tests.wings.toy.wing import LIFE
 
@@ -33,6 +33,11 @@ pytestmark = pytest.mark.anyio
 
 ASYNC = {"Prefer": RESPOND_ASYNC}
 COPY = {"texts": ["milk", "tea"]}
+
+
+@pytest.fixture
+def database_settings(cluster: Cluster, with_notes: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, with_notes)
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +215,7 @@ async def test_a_killed_worker_is_followed_by_another(
 async def worker(settings: Settings) -> Served:
     """`toolgate worker`, once it is ready."""
     process = await anyio.open_process(
-        [sys.executable, "-c", TOOLGATE, "worker"],
+        [sys.executable, "-m", "tests.wings.toy.program", "worker"],
         stdin=None,
         stdout=PIPE,
         stderr=PIPE,

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import psycopg
 import pytest
 from mcp import ClientSession
 from mcp.client.sse import sse_client
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from config.access import Guardrail, Rule
 from config.load import load
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from config.wings import WingsSettings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings import table
@@ -24,13 +25,14 @@ from registry.database.postgres import Database
 from registry.sources.tool_store import ToolStore
 from schemas.binding import WingBinding
 from schemas.mcp.revisions import STREAMABLE
-from tests.fixtures_database import HOST
+from tests.fixtures_database import HOST, Cluster, lend_database
 from tests.fixtures_gateway import DEADLINE_S, MODERN, Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.disclosing import call_for_structure
 from tests.gateway.guards.signing import by_jwks
 from tests.kinds.test_parrot import ask_gateway
 from tests.polling import until
+from tests.recycling import Recycling
 from tests.wings.rig import ROWS, wings, with_toy
 from tests.wings.toy.wing import LIFE
 
@@ -44,6 +46,21 @@ OF_JOBS = {"toy_list_jobs", "toy_get_job", "toy_cancel_job"}
 NAMES = {"toy_add", "toy_list", "toy_get", "toy_search", "toy_call", "toy_copy", "greet", *OF_JOBS}
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+def shared_database(cluster: Cluster, with_notes: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, with_notes)
+
+
+@pytest.fixture
+def database_settings(cluster: Cluster, with_notes: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, with_notes)
+
+
 @pytest.fixture(autouse=True)
 def with_row() -> Iterator[None]:
     with wings():
@@ -55,10 +72,19 @@ def toy_settings(settings: Settings) -> Settings:
     return with_toy(settings, enabled=True)
 
 
+@pytest.fixture(scope="module")
+async def shared_toy(shared_settings: Settings) -> AsyncIterator[Client]:
+    with wings():
+        async with running(with_toy(shared_settings, enabled=True)) as client:
+            yield client
+
+
 @pytest.fixture
-async def client(toy_settings: Settings) -> AsyncIterator[Client]:
-    async with running(toy_settings) as client:
-        yield client
+def client(shared_toy: Client, shared_settings: Settings) -> Client:
+    """The gateway of all tests that leave it as it was, without the notes of the test before."""
+    with psycopg.connect(shared_settings.database.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM toy_note_t")
+    return shared_toy
 
 
 def rpc(method: str, params: Any) -> dict[str, Any]:
