@@ -1,27 +1,22 @@
 """What is published about events, and the commands."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from config.settings import Settings
 from gateway.wings.events.asyncapi import FOLDER, published_schemas
-from tests.fixtures_gateway import Client, running
+from tests.fixtures_gateway import Client
 from tests.gateway.cli.processes import command, ran
-from tests.wings.events.rig import got, invoke_skill, wait_for_end, with_events
+from tests.wings.events.rig import got, invoke_skill, wait_for_end
+from tests.wings.events.shared import anyio_backend, client, event_changes, service, shared_events
+
+__all__ = ["anyio_backend", "client", "event_changes", "service", "shared_events"]
 
 pytestmark = pytest.mark.anyio
 
 FILES = Path(__file__).parents[3] / "schemas" / FOLDER
-
-
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(with_events(settings)) as client:
-        yield client
 
 
 @pytest.mark.parametrize("name", published_schemas())

@@ -24,14 +24,11 @@ from tests.fixtures_servers import serving
 from tests.polling import until
 from tests.wings.agent.test_squatters import Squatter
 from tests.wings.events.rig import ROOT, got, invoke_skill, wait_for_end, with_events
+from tests.wings.events.shared import anyio_backend, client, event_changes, service, shared_events
+
+__all__ = ["anyio_backend", "client", "event_changes", "service", "shared_events"]
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(with_events(settings)) as client:
-        yield client
 
 
 async def test_a_tool_is_called_after_the_request(client: Client, service: Recorder) -> None:
@@ -44,28 +41,28 @@ async def test_a_tool_is_called_after_the_request(client: Client, service: Recor
     assert [one["path"] for one in service.requests] == ["/pets/7"]
 
 
-async def test_an_answer_follows_the_commit(client: Client, settings: Settings) -> None:
+async def test_an_answer_follows_the_commit(client: Client, shared_settings: Settings) -> None:
     """The process of the database that stores it is ended before it can commit (V01)."""
     answers: list[int] = []
 
     async def ask() -> None:
         answers.append((await client.post(ROOT, {"skillName": "report"}))[0])
 
-    async with lock_journal(settings), anyio.create_task_group() as group:
+    async with lock_journal(shared_settings), anyio.create_task_group() as group:
         group.start_soon(ask)
-        await ended_while_it_waits(settings, "INSERT INTO invocation_t")
+        await ended_while_it_waits(shared_settings, "INSERT INTO invocation_t")
     assert answers == [503]
     assert (await got(client, ROOT))[1] == {"items": []}
     await ask()
     assert answers == [503, 202]
-    url = settings.database.url
+    url = shared_settings.database.url
     async with await AsyncConnection.connect(url) as other:
         found = await other.execute("SELECT status FROM invocation_t")
         assert await found.fetchall() == [("PENDING",)]
 
 
 async def test_a_claim_dropped_by_the_database_is_repeated(
-    client: Client, settings: Settings
+    client: Client, shared_settings: Settings
 ) -> None:
     """A claim dropped by the database is repeated (row 29)."""
     one = await invoke_skill(client, "report")
@@ -74,9 +71,9 @@ async def test_a_claim_dropped_by_the_database_is_repeated(
     async def claim() -> None:
         answers.append((await client.post("/events/v1/claims", {"skills": ["report"]}))[:2])
 
-    async with lock_journal(settings), anyio.create_task_group() as group:
+    async with lock_journal(shared_settings), anyio.create_task_group() as group:
         group.start_soon(claim)
-        await ended_while_it_waits(settings, "picked")
+        await ended_while_it_waits(shared_settings, "picked")
     await claim()
     assert [status for status, _ in answers] == [503, 200]
     [taken] = answers[1][1]["items"]

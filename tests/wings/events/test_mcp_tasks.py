@@ -1,6 +1,5 @@
 """Any tool as a task of MCP: both forms, at another gateway, after a restart, and for its owner."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,13 @@ from tests.fixtures_gateway import (
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.wings.events.rig import EXTENSION, with_events
+from tests.wings.events.shared import anyio_backend, client, service, shared_events
+
+__all__ = ["anyio_backend", "client", "service", "shared_events"]
 
 pytestmark = pytest.mark.anyio
 
+CHANGES = {"task_wait_s": 0.2}
 LEGACY = "2025-11-25"
 OVER = ("completed", "failed", "cancelled")
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -34,13 +37,12 @@ UNKNOWN = (-32602, "Unknown task: it ended, or never was")
 
 @pytest.fixture
 def event_settings(settings: Settings) -> Settings:
-    return with_events(settings, task_wait_s=0.2)
+    return with_events(settings, **CHANGES)
 
 
-@pytest.fixture
-async def client(event_settings: Settings) -> AsyncIterator[Client]:
-    async with running(event_settings) as client:
-        yield client
+@pytest.fixture(scope="module")
+def event_changes() -> dict[str, Any]:
+    return CHANGES
 
 
 async def modern(

@@ -4,7 +4,6 @@ import base64
 import json
 import time
 from asyncio import gather
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -42,6 +41,9 @@ from tests.wings.events.rig import (
     wait_for_end,
     with_events,
 )
+from tests.wings.events.shared import anyio_backend, client, service, shared_events
+
+__all__ = ["anyio_backend", "client", "service", "shared_events"]
 
 pytestmark = pytest.mark.anyio
 
@@ -64,8 +66,8 @@ class Receiver:
         await Response(status_code=status)(scope, receive, send)
 
 
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
+@pytest.fixture(scope="module")
+def event_changes() -> dict[str, Any]:
     paid = EventInbound(
         skill="getPet",
         secret=NEW,
@@ -75,8 +77,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         when='body.type == "paid"',
         order_key="has(body.key) ? body.key : null",
     )
-    async with running(with_events(settings, inbound={"paid": paid})) as client:
-        yield client
+    return {"inbound": {"paid": paid}}
 
 
 async def post_body(client: Client, path: str, body: Any, **headers: str) -> tuple[int, Any]:

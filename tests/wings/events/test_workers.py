@@ -1,25 +1,25 @@
 """Workers elsewhere: they claim skills over HTTP, and report with the fence of their delivery."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import pytest
 
-from config.settings import Settings
-from tests.fixtures_gateway import DEADLINE_S, Client, running
-from tests.wings.events.rig import ROOT, got, invoke_skill, wait_for_end, with_events
+from tests.fixtures_gateway import DEADLINE_S, Client
+from tests.wings.events.rig import ROOT, got, invoke_skill, wait_for_end
+from tests.wings.events.shared import anyio_backend, client, service, shared_events
+
+__all__ = ["anyio_backend", "client", "service", "shared_events"]
 
 pytestmark = pytest.mark.anyio
 
 CLAIMS = "/events/v1/claims"
 
 
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(with_events(settings, wait_s=3600.0)) as client:
-        yield client
+@pytest.fixture(scope="module")
+def event_changes() -> dict[str, Any]:
+    return {"wait_s": 3600.0}
 
 
 async def claim(client: Client, **more: Any) -> list[dict[str, Any]]:
