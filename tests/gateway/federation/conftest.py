@@ -13,13 +13,21 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from schemas.mcp.headers import NAMED_BY
+from tests.fixtures_database import Cluster, lend_database
 from tests.fixtures_gateway import META, MODERN, Client, SessionClient, running, wordless
 from tests.fixtures_servers import serving
+from tests.recycling import Recycling
 from tests.servers.everything import everything
 from tests.servers.everything_wire import Era
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 Behind = Callable[..., Any]
+SERVERS: tuple[Era, ...] = ("handshake", "stateless", "both")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
 
 
 @pytest.fixture
@@ -45,10 +53,29 @@ async def gateway_to(settings: Settings, **eras: Era) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-async def both(bare: Settings) -> AsyncIterator[Client]:
-    """A gateway in front of one server of both eras."""
-    async with gateway_to(bare, every="both") as client:
+@asynccontextmanager
+async def shared_gateway_to(
+    cluster: Cluster, recycling: Recycling, era: Era
+) -> AsyncIterator[Client]:
+    """`gateway_to` one server, with a database that it shares with no other gateway."""
+    for database in lend_database(cluster, recycling):
+        async with gateway_to(replace(wordless(), database=database), every=era) as client:
+            yield client
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+async def every(
+    cluster: Cluster, recycling: Recycling, request: pytest.FixtureRequest
+) -> AsyncIterator[Client]:
+    """A gateway in front of one server of each era in turn, for tests that leave it as it was."""
+    async with shared_gateway_to(cluster, recycling, request.param) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def both(cluster: Cluster, recycling: Recycling) -> AsyncIterator[Client]:
+    """A gateway in front of one server of both eras, for tests that leave it as it was."""
+    async with shared_gateway_to(cluster, recycling, "both") as client:
         yield client
 
 

@@ -1,17 +1,20 @@
 """Several servers behind one endpoint, as the official client sees them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from mcp import MCPError, types
 from mcp.client.client import Client as McpClient
+from msgspec.structs import replace
 
 from config.settings import Settings
-from tests.fixtures_gateway import with_mcp
+from tests.fixtures_database import Cluster, lend_database
+from tests.fixtures_gateway import with_mcp, wordless
 from tests.gateway.federation.servers import Fleet, fleet
+from tests.recycling import Recycling
 from tests.servers.named import SHARED, TEMPLATE, named_app
 
 pytestmark = pytest.mark.anyio
@@ -23,11 +26,27 @@ WRAPPED = f"toolgate://two/{SHARED}"
 @asynccontextmanager
 async def two(settings: Settings, mode: str, **options: Any) -> AsyncIterator[tuple[Fleet, Any]]:
     """Servers "one" and "two" behind a gateway, and a client in front of it."""
-    servers = {name: named_app(name) for name in ("one", "two")}
-    async with fleet(settings, servers, **options) as behind:
-        with anyio.fail_after(30):
-            async with McpClient(behind.client.url + "/mcp", mode=mode) as mcp:
-                yield behind, mcp
+    async with pair(settings, **options) as behind, connect(behind, mode) as mcp:
+        yield behind, mcp
+
+
+def pair(settings: Settings, **options: Any) -> AbstractAsyncContextManager[Fleet]:
+    return fleet(settings, {name: named_app(name) for name in ("one", "two")}, **options)
+
+
+@asynccontextmanager
+async def connect(behind: Fleet, mode: str) -> AsyncIterator[Any]:
+    with anyio.fail_after(30):
+        async with McpClient(behind.client.url + "/mcp", mode=mode) as mcp:
+            yield mcp
+
+
+@pytest.fixture(scope="module")
+async def shared_pair(cluster: Cluster, recycling: Recycling) -> AsyncIterator[Fleet]:
+    """The gateway of all tests that leave it, and its servers, as they were."""
+    for database in lend_database(cluster, recycling):
+        async with pair(replace(wordless(), database=database)) as behind:
+            yield behind
 
 
 async def everything_of(mcp: Any, method: str, member: str, named_by: str) -> list[str]:
@@ -70,9 +89,9 @@ async def read(mcp: Any, uri: str) -> str:
 
 @MODES
 async def test_the_first_server_keeps_its_names_and_later_servers_are_prefixed(
-    bare: Settings, mode: str
+    shared_pair: Fleet, mode: str
 ) -> None:
-    async with two(bare, mode) as (_, mcp):
+    async with connect(shared_pair, mode) as mcp:
         assert sorted(await tools(mcp)) == [
             "link", "only_one", "only_two", "two_link", "two_whoami", "whoami",
         ]  # fmt: skip
@@ -122,15 +141,15 @@ async def test_names_without_prefixes_belong_to_the_first_server(bare: Settings,
 
 
 @MODES
-@pytest.mark.parametrize("listed", [tools, prompts, resources, templates])
 async def test_pages_go_on_from_one_server_to_the_next(
-    bare: Settings, mode: str, listed: Callable[[Any], Awaitable[list[str]]]
+    bare: Settings, shared_pair: Fleet, mode: str
 ) -> None:
-    async with two(bare, mode) as (_, mcp):
-        whole = await listed(mcp)
+    lists = (tools, prompts, resources, templates)
+    async with connect(shared_pair, mode) as mcp:
+        whole = [await listed(mcp) for listed in lists]
     async with two(with_mcp(bare, page_size=2), mode) as (behind, mcp):
-        assert await listed(mcp) == whole
-        assert len(set(whole)) == len(whole)
+        assert [await listed(mcp) for listed in lists] == whole
+        assert all(len(set(names)) == len(names) for names in whole)
         assert behind.client.gateway.settings.mcp.page_size == 2
         first = await mcp.list_tools()
         assert len(first.tools) == 2
@@ -140,8 +159,8 @@ async def test_pages_go_on_from_one_server_to_the_next(
 
 
 @MODES
-async def test_links_in_results_have_readable_addresses(bare: Settings, mode: str) -> None:
-    async with two(bare, mode) as (_, mcp):
+async def test_links_in_results_have_readable_addresses(shared_pair: Fleet, mode: str) -> None:
+    async with connect(shared_pair, mode) as mcp:
         for tool, name, uri in (("link", "one", SHARED), ("two_link", "two", WRAPPED)):
             linked, embedded = (await mcp.call_tool(tool, {})).content
             assert (str(linked.uri), str(embedded.resource.uri)) == (uri, uri)
@@ -149,8 +168,8 @@ async def test_links_in_results_have_readable_addresses(bare: Settings, mode: st
 
 
 @MODES
-async def test_arguments_are_completed_by_their_own_server(bare: Settings, mode: str) -> None:
-    async with two(bare, mode) as (_, mcp):
+async def test_arguments_are_completed_by_their_own_server(shared_pair: Fleet, mode: str) -> None:
+    async with connect(shared_pair, mode) as mcp:
         argument = {"name": "who", "value": "A"}
         for prompt, values in (("hello", ["one hello"]), ("two_hello", ["two hello"])):
             ref = types.PromptReference(name=prompt)

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from tests.fixtures_gateway import MODERN, with_mcp
-from tests.gateway.federation.conftest import Caller, Stream, caller, gateway_to
+from tests.fixtures_gateway import MODERN, Client, with_mcp
+from tests.gateway.federation.conftest import SERVERS, Caller, Stream, caller, gateway_to
 from tests.servers.everything_call import Call, text
 from tests.servers.everything_tools import tool
 from tests.servers.everything_wire import Era
@@ -17,7 +17,6 @@ from tests.servers.everything_wire import Era
 pytestmark = pytest.mark.anyio
 
 CLIENTS = ("2025-03-26", "2025-06-18", "2025-11-25", MODERN)
-SERVERS: tuple[Era, ...] = ("handshake", "stateless", "both")
 
 
 class Waits:
@@ -54,18 +53,17 @@ Test = Callable[[Caller, str], Awaitable[None]]
 def in_every_cell(test: Test) -> Any:
     """A test of a caller and its revision, for each server: one gateway for all revisions."""
 
-    async def in_cells(bare: Settings, server: Era) -> None:
-        async with gateway_to(bare, every=server) as client:
-            for revision in CLIENTS:
-                renew_waits()
-                try:
-                    await test(await caller(client, revision), revision)
-                except BaseException as error:
-                    error.add_note(f"with a client of {revision}")
-                    raise
+    async def in_cells(every: Client) -> None:
+        for revision in CLIENTS:
+            renew_waits()
+            try:
+                await test(await caller(every, revision), revision)
+            except BaseException as error:
+                error.add_note(f"with a client of {revision}")
+                raise
 
     in_cells.__name__, in_cells.__doc__ = test.__name__, test.__doc__
-    return pytest.mark.parametrize("server", SERVERS)(in_cells)
+    return in_cells
 
 
 @in_every_cell
@@ -148,37 +146,31 @@ FORM = {
 ASKING = {"name": "test_elicitation", "arguments": {"message": "Who are you?"}}
 
 
-@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-async def test_a_session_is_asked_while_its_call_runs(
-    bare: Settings, server: Era, revision: str
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, revision)
-        async with who.send_request("tools/call", ASKING) as stream:
+async def test_a_session_is_asked_while_its_call_runs(every: Client, revision: str) -> None:
+    who = await caller(every, revision)
+    async with who.send_request("tools/call", ASKING) as stream:
+        asked = await stream.next()
+        assert asked["method"] == "elicitation/create"
+        assert asked["params"]["message"] == "Who are you?"
+        await who.answer(asked["id"], FORM)
+        answer = await stream.next()
+    assert "action=accept" in answer["result"]["content"][0]["text"]
+    assert "ada" in answer["result"]["content"][0]["text"]
+
+
+async def test_a_session_is_asked_in_every_round_of_a_call(every: Client) -> None:
+    who = await caller(every, "2025-11-25")
+    name = {"name": "test_input_required_result_multi_round"}
+    async with who.send_request("tools/call", name) as stream:
+        for _ in range(2):
             asked = await stream.next()
-            assert asked["method"] == "elicitation/create"
-            assert asked["params"]["message"] == "Who are you?"
-            await who.answer(asked["id"], FORM)
-            answer = await stream.next()
-        assert "action=accept" in answer["result"]["content"][0]["text"]
-        assert "ada" in answer["result"]["content"][0]["text"]
-
-
-@pytest.mark.parametrize("server", SERVERS)
-async def test_a_session_is_asked_in_every_round_of_a_call(bare: Settings, server: Era) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, "2025-11-25")
-        name = {"name": "test_input_required_result_multi_round"}
-        async with who.send_request("tools/call", name) as stream:
-            for _ in range(2):
-                asked = await stream.next()
-                [field] = asked["params"]["requestedSchema"]["required"]
-                form = {"action": "accept", "content": {field: f"my {field}"}}
-                await who.answer(asked["id"], form)
-            text = (await stream.next())["result"]["content"][0]["text"]
-        assert "my name" in text
-        assert "my color" in text
+            [field] = asked["params"]["requestedSchema"]["required"]
+            form = {"action": "accept", "content": {field: f"my {field}"}}
+            await who.answer(asked["id"], form)
+        text = (await stream.next())["result"]["content"][0]["text"]
+    assert "my name" in text
+    assert "my color" in text
 
 
 async def test_a_server_that_asks_without_end_is_given_up(bare: Settings) -> None:
@@ -192,16 +184,15 @@ async def test_a_server_that_asks_without_end_is_given_up(bare: Settings) -> Non
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-async def test_questions_of_several_servers_name_their_server(
-    bare: Settings, server: Era, revision: str
-) -> None:
+async def test_questions_of_several_servers_name_their_server(bare: Settings, server: Era) -> None:
     async with gateway_to(bare, every=server, other="both") as client:
-        who = await caller(client, revision)
-        async with who.send_request("tools/call", ASKING) as stream:
-            said = await stream.next()
-        asked = said if "method" in said else next(iter(said["result"]["inputRequests"].values()))
-        assert asked["params"]["message"] == "every: Who are you?"
+        for revision in ("2025-11-25", MODERN):
+            who = await caller(client, revision)
+            async with who.send_request("tools/call", ASKING) as stream:
+                asked = await stream.next()
+            if "method" not in asked:
+                [asked] = asked["result"]["inputRequests"].values()
+            assert asked["params"]["message"] == "every: Who are you?"
 
 
 async def input_required(who: Caller, params: Any) -> Any:
@@ -210,28 +201,24 @@ async def input_required(who: Caller, params: Any) -> Any:
     return result
 
 
-@pytest.mark.parametrize("server", SERVERS)
-async def test_a_stateless_client_answers_by_its_next_request(bare: Settings, server: Era) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, MODERN)
-        wants = await input_required(who, ASKING)
-        [(key, question)] = wants["inputRequests"].items()
-        assert question["method"] == "elicitation/create"
-        assert question["params"]["message"] == "Who are you?"
-        state = {name: wants[name] for name in ("requestState",) if name in wants}
-        again = {**ASKING, "inputResponses": {key: FORM}, **state}
-        result = (await who.result("tools/call", again))["result"]
-        assert result["resultType"] == "complete"
-        assert "ada" in result["content"][0]["text"]
+async def test_a_stateless_client_answers_by_its_next_request(every: Client) -> None:
+    who = await caller(every, MODERN)
+    wants = await input_required(who, ASKING)
+    [(key, question)] = wants["inputRequests"].items()
+    assert question["method"] == "elicitation/create"
+    assert question["params"]["message"] == "Who are you?"
+    state = {name: wants[name] for name in ("requestState",) if name in wants}
+    again = {**ASKING, "inputResponses": {key: FORM}, **state}
+    result = (await who.result("tools/call", again))["result"]
+    assert result["resultType"] == "complete"
+    assert "ada" in result["content"][0]["text"]
 
 
-@pytest.mark.parametrize("server", SERVERS)
-async def test_several_questions_are_asked_in_one_go(bare: Settings, server: Era) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, MODERN)
-        wants = await input_required(who, {"name": "test_input_required_result_multiple_inputs"})
-        methods = sorted(one["method"] for one in wants["inputRequests"].values())
-        assert methods == ["elicitation/create", "roots/list", "sampling/createMessage"]
+async def test_several_questions_are_asked_in_one_go(every: Client) -> None:
+    who = await caller(every, MODERN)
+    wants = await input_required(who, {"name": "test_input_required_result_multiple_inputs"})
+    methods = sorted(one["method"] for one in wants["inputRequests"].values())
+    assert methods == ["elicitation/create", "roots/list", "sampling/createMessage"]
 
 
 async def test_an_answer_that_is_none_is_asked_for_again(bare: Settings) -> None:
@@ -290,44 +277,32 @@ async def test_a_server_cannot_ask_while_too_many_calls_wait(
         assert refused["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
 
 
-@pytest.mark.parametrize("server", SERVERS)
-async def test_undeclared_capabilities_are_not_used_for_questions(
-    bare: Settings, server: Era
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, MODERN, {"sampling": {}})
-        refused = await who.result("tools/call", ASKING)
-        assert refused["error"]["code"] == -32021
-        assert refused["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
+async def test_undeclared_capabilities_are_not_used_for_questions(every: Client) -> None:
+    who = await caller(every, MODERN, {"sampling": {}})
+    refused = await who.result("tools/call", ASKING)
+    assert refused["error"]["code"] == -32021
+    assert refused["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
 
 
-@pytest.mark.parametrize("server", SERVERS)
-async def test_a_session_unable_to_answer_is_told_in_the_result(
-    bare: Settings, server: Era
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, "2025-11-25", {})
-        answer = await who.result("tools/call", ASKING)
-        told = answer["result"]["isError"] if "result" in answer else answer["error"]["message"]
-        assert told, answer
-        assert "requiredCapabilities" not in str(answer)
+async def test_a_session_unable_to_answer_is_told_in_the_result(every: Client) -> None:
+    who = await caller(every, "2025-11-25", {})
+    answer = await who.result("tools/call", ASKING)
+    told = answer["result"]["isError"] if "result" in answer else answer["error"]["message"]
+    assert told, answer
+    assert "requiredCapabilities" not in str(answer)
 
 
-@pytest.mark.parametrize("server", SERVERS)
-async def test_a_2024_11_05_client_uses_tools_resources_and_prompts(
-    bare: Settings, server: Era
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        listed = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
-        assert len(listed["result"]["tools"]) > 20
-        called = await client.rpc(
-            {"jsonrpc": "2.0", "id": 1, "method": "test_simple_text", "params": {}}
-        )
-        assert called["result"] == "This is a simple text response for testing."
-        asked = await client.rpc(
-            {"jsonrpc": "2.0", "id": 1, "method": "test_elicitation", "params": {"message": "x"}}
-        )
-        assert "error" in asked  # nobody can be asked on this endpoint
+async def test_a_2024_11_05_client_uses_tools_resources_and_prompts(every: Client) -> None:
+    listed = await every.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert len(listed["result"]["tools"]) > 20
+    called = await every.rpc(
+        {"jsonrpc": "2.0", "id": 1, "method": "test_simple_text", "params": {}}
+    )
+    assert called["result"] == "This is a simple text response for testing."
+    asked = await every.rpc(
+        {"jsonrpc": "2.0", "id": 1, "method": "test_elicitation", "params": {"message": "x"}}
+    )
+    assert "error" in asked  # nobody can be asked on this endpoint
 
 
 __all__ = ["Stream"]
