@@ -146,6 +146,7 @@ async def test_the_statements_of_the_chapter_run_up_to_citus(database: Database)
     assert rows == []
 
 
+_SQL = re.compile(r"\b(?:sql|SELECT|FROM|INTO|UPDATE|JOIN|WHERE|AND)\b")
 _TABLES = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+(?:ONLY\s+)?([a-z_]+_t)\b")
 _IN_PARTS = {  # statements of several texts, of which another names the tenant
     "gateway.wings.events.outbox._END",
@@ -216,13 +217,13 @@ def _texts(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, st
 
 @cache
 def _modules() -> Mapping[str, list[tuple[str, str]]]:
-    """The texts of each module, by its name."""
+    """The texts of each module with words of SQL, by its name."""
+    files = (file for package in ("gateway", "registry") for file in (ROOT / package).rglob("*.py"))
+    sources = {file: file.read_text() for file in sorted(files)}
     return {
-        ".".join(file.relative_to(ROOT).with_suffix("").parts): list(
-            _texts(ast.parse(file.read_text()))
-        )
-        for package in ("gateway", "registry")
-        for file in sorted((ROOT / package).rglob("*.py"))
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): list(_texts(ast.parse(source)))
+        for file, source in sources.items()
+        if _SQL.search(source)
     }
 
 
@@ -235,8 +236,11 @@ def _texts_by_name() -> Mapping[str, str]:
 
 def _whole(text: str, own: Mapping[str, str]) -> str:
     """A text with the named ones that it is made of."""
-    named = {**_texts_by_name(), **own}
-    return re.sub(r"\{(_?[A-Z_]+)\}", lambda match: named.get(match[1], ""), text)
+
+    def named_text(match: re.Match[str]) -> str:
+        return own.get(match[1], _texts_by_name().get(match[1], ""))
+
+    return re.sub(r"\{(_?[A-Z_]+)\}", named_text, text)
 
 
 def _crossing() -> Iterator[str]:
