@@ -2,9 +2,11 @@
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import cycle, islice, product
 from typing import TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 LEAST = 15
 SHARE = float(os.environ.get("PROPERTY_EXAMPLES", "0.25"))
@@ -28,3 +30,14 @@ def sample(cases: Iterable[T]) -> list[T]:
     alike. Its failures must name the case."""
     distinct = list(dict.fromkeys(cases))
     return random.sample(distinct, examples(len(distinct)))
+
+
+def pairs(places: Iterable[S], values: Iterable[T]) -> Iterator[tuple[S, T]]:
+    """Each place with a value, and each value in a place, drawn at random: for a test that tries
+    values at places. All pairs before a release."""
+    rows, columns = list(places), list(values)
+    if SHARE >= 1:
+        return product(rows, columns)
+    random.shuffle(rows)
+    random.shuffle(columns)
+    return islice(zip(cycle(rows), cycle(columns), strict=False), max(len(rows), len(columns)))
