@@ -12,6 +12,7 @@ from mcp.client.client import Client as McpClient
 from benchmarks import calls, floor
 from benchmarks.mcp_server import CHANGED, TOOL, TOOLS, McpServer
 from tests.fixtures_servers import Serve
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
@@ -88,9 +89,11 @@ async def test_open_streams_are_counted(serve: Serve) -> None:
             await read_until(stream, b"\n\n")
             assert await count() == b"1"
             stream.close()
-        with anyio.fail_after(30):
-            while await count() != b"0":
-                await anyio.lowlevel.checkpoint()
+
+        async def all_ended() -> bool:
+            return await count() == b"0"
+
+        await until(all_ended)
 
 
 async def test_the_floor_forwards_its_requests(

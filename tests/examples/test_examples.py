@@ -185,7 +185,7 @@ async def test_a_start_that_takes_long_is_reported(
         line = tasks.create_task(read_first_line(gateway))
         reports = ""
         while reports.count("Gateway: starting for") < 2:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
             reports += capsys.readouterr().err
         gateway.stdin.write(b"Toolgate is ready\n")
         gateway.stdin.close()

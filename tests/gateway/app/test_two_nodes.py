@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from tests.gateway.events import Events, Sent, listening, refusal_of_stream
 from tests.gateway.transports.test_client_requests import answer, ask
 from tests.gateway.transports.test_resumed_streams import after, say
 from tests.gateway.verbs import Verbs, install
+from tests.polling import until
 from tests.servers.mcp_wire import Scripted, Turn, reply
 
 pytestmark = pytest.mark.anyio
@@ -140,8 +140,7 @@ async def test_a_resource_that_was_subscribed_to_at_one_node_is_told_of_by_the_o
     async with listening(nodes.a, "/mcp", session.headers) as events, asyncio.timeout(30):
         await quiet(events)
         await nodes.b.gateway.shared.hub.subscribe(at(nodes.b, there), URI)
-        while at(nodes.a, session).watched != {URI}:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: at(nodes.a, session).watched == {URI})
         nodes.a.gateway.shared.hub.resource_updated(nodes.a.gateway.principal.tenant, None, URI)
         assert (await events.event()).data.encode() == update_notification(URI)
 

@@ -20,6 +20,7 @@ from tests.gateway.app.test_two_nodes import Nodes, at
 from tests.gateway.app.test_two_nodes import shared_settings as shared_settings
 from tests.gateway.events import listening
 from tests.gateway.verbs import install
+from tests.polling import until
 from tests.servers.mcp_wire import Scripted, Turn, note
 
 pytestmark = pytest.mark.anyio
@@ -157,8 +158,7 @@ async def test_a_resource_unsubscribed_at_one_node_is_silent_at_the_other_node(
             await call_and_check(there, SUBSCRIBE, uri=gone)
             await call_and_check(there, SUBSCRIBE, uri=kept)
             await call_and_check(there, "resources/unsubscribe", uri=gone)
-            while not {kept} <= at(nodes.a, session).watched:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda uri=kept: uri in at(nodes.a, session).watched)
             await server.tell(gone)
             await server.tell(kept)
             assert (await events.event()).message["params"]["uri"] == kept

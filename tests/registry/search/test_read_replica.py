@@ -18,6 +18,7 @@ from registry.search.read_replica import Replica
 from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.signals import Signal
 from tests.fixtures_database import HOST, Cluster, settings_for
+from tests.polling import until
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.test_words import draft
 
@@ -61,9 +62,7 @@ class Standby:
 
     async def replays(self, position: str) -> None:
         """Return when everything up to this position of the primary is there."""
-        with anyio.fail_after(60):
-            while not self.execute(f"SELECT pg_last_wal_replay_lsn() >= '{position}'"):
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: self.execute(f"SELECT pg_last_wal_replay_lsn() >= '{position}'"))
 
 
 class Clock:
