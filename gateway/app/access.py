@@ -2,25 +2,22 @@
 and audit."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import anyio
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from config.hooks import HookPoint
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
+from gateway.app.access_hooks import AccessHooks
 from gateway.app.audit_log import AuditCollector
 from gateway.app.identities import Identities
 from gateway.app.protected_resources import ProtectedResource, endpoints_of, resources_of
 from gateway.app.request_limits import Bounds
 from gateway.audit.records import AuditEntry
-from gateway.context import Context, Identify
+from gateway.context import Context
 from gateway.guards.authentication import USED_EVERY_S
 from gateway.guards.protected_resource import demanding
 from gateway.interfaces import Counter, Events, Guard, Middleware
@@ -36,14 +33,10 @@ from registry.access.approvals import count_waiting
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.stored_toolsets import ToolsetFeed
 from registry.database.postgres import AWAY, DatabaseHandle, Pool
-from schemas.errors import ToolgateError
 
-if TYPE_CHECKING:  # a gateway without hooks does not import them
+if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.login import LoginAccess
-    from gateway.middleware.hooks.configured_hook import Hook, Hooks
-    from gateway.middleware.hooks.identity_and_list_hooks import AuditHooks, IdentityHooks, Outcome
-
-log = logging.getLogger("toolgate.access")
+    from gateway.middleware.hooks.configured_hook import Hooks
 
 
 class Access:
@@ -78,22 +71,10 @@ class Access:
         self.authenticator = self.identities.authenticator
         self.policy_view = policy_view
         self._guardrails = Guardrails(settings.guardrails)
-        self._sealer = sealer
-        self._rounds_s = settings.mcp.parked_s
-        # points that have listeners, from the start on; None: it has not begun
-        self._begun: frozenset[str] | None = None
-        self._hooks: Hooks | None = None
-        self._hooks = self.load_hooks(settings)
-        self._begun = frozenset(hook.at for hook in settings.hooks.values())
-        self.hook_calls = HookCalls(lambda: self._hooks)
-        self._audit_hooks = self._listen_to_records()
-        copy = None if self._audit_hooks is None else self._audit_hooks.add
+        self.hooks = AccessHooks(settings, sealer)
         denials = Denials(self.policy_view, catalogs)
-        self.auditing = AuditCollector(settings, handle.pool, denials, copy)
-        self._identity_hooks = self._hooks_of_identities()
-        own_identify: Identify = self.authenticator.identify
-        if self._identity_hooks is not None:
-            own_identify = self._identity_hooks.identifying(own_identify)
+        self.auditing = AuditCollector(settings, handle.pool, denials, self.hooks.copy_record)
+        own_identify = self.hooks.identifying(self.authenticator.identify)
         identify = demanding(own_identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(own_identify)
@@ -111,18 +92,6 @@ class Access:
         self.approvals_waiting = 0  # as counted last
         events.database_connected.subscribe(self._load)
 
-    def load_hooks(self, settings: Settings) -> "Hooks | None":
-        """The hooks of settings; None: there are none. Raises ToolgateError."""
-        if not settings.hooks and self._hooks is None:
-            return None
-        for name, hook in settings.hooks.items():
-            if self._begun is not None and hook.at in {"identity", "audit"} - self._begun:
-                text = "needs a restart: the gateway began without a hook there"
-                raise ToolgateError(f"hooks.{name}.at: {hook.at} {text}")
-        from gateway.middleware.hooks.configured_hook import Hooks
-
-        return Hooks(settings, self._hooks)
-
     def reconfigure(self, settings: Settings, hooks: "Hooks | None") -> None:
         """Replace rules, limits, guardrails, hooks and endpoints; `guards` and `middleware` use
         them from now on. Raises InvalidExpression, before anything has changed."""
@@ -130,7 +99,7 @@ class Access:
         callers = callers_rules(settings.code, settings.toolsets)
         self.policy_view.reconfigure(settings.policy, settings.limits.json_depth, callers)
         self._guardrails, self._policy_guards = guardrails, self._guards_of(settings)
-        self._hooks = hooks
+        self.hooks.replace(hooks)
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
 
@@ -162,57 +131,18 @@ class Access:
     def middleware(self) -> Sequence[Middleware]:
         """Middleware of every message, outermost first."""
         limits = self.bounds.rate_limits.middleware
-        return [*self.auditing.middleware, limits, *self._list_hooks()]
+        return [*self.auditing.middleware, limits, *self.hooks.middleware]
 
     @property
     def guards(self) -> Sequence[Guard]:
         """Guards of every tool call, outermost first: audit, hooks before calls, policy, limits,
         guardrails on arguments and results, hooks after calls, circuit breaker."""
         bounds = self.bounds
-        hooks_before, hooks_after = self._hook_guards()
+        hooks_before, hooks_after = self.hooks.guards()
         noting = [*self.auditing.guards, *hooks_before, *self._before_rules]
         before = [*noting, *self._policy_guards, bounds.rate_limits]
         after = [self._guardrails, *hooks_after, bounds.breaker]
         return [*before, *after, *self._innermost]
-
-    def _hooks_at(self, point: HookPoint) -> "Sequence[Hook]":
-        return () if self._hooks is None else self._hooks.at(point)
-
-    def asking_later(self, outcome: "Outcome") -> "Outcome":
-        """The outcomes of requests of wings, some of which are made when their callers are gone."""
-        hooks = self._identity_hooks
-        return outcome if hooks is None else hooks.asking_later(outcome)
-
-    def _hooks_of_identities(self) -> "IdentityHooks | None":
-        if not self._hooks_at("identity"):
-            return None
-        from gateway.middleware.hooks.identity_and_list_hooks import IdentityHooks
-
-        return IdentityHooks(lambda: self._hooks_at("identity"))
-
-    def _listen_to_records(self) -> "AuditHooks | None":
-        if not self._hooks_at("audit"):
-            return None
-        from gateway.middleware.hooks.identity_and_list_hooks import AuditHooks
-
-        return AuditHooks(lambda: self._hooks_at("audit"))
-
-    def _list_hooks(self) -> Sequence[Middleware]:
-        if not (hooks := self._hooks_at("list")):
-            return []
-        from gateway.middleware.hooks.identity_and_list_hooks import ListHooks
-
-        return [ListHooks(hooks).middleware]
-
-    def _hook_guards(self) -> tuple[Sequence[Guard], Sequence[Guard]]:
-        """The guards of hooks: in front of the rules, and next to the services."""
-        if self._hooks is None:
-            return (), ()
-        from gateway.middleware.hooks.call_hooks import AfterHooks, BeforeHooks
-
-        before, at = self._hooks.at("before"), self._hooks.at
-        inner = AfterHooks(at("after"), before=before, credential=at("credential"))
-        return [BeforeHooks(before, self._sealer, self._rounds_s)], [inner]
 
     async def reload(self, name: str) -> None:
         """Act by a change that this process has made, before it is answered."""
@@ -263,31 +193,10 @@ class Access:
         """Flush pending writes after the last call, while the database is open."""
         await self.bounds.settle()
         await self.auditing.settle()
-        if self._audit_hooks is not None:
-            await self._audit_hooks.settle()
+        await self.hooks.settle()
         await self.identities.settle(self._handle.pool())
 
     async def close(self) -> None:
         """Release resources after the last call."""
         await self.auditing.close()
-        if self._hooks is not None:
-            await self._hooks.close()
-
-
-class HookCalls(Collector):
-    def __init__(self, hooks: "Callable[[], Hooks | None]") -> None:
-        """Counts of the hooks of now."""
-        self._hooks = hooks
-
-    def collect(self) -> Iterator[Metric]:
-        if (hooks := self._hooks()) is None:
-            return
-        calls = CounterMetricFamily(
-            "toolgate_hook_calls",
-            "Answers of hooks, by outcome; passed: a failure that passes; busy: there was no turn.",
-            labels=("hook", "outcome"),
-        )
-        for hook in hooks.all:
-            for outcome, count in hook.outcomes.items():
-                calls.add_metric([hook.name, outcome], count)
-        yield calls
+        await self.hooks.close()

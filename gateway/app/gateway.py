@@ -197,7 +197,7 @@ class Gateway:
         """
         settings = reload_settings(self.settings, settings)
         loaded = self.upstreams.load(settings)
-        hooks = self.access.load_hooks(settings)
+        hooks = self.access.hooks.load(settings)
         apply_to_wings = None if self.wings is None else self.wings.prepare(settings)
         self.access.authenticator.reload()
         before, self.settings = self.settings, settings
@@ -390,7 +390,7 @@ class Gateway:
                 offers={},
                 metrics=self.metrics.registry,
                 middleware=lambda: self._middleware,
-                outcome=self.access.asking_later(self._outcome),
+                outcome=self.access.hooks.asking_later(self._outcome),
                 kept=self.shared.kept,
                 embedder=self.embeddings.embedder,
                 search=self.search.run,
@@ -574,7 +574,7 @@ class Gateway:
     def _show(self) -> None:
         """Register the metrics collectors."""
         counted = (self.legacy_use, self.mismatches, self.embeddings, self.access.auditing)
-        self.metrics.registry.register(self.access.hook_calls)
+        self.metrics.registry.register(self.access.hooks)
         for collector in counted:
             self.metrics.registry.register(collector)
         if self.calls is not None:
