@@ -78,27 +78,12 @@ class Catalog:
             (tool.name for tool in self.tools), self.shaper.profiles
         )
         self._lookup = Lookup(self.tools, self._names)
-        self.lists: Final = CatalogLists(
-            self.tools,
-            self.items,
-            servers=self.servers,
-            skills=skills,
-            shaper=self.shaper,
-            names=self._names,
-            searchable=searchable,
-            own_tasks=own_tasks,
-            has_accounts=bool(personal)
-            and any(source.place in personal for source in self.sources.values()),
-        )
+        self.lists: Final = self._make_lists()
         self.prompts: Final = self.lists.of_kind("prompt")
         self.resources: Final = self.lists.of_kind("resource")
         self.templates: Final = self.lists.of_kind("template")
         self._prompts = {prompt.name: prompt for prompt in self.prompts}
-        self._by_service = {
-            id_: tool
-            for id_, tool in by_service(self.tools).items()
-            if self._is_free(id_, tool) and (view_of is None or view_of.service(id_) is tool)
-        }
+        self._by_service = self._find_services(view_of)
         self.routes: Final[CatalogResources] = (
             CatalogResources(self.items, self.sources) if view_of is None else view_of.routes
         )
@@ -106,6 +91,28 @@ class Catalog:
         self._toolsets: dict[str, tuple[ToolsetDefinition, Catalog]] = {}
         self._without_wings: dict[str, Catalog] = {}
         self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
+
+    def _make_lists(self) -> CatalogLists:
+        places = {source.place for source in self.sources.values()} if self.personal else ()
+        return CatalogLists(
+            self.tools,
+            self.items,
+            servers=self.servers,
+            skills=self.skills,
+            shaper=self.shaper,
+            names=self._names,
+            searchable=self._searchable,
+            own_tasks=self.own_tasks,
+            has_accounts=not self.personal.isdisjoint(places),
+        )
+
+    def _find_services(self, view_of: "Catalog | None") -> dict[str, Tool]:
+        """Tools by the hybrid action that they call."""
+        return {
+            id_: tool
+            for id_, tool in by_service(self.tools).items()
+            if self._is_free(id_, tool) and (view_of is None or view_of.service(id_) is tool)
+        }
 
     @property
     def own(self) -> Mapping[Does, Tool]:

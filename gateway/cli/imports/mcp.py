@@ -148,6 +148,16 @@ def mcp(
         run(add_published(settings, wish, choice))
         return
     command = _command(line, click.get_current_context().meta.get(COMMAND))
+    location = _server_location(settings, url, command, choice)
+    options = McpOptions(command, era, prefix, own_sessions, pin)
+    import_command = ImportCommand(name=name, location=location, kind="mcp", options=options)
+    import_and_report(settings, import_command, choice)
+
+
+def _server_location(
+    settings: Settings, url: str | None, command: tuple[str, ...], choice: ImportChoice
+) -> str:
+    """The location of a server at a URL, of a preset of `connect`, or of a command."""
     if command and choice.connect is not None:
         fail("--connect is for servers at a URL: people log in over HTTP", USAGE)
     if not (url or command) and choice.connect is not None:
@@ -155,9 +165,7 @@ def mcp(
     location = _location(url, command)
     if command and not settings.upstream.stdio:
         fail("commands are not allowed: upstream.stdio is false", USAGE)
-    options = McpOptions(command, era, prefix, own_sessions, pin)
-    import_command = ImportCommand(name=name, location=location, kind="mcp", options=options)
-    import_and_report(settings, import_command, choice)
+    return location
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:

@@ -189,9 +189,12 @@ class ConversationOperations:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        read, write = "agent:read", "agent:write"
-        conversation, run = "/conversations/{conversation}", "/runs/{run}"
-        offered = (
+        return tuple(map(_outside, (*self._of_conversations, *self._of_runs)))
+
+    @property
+    def _of_conversations(self) -> tuple[Operation, ...]:
+        read, write, conversation = "agent:read", "agent:write", "/conversations/{conversation}"
+        return (
             Operation(
                 "agent_ask", "POST", "/ask",
                 "Ask an agent, which may call tools for you, and get its answer.", write, self.ask,
@@ -221,6 +224,12 @@ class ConversationOperations:
                 "Send a message, and get the answer.", write, self.send, RunView,
                 body=NewMessage, types=IDS, problems=(409,), waits=True,
             ),
+        )  # fmt: skip
+
+    @property
+    def _of_runs(self) -> tuple[Operation, ...]:
+        read, write, run = "agent:read", "agent:write", "/runs/{run}"
+        return (
             Operation(
                 "agent_list_runs", "GET", "/runs", "List your runs, the newest first.", read,
                 self.runs, RunPage, query=RunFilter,
@@ -252,7 +261,6 @@ class ConversationOperations:
                 read, self.health, HealthView,
             ),
         )  # fmt: skip
-        return tuple(map(_outside, offered))
 
     async def ask(self, request: OperationInput) -> RunView:
         body: AgentQuestion = request.body
