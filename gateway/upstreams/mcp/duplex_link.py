@@ -28,7 +28,7 @@ from gateway.upstreams.mcp.link_and_handlers import (
     SubscribableLink,
     Timeout,
 )
-from gateway.upstreams.mcp.message_parsers import MalformedMessage, Message
+from gateway.upstreams.mcp.message_parsers import MalformedMessage, ServerMessage
 from gateway.upstreams.mcp.running_requests import Exchange, Exchanges, TimedTasks
 from schemas.mcp.messages import CANCELLED, META_SUBSCRIPTION, PROGRESS
 from schemas.mcp.revisions import Revision
@@ -185,7 +185,7 @@ class DuplexLink(SubscribableLink):
         for box in self._boxes.values():
             box.fail(error)
 
-    def _sort(self, message: Message, size: int) -> None:
+    def _sort(self, message: ServerMessage, size: int) -> None:
         if message.method is UNSET:
             box = self._boxes.get(message.id) if isinstance(message.id, int) else None
             if box is not None:
@@ -206,7 +206,7 @@ class DuplexLink(SubscribableLink):
         else:
             self._boxes[owner.id].put(message)
 
-    def _owner(self, message: Message) -> Exchange | None:
+    def _owner(self, message: ServerMessage) -> Exchange | None:
         if message.method == PROGRESS:
             return self._exchanges.owner(message)
         meta = (message.params or {}).get("_meta")

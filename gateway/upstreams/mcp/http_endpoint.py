@@ -21,7 +21,7 @@ from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES
 from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed, read
 from gateway.upstreams.mcp import message_parsers
 from gateway.upstreams.mcp.cookies import SessionCookies
-from gateway.upstreams.mcp.message_parsers import JsonTextParser, MalformedMessage, Message
+from gateway.upstreams.mcp.message_parsers import JsonTextParser, MalformedMessage, ServerMessage
 from gateway.upstreams.mcp.running_requests import Exchange, Exchanges, IdleTimeout, TimedTasks
 from registry.documents.ssrf_protection import read_url
 from schemas.errors import RelayedFault
@@ -357,7 +357,7 @@ def parser_of(
     return events
 
 
-def _own(message: Message, exchange: Exchange) -> Message:
+def _own(message: ServerMessage, exchange: Exchange) -> ServerMessage:
     """The `message` as the answer to our request. Raises MalformedMessage."""
     if message.answers(exchange.id) or (message.id in (None, UNSET) and message.error is not UNSET):
         return message
@@ -365,7 +365,7 @@ def _own(message: Message, exchange: Exchange) -> Message:
 
 
 async def _handle(
-    messages: list[Message], exchange: Exchange, exchanges: Exchanges
+    messages: list[ServerMessage], exchange: Exchange, exchanges: Exchanges
 ) -> dict[str, Raw] | None:
     """Handle the messages received for our request; returns its result, if it is among them."""
     members = None

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from gateway.context import Context, Peer
 from gateway.protocol.client_features import RefusalReason, for_client, for_server
 from gateway.upstreams.http.source_pools import UpstreamFailed
-from gateway.upstreams.mcp.message_parsers import Message
+from gateway.upstreams.mcp.message_parsers import ServerMessage
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import (
@@ -147,10 +147,10 @@ class SessionLost(UpstreamFailed):
 class Mailbox:
     def __init__(self) -> None:
         self.over: Exception | None = None  # set once no more messages can come
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[ServerMessage] = deque()
         self._woken = asyncio.Event()
 
-    def put(self, message: Message, required: bool = False) -> None:
+    def put(self, message: ServerMessage, required: bool = False) -> None:
         if required or len(self._waiting) < LIMIT:
             self._waiting.append(message)
             self._woken.set()
@@ -159,7 +159,7 @@ class Mailbox:
         self.over = self.over or error
         self._woken.set()
 
-    async def get(self) -> Message:
+    async def get(self) -> ServerMessage:
         while not self._waiting:
             if self.over is not None:
                 raise self.over

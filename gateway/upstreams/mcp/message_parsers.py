@@ -133,7 +133,7 @@ class _Error(Struct, frozen=True):
     data: Any = None
 
 
-class Message(Struct):
+class ServerMessage(Struct):
     """Any message received: request, notification or response."""
 
     id: int | float | str | UnsetType | None = UNSET
@@ -156,7 +156,7 @@ class Message(Struct):
         return self.result
 
 
-class InvalidMessage(Message):
+class InvalidMessage(ServerMessage):
     """A message with members of the wrong types."""
 
     def members(self) -> dict[str, Raw]:
@@ -187,7 +187,7 @@ class _Answer(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
     result: Any
 
 
-_one = msgspec.json.Decoder(Message)
+_one = msgspec.json.Decoder(ServerMessage)
 _loose = msgspec.json.Decoder(_Loose | list[Any])
 _anything = msgspec.json.Decoder()
 
@@ -209,7 +209,7 @@ def refusal(id_: RequestId, fault: Fault) -> bytes:
     return encode(ErrorReply(id_, ErrorObject(fault.code, fault.message, data)))
 
 
-def decode(text: bytes) -> list[Message]:
+def decode(text: bytes) -> list[ServerMessage]:
     """The messages in one JSON text; 2025-03-26 has arrays of them. Raises MalformedMessage."""
     try:
         _check_strings(text)
@@ -225,14 +225,14 @@ def decode(text: bytes) -> list[Message]:
         raise MalformedMessage(UNREADABLE) from error
 
 
-def _message(text: bytes) -> Message:
+def _message(text: bytes) -> ServerMessage:
     try:
         return _one.decode(text)
     except msgspec.ValidationError:
         return _invalid_message(_loose.decode(text))
 
 
-def _invalid_message(loose: _Loose | list[Any]) -> Message:
+def _invalid_message(loose: _Loose | list[Any]) -> ServerMessage:
     if isinstance(loose, list) or loose.method is not UNSET:
         return InvalidMessage()  # not for any request of ours
     legible = isinstance(loose.id, int | str) and not isinstance(loose.id, bool)

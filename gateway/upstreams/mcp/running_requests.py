@@ -18,7 +18,7 @@ from gateway.context import Cancellation
 from gateway.http_client.deadline import Deadline
 from gateway.upstreams.mcp import message_parsers
 from gateway.upstreams.mcp.link_and_handlers import MessageHandler, Timeout
-from gateway.upstreams.mcp.message_parsers import Message
+from gateway.upstreams.mcp.message_parsers import ServerMessage
 from schemas.errors import Fault, InternalError, ToolgateError, Unavailable
 from schemas.jsonrpc import RequestId
 from schemas.mcp.messages import CANCELLED, PROGRESS
@@ -213,12 +213,12 @@ class Exchanges:
         for task in self._server_requests.values():
             task.cancel()
 
-    def owner(self, message: Message) -> Exchange | None:
+    def owner(self, message: ServerMessage) -> Exchange | None:
         """The request of the gateway that a progress notification is about."""
         token = (message.params or {}).get("progressToken")
         return self.running.get(token) if type(token) is int else None
 
-    async def receive(self, message: Message, exchange: Exchange | None) -> None:
+    async def receive(self, message: ServerMessage, exchange: Exchange | None) -> None:
         """Handle a request or notification; `exchange`: the request of its stream, or None."""
         params = message.params or {}
         if message.method is UNSET:
@@ -233,7 +233,7 @@ class Exchanges:
             handler = self._background if exchange is None else exchange.handler
             await self._notify(handler, message.method, params, exchange)
 
-    async def _progress(self, message: Message, exchange: Exchange | None) -> None:
+    async def _progress(self, message: ServerMessage, exchange: Exchange | None) -> None:
         owner = self.owner(message)
         if owner is None or exchange not in (None, owner) or owner.token is UNSET:
             return

@@ -32,7 +32,7 @@ def plain(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class IncidentMessage(Struct, frozen=True, kw_only=True):
     """A message. `id` is the same in each attempt; `link`: a page of the console, or nothing."""
 
     id: str
@@ -57,7 +57,7 @@ class Message(Struct, frozen=True, kw_only=True):
         return f"{self.subject}, since {since}{end}"
 
 
-def cloud_event(message: Message) -> bytes:
+def cloud_event(message: IncidentMessage) -> bytes:
     """A CloudEvent 1.0, for receivers of signed webhooks."""
     data: dict[str, Any] = {
         "incident": message.incident,
@@ -82,7 +82,7 @@ def cloud_event(message: Message) -> bytes:
     )
 
 
-def slack_blocks(message: Message) -> bytes:
+def slack_blocks(message: IncidentMessage) -> bytes:
     """Block Kit, for an incoming webhook of Slack. `plain_text` has no markup; `text`, which
     previews show, has, so its three special characters are escaped."""
     escaped = message.headline.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -101,7 +101,7 @@ def _plain_text(text: str) -> Mapping[str, Any]:
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
-def teams_card(message: Message) -> bytes:
+def teams_card(message: IncidentMessage) -> bytes:
     """An Adaptive Card, for a webhook of a Teams workflow. Text runs, other than text blocks, have
     no Markdown."""
     good = message.phase == "ended"
@@ -132,7 +132,7 @@ def _run(text: str, **look: Any) -> Mapping[str, Any]:
     return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": text, **look}]}
 
 
-def mail(message: Message, sender: str, recipient: str) -> EmailMessage:
+def mail(message: IncidentMessage, sender: str, recipient: str) -> EmailMessage:
     """A mail. Replies of machines are not wanted (RFC 3834); both mails of an incident are one
     thread."""
     letter = EmailMessage(policy=SMTP)
@@ -151,7 +151,7 @@ def mail(message: Message, sender: str, recipient: str) -> EmailMessage:
     return letter
 
 
-BODIES: Mapping[Kind, tuple[Callable[[Message], bytes], str]] = {
+BODIES: Mapping[Kind, tuple[Callable[[IncidentMessage], bytes], str]] = {
     "webhook": (cloud_event, "application/cloudevents+json"),
     "slack": (slack_blocks, "application/json"),
     "teams": (teams_card, "application/json"),

@@ -18,7 +18,7 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import conflict, invalid, not_found, unavailable
 from gateway.wings.interface import AdminAccess, Subject
-from gateway.wings.notifications.messages import Kind, Message
+from gateway.wings.notifications.messages import IncidentMessage, Kind
 from gateway.wings.notifications.senders import Destination, Endpoint, TargetSender, check_url
 from gateway.wings.notifications.store import NotificationStore, StoredTarget
 from registry.access.column_encryption import SealedColumn, Vault
@@ -200,7 +200,7 @@ class TargetOperations:
         row, name = await self._row(request), request.names["target"]
         destination = self.destination(request.tenant, row)
         id_ = f"test.{os.urandom(8).hex()}"
-        message = Message(
+        message = IncidentMessage(
             id=id_,
             incident=id_,
             tenant=request.tenant,

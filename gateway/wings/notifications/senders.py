@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from config.notifications import NotificationsSettings, SmtpSettings
 from gateway.http_client.webhooks import WebhookSender, WebhookSent, check_receiver, sign
-from gateway.wings.notifications.messages import BODIES, Kind, Message, mail, plain
+from gateway.wings.notifications.messages import BODIES, IncidentMessage, Kind, mail, plain
 from schemas.errors import ToolgateError
 
 ANSWER = 200  # characters of an answer that are shown
@@ -50,7 +50,7 @@ class TargetSender:
         self._settings = settings
         self._http = http
 
-    async def send(self, destination: Destination, message: Message) -> WebhookSent:
+    async def send(self, destination: Destination, message: IncidentMessage) -> WebhookSent:
         if destination.endpoint is None:
             return await self._send_mail(destination.recipients, message)
         endpoint, (write, content_type) = destination.endpoint, BODIES[destination.kind]
@@ -61,14 +61,18 @@ class TargetSender:
         private = is_private_host(endpoint.url, self._settings.private_hosts)
         return await self._http.post(endpoint.url, body, headers, private=private)
 
-    async def _send_mail(self, recipients: Collection[str], message: Message) -> WebhookSent:
+    async def _send_mail(
+        self, recipients: Collection[str], message: IncidentMessage
+    ) -> WebhookSent:
         smtp = self._settings.smtp
         if not smtp.host:
             return WebhookSent(done=False, error="notifications.smtp.host is not set")
         return await to_thread.run_sync(send_mail, smtp, recipients, message)
 
 
-def send_mail(smtp: SmtpSettings, recipients: Collection[str], message: Message) -> WebhookSent:
+def send_mail(
+    smtp: SmtpSettings, recipients: Collection[str], message: IncidentMessage
+) -> WebhookSent:
     """Send a mail of its own to each recipient; blocks. A server that refuses one for good (5xx)
     is not asked again, unless it refuses another for now (4xx)."""
     refused: list[str] = []

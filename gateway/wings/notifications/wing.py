@@ -29,7 +29,7 @@ from gateway.wings.notifications.concerns import (
     used_budgets,
     waiting_approvals,
 )
-from gateway.wings.notifications.messages import Message
+from gateway.wings.notifications.messages import IncidentMessage
 from gateway.wings.notifications.operations import (
     SUBJECTS,
     notification_operations,
@@ -187,7 +187,7 @@ class Notifier(Collector):
         except SecretRefused as error:
             return WebhookSent(done=False, error=str(error))
         console = self._parts.console_url
-        message = Message(
+        message = IncidentMessage(
             id=f"{delivery.incident_id}.{delivery.phase}",
             incident=delivery.incident_id,
             tenant=tenant,

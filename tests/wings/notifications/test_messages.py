@@ -8,7 +8,7 @@ from html import escape
 import pytest
 
 from gateway.wings.notifications.messages import (
-    Message,
+    IncidentMessage,
     cloud_event,
     mail,
     plain,
@@ -21,13 +21,13 @@ BEGUN = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 ONE_LINE = "<!all> *pay* [here](http://evil.example) Bcc: all@example.com & gro.live"
 
 
-def message(**changes: object) -> Message:
+def message(**changes: object) -> IncidentMessage:
     values = {
         "id": "i-1.begun", "incident": "i-1", "tenant": "t", "phase": "begun",
         "subject": "sources", "title": HOSTILE, "detail": HOSTILE, "begun": BEGUN,
         "link": "https://gw.example/console/sources/a", **changes,
     }  # fmt: skip
-    return Message(**values)  # type: ignore[arg-type]  # of one test
+    return IncidentMessage(**values)  # type: ignore[arg-type]  # of one test
 
 
 def test_slack_shows_strange_texts_without_markup() -> None:
