@@ -211,7 +211,7 @@ VIEWS: Mapping[str, ResourceView] = {
              ("answer", "Last answer", "text"), ("last", "Last used", "time")),
             shows="getTarget", key="name", parameter="target",
             acts=("testTarget", "putTarget", "deleteTarget"), adds=("putTarget",),
-            empty="Where messages about what waits, has failed or ends are sent.",
+            empty="Targets of messages about waiting approvals, failures and things that expire.",
             icon="inbox",
         ),
         ResourceView(
@@ -220,7 +220,7 @@ VIEWS: Mapping[str, ResourceView] = {
              ("subject", "Subject", "badge"), ("title", "Incident", "text"),
              ("detail", "Reason", "text"), ("sent", "Sent to", "text"),
              ("failed", "Not sent to", "text")),
-            empty="What waited, failed or ended lately.",
+            empty="The latest incidents.",
             icon="inbox",
         ),
     )

@@ -698,8 +698,9 @@ GROUPS: Mapping[str, CommandGroup] = {
     "notifications": CommandGroup(
         help="""List, add, test and remove targets of notifications, and list incidents.
 
-        Messages about what waits, has failed or ends go to signed webhooks, Slack, Teams and mail.
-        The gateway needs notifications.enabled, and the key the scope admin:notifications:write.
+        Messages about waiting approvals, failures and expiry go to signed webhooks, Slack, Teams
+        and mail. The gateway needs notifications.enabled, and the key the scope
+        admin:notifications:write.
 
         \b
         Example:

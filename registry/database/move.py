@@ -138,7 +138,7 @@ class DatabaseMove:
         return MovePlan(_place(self.source), _place(self.target), self._state, tables, int(size))
 
     async def close_source(self, wait_s: float, waiting: Callable[[str], None]) -> None:
-        """Wait until nobody uses the source, then let nobody change it. `waiting` gets the
+        """Wait for the sessions at the source to end, then make it read-only. `waiting` gets the
         sessions that are open. Raises DatabaseError when some are still open after `wait_s`."""
         deadline = anyio.current_time() + wait_s
         while sessions := await _sessions(self._from):
@@ -268,7 +268,7 @@ class DatabaseMove:
         return "empty"
 
     async def _check_stale_copy(self, expected: Mapping[str, int]) -> None:
-        """A copy that is dropped is of the source alone, and nobody uses it."""
+        """Check that the copy to be dropped has tables of the source alone, and no sessions."""
         if sessions := await _sessions(self._to):
             raise DatabaseError(f"the target is in use by {sessions}: nothing was moved")
         if others := (await _count_rows(self._to)).keys() - expected.keys():

@@ -1,4 +1,4 @@
-"""The page of notifications: what goes where, a test of each target, and the last incidents."""
+"""The page of notifications: the subjects of each target, its test, and the last incidents."""
 
 from typing import Any
 

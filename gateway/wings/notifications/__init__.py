@@ -1,1 +1,1 @@
-"""Messages to operators: what waits, has failed or ends, to webhooks, Slack, Teams and mail."""
+"""Messages to operators about incidents, by webhook, Slack, Teams and mail."""
