@@ -57,6 +57,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
 
 OF_WINGS: Mapping[str, tuple[Place, ...]] = {
     "agent": (Place("Chat", "chat", "chat", "agent_ask"),),
+    "events": (Place("Tasks", "tasks", "clock", "events_list"),),
     "code": (Place("Programs", "programs", "tool", "code_run"),),
     "knowledge": (Place("Ask the documents", "ask", "search", "knowledge_query"),),
 }

@@ -82,7 +82,7 @@ SCREENS = (
         "programs",
     ),
     *("prompts", "prompts/remember", "resources", "resources?kind=template"),
-    *("resources/read?uri=memory%3A%2F%2Fcontext", "live"),
+    *("resources/read?uri=memory%3A%2F%2Fcontext", "live", "tasks"),
 )
 ZOOMED = (
     *("", "search/compare?q=add+a+pet", "tools/createPet/try", "collections/handbook", "memory"),
@@ -333,6 +333,21 @@ async def test_live_view_shows_calls_and_stops(house: House, browser: Browser) -
         await expect(page.get_by_text("It has stopped.")).to_be_visible()
         await visitor.check("live")
         await page.screenshot(path=picture("live-stopped"), full_page=True)
+
+
+async def test_task_is_begun_and_its_result_is_shown(site: Client, browser: Browser) -> None:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("tools/more_0004/try")
+        await page.get_by_role("button", name="Begin a task").click()
+        await expect(page.locator("#task")).to_contain_text("completed")
+        await visitor.check("tasks/X")
+        await page.get_by_role("button", name="Show the result").click()
+        await expect(page.locator("#content-1")).to_contain_text("heard")
+        await visitor.check("tasks/X with its result")
+        await page.set_viewport_size({"width": 320, "height": 700})
+        await visitor.check("tasks/X, narrow")
+        await page.screenshot(path=picture("task-result"), full_page=True)
 
 
 async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(

@@ -16,6 +16,7 @@ from gateway.console.pages import (
     searches,
     skills,
     sources,
+    tasks,
     tools,
     toolsets,
 )
@@ -37,6 +38,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *programs.ROUTES,
     *searches.ROUTES,
     *skills.ROUTES,
+    *tasks.ROUTES,
     *toolsets.ROUTES,
     *acts.ROUTES,
 )

@@ -16,7 +16,10 @@ from gateway.console.page_request import PageRequest, as_json, indent_json
 from gateway.console.pages.argument_form import ArgumentForm
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
+from gateway.methods.capabilities import capabilities
 from gateway.policy.approval_gate import META_APPROVAL
+from schemas.errors import InvalidRequest
+from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import TextContent
 
 FILTERS = ("source", "state", "tier", "protocol")
@@ -25,7 +28,7 @@ PROTOCOLS = ("openapi", "graphql", "hybrid", "python", "mcp", "a2a", "function",
 FOUND = 30
 SHOWN_TEXT = 200_000  # characters of an answer
 WORD = re.compile(r"\w{2,}")
-TRIED = frozenset({"call", "preview"})
+TRIED = frozenset({"call", "preview", "task"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +99,25 @@ async def try_page(visit: PageRequest) -> Response:
     form = ArgumentForm(visit, tool["input_schema"])
     trial = None
     if form.act in TRIED and form.is_complete:
-        if form.act == "call" and _asks(tool) and visit.posted_value("confirmed") != name:
+        is_sent = form.act != "preview"
+        if is_sent and _asks(tool) and visit.posted_value("confirmed") != name:
             form.errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
+        elif form.act == "task":
+            params = {"name": name, "arguments": form.value, "task": {}}
+            begun = await visit.operations.send("tools/call", params)
+            if task := (begun.result or {}).get("task"):
+                return visit.to("tasks", task["taskId"])
+            fault = begun.fault or InvalidRequest("The call ended without a task.")
+            trial = Trial(request=begun.request, request_id=begun.request_id, fault=fault)
         else:
-            trial = await visit.operations.try_tool(name, form.value, sends=form.act == "call")
+            trial = await visit.operations.try_tool(name, form.value, sends=is_sent)
+    catalog = visit.parts.catalogs.of(visit.operations.tenant)
     return visit.page(
         "tool_try.html",
         tool=tool,
         tab="try",
         asks=_asks(tool),
+        offers_tasks="tasks" in capabilities(catalog, V2025_11_25),
         **form.page_values(),
         trial=None if trial is None else _trial_values(trial),
         examples=() if trial is None else _examples(visit, trial),
