@@ -75,7 +75,7 @@ class PageRequest:
         """The page of a template with these values."""
         return HTMLResponse(self.render(template, **values), code)
 
-    def render(self, template: str, **values: Any) -> str:
+    def render(self, template: str, /, **values: Any) -> str:
         """The text of a template with these values."""
         return environment().get_template(template).render(visit=self, _=self.texts, **values)
 
