@@ -1,6 +1,5 @@
 """What every `SessionStore` does, seen from two nodes."""
 
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from gateway.interfaces import SessionChange, SessionRecord, SessionStore
 from schemas.errors import Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
 from tests.fixtures_database import HOST
+from tests.properties import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ ADA = SessionRecord(
     client={"name": "tester \0 ☃", "version": "1", "icons": [{"src": "x"}]},
     capabilities={"roots": {"listChanged": True}, "sampling": {}},
 )
-CHANGES, WRITERS = int(os.environ.get("TOOLGATE_SESSION_CHANGES", "1000")), 20
+CHANGES, WRITERS = examples(1600), 20
 KEYS = ["", "\0", "a-1\0", "a-2", "A-1", "é\n", "x" * 10_000, "*"]
 
 

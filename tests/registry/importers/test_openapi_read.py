@@ -304,8 +304,8 @@ def test_operations_of_one_operation_id_are_named_after_their_methods():
 def test_output_schemas_are_bounded_by_the_schema_limit() -> None:
     """A response counts for each operation that refers to it; tools beyond the limit have no
     output schema (mending 35)."""
-    most = 1_000_000
-    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(1000)}}
+    most = 200_000
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(200)}}
     answer = {"description": "", "content": {"application/json": {"schema": schema}}}
     responses = {"200": {"$ref": "#/components/responses/Big"}}
     described = {
