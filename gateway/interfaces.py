@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context, Principal, Session
 from registry.catalog.catalog_events import CatalogEvents
+from registry.database.held_rows import ErasedPerson
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Eras
@@ -287,6 +288,23 @@ class Rates(Protocol):
 
     async def settle(self) -> None:
         """Wait for what runs in the background."""
+
+
+class PersonEraser(Protocol):
+    """Counts and erases what one place holds of a person. Repeating an erasure erases no more."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def remains(self) -> str:
+        """Data that stays there, and the reason; "": nothing stays."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it may hold memories of a person, so that it goes with these, too."""
+
+    async def count_person(self, person: ErasedPerson) -> int: ...
+    async def erase_person(self, person: ErasedPerson) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

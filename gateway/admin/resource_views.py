@@ -97,6 +97,14 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="Nobody has logged in yet.",
         ),
         ResourceView(
+            "erasures", "Erasures", "listErasures",
+            (("pseudonym", "Pseudonym", "code"), ("requester", "Requested by", "text"),
+             ("begun", "Started", "time"), ("ended", "Ended", "time")),
+            shows="getErasure", key="id", parameter="erasure", names="pseudonym",
+            adds=("erasePerson",),
+            empty="Nobody was erased yet.",
+        ),
+        ResourceView(
             "logins", "Logins", "listLogins",
             (("id", "Login", "code"), ("principal", "Caller", "text"),
              ("client_name", "Program", "text"), ("began", "Started", "time"),

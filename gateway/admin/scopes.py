@@ -13,7 +13,17 @@ from schemas.similar_names import SIMILARITY, did_you_mean
 SHOWN = 30
 
 OF_ADMIN = (
-    *("audit", "connections", "jobs", "keys", "logins", "notifications", "policy", "registry"),
+    *(
+        "audit",
+        "connections",
+        "erasures",
+        "jobs",
+        "keys",
+        "logins",
+        "notifications",
+        "policy",
+        "registry",
+    ),
     *("secrets", "sessions"),
 )
 OWN = (

@@ -12,6 +12,7 @@ from config.settings import Settings
 from gateway.admin.health import Health
 from gateway.admin.http_api import AdminAction, AdminApi
 from gateway.admin.registry_parts import JobParts, RegistryParts, operation_dependencies
+from gateway.admin.resources.erasures import ErasureOperations, PersonErasure
 from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.search import Find
 from gateway.admin.resources.sessions import SessionOperations
@@ -44,6 +45,7 @@ class AdminParts(RegistryParts):
     sessions: Sessions
     node: str
     streams: Callable[[], int]  # number of open streams in this process
+    erasure: PersonErasure
     record: Callable[[AdminAction], None]
     of_wings: Sequence[Operation] = ()
     jobs_of_wings: Callable[[], Collection[str]] = tuple  # operations that run as jobs
@@ -154,5 +156,6 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         *status.operations,
         *registry_operations(parts),
         *SessionOperations(dependencies, sessions).operations,
+        *ErasureOperations(dependencies, parts.erasure).operations,
         *parts.of_wings,
     )

@@ -16,6 +16,7 @@ from config.settings import Settings
 from gateway.admin.health import Health
 from gateway.admin.http_api import AdminApi
 from gateway.admin.registry_parts import no_connection
+from gateway.admin.resources.erasures import PersonErasure
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access
@@ -23,6 +24,13 @@ from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.catalogs import make_catalogs, personal_places
 from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
+from gateway.app.erasers import (
+    SessionsOfPerson,
+    person_erasure,
+    rows_of_costs,
+    rows_of_gateway,
+    rows_of_login,
+)
 from gateway.app.method_tables import dispatchers, resource_reader, usage_log
 from gateway.app.metrics import register_gauges
 from gateway.app.routes import admission, application, batches_of, fronts, mcp_front
@@ -30,8 +38,9 @@ from gateway.app.shared_state import SharedState, reap
 from gateway.app.stored_secrets import StoredSecrets
 from gateway.app.telemetry_exports import make_metrics_export, make_trace_export
 from gateway.app.upstreams import Federation, Upstreams
+from gateway.audit.erasure import AuditEraser
 from gateway.context import Context, Principal
-from gateway.interfaces import Events, Guard, Middleware, Relay, Upstream
+from gateway.interfaces import Events, Guard, Middleware, PersonEraser, Relay, Upstream
 from gateway.methods.lists import as_described
 from gateway.methods.result_processing import AnswerProcessing, Mismatches
 from gateway.middleware.message_metrics import CallMetrics, LegacyUse, Metrics
@@ -44,15 +53,11 @@ from gateway.transports.streamable_http import toolset_fronts, toolset_in, tools
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
 from gateway.wings.table import enabled_wings, wing_kinds, with_jobs
-from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.catalog.feed import Feed
-from registry.costs.daily_costs import DailyCosts
 from registry.database.postgres import DatabaseHandle
 from registry.display.tool_shaper import ToolShaper
-from registry.jobs.store import JobStore
 from registry.search import Search
-from registry.search.feedback import Feedback
 from registry.search.indexes import ensure_indexes
 from schemas.jsonrpc import Request
 
@@ -120,11 +125,11 @@ class Gateway:
             events=events,
         )
         self._upstreams = self._by_binding()
-        self._subscribe_erasures()
         self.admin: AdminApi | None = None
         self.console: Console | None = None  # made by `app`, as the admin API is
         self.jobs = self._jobs()
         self.wings = self._wings()
+        self.erasure = self._erasure()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
         events.toolset_changed.subscribe(self._drop_fronts)
@@ -323,29 +328,30 @@ class Gateway:
             answering=self._answering(),
         )
 
-    def _subscribe_erasures(self) -> None:
-        """Have an erased person forgotten in approvals, jobs, the log of searches and costs."""
-        pool, person_erased = self._handle.pool, self.events.person_erased
+    def _erasure(self) -> PersonErasure:
+        """The erasure of people; memories take with them what may be copies of them."""
+        pool, settings = self._handle.pool, self.settings
 
-        async def erase_approvals(tenant: str, principal: str) -> None:
-            if (opened := pool()) is not None:
-                await Approvals(opened, tenant).erase(principal)
-
-        async def erase_jobs(tenant: str, principal: str) -> None:
-            if (opened := pool()) is not None:
-                await JobStore(opened).erase(tenant, principal)
-
-        async def erase_costs(tenant: str, principal: str) -> None:
+        async def flush_costs() -> None:
             if self.costs is not None:
                 await self.costs.flush()
-            if (opened := pool()) is not None:
-                await DailyCosts(opened).erase(tenant, principal)
 
-        person_erased.subscribe(erase_approvals)
-        person_erased.subscribe(erase_costs)
-        person_erased.subscribe(Feedback(pool).erase)
-        if has_jobs(self.settings):
-            person_erased.subscribe(erase_jobs)
+        own: list[PersonEraser] = [
+            *rows_of_gateway(settings, pool),
+            rows_of_costs(pool, flush_costs),
+            SessionsOfPerson(self.shared.sessions),
+        ]
+        if self.connections is not None and self.login is not None:
+            own += rows_of_login(pool, self.login.erase, self.connections.connector.erase)
+        erasure = person_erasure(
+            lambda: self.settings,
+            pool,
+            own=own,
+            audit=AuditEraser(pool, settings.audit.key.encode(), self.access.auditing.settle),
+            offers={} if self.wings is None else self.wings.offers,
+        )
+        self.events.person_erased.subscribe(erasure.erase_copies)
+        return erasure
 
     async def wait_for_wings(self) -> None:
         """Wait until each wing that is not optional has been open."""
@@ -493,7 +499,6 @@ class Gateway:
 
         record = record_acts(lambda: self.access, "connection", self.principal.tenant)
         made = PersonalConnections(lambda: self.settings, self._handle.pool, record)
-        self.events.person_erased.subscribe(made.connector.erase)
         self.metrics.registry.register(made.connector.metrics)
         return made
 
@@ -502,9 +507,7 @@ class Gateway:
             return None
         from gateway.app.login import Login
 
-        login = Login(self.settings, self._handle.pool)
-        self.events.person_erased.subscribe(login.erase)
-        return login
+        return Login(self.settings, self._handle.pool)
 
     def _innermost(self) -> list[Guard]:
         """The guards next to a call, of what is switched on."""
@@ -618,6 +621,7 @@ class Gateway:
             jobs_of_wings=tuple if self.jobs is None else self.jobs.of_wings,
             restart=self.restart,
             defer=self.jobs.defer if self.jobs is not None else None,
+            erasure=self.erasure,
         )
 
     def _by_binding(

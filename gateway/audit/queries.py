@@ -10,15 +10,27 @@ from msgspec import Struct
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.audit.records import AuditEntry, Line, canonical, entry_of, with_hash
+from gateway.audit.records import (
+    AuditEntry,
+    Line,
+    canonical,
+    entry_of,
+    link_hash,
+    with_hash,
+)
 from registry.database.postgres import Pool, borrow
 from schemas.mcp.revisions import HYBRID
 
 PAGE = 1000  # rows that a cursor fetches at a time
 ACTIONS = 20  # that a report names of one caller
 COLUMNS = sql.SQL(", ").join(
-    map(sql.Identifier, ("chain_id", "sequence", *AuditEntry.__struct_fields__, "hash"))
+    map(sql.Identifier, ("chain_id", "sequence", *AuditEntry.__struct_fields__, "hash", "erased"))
 )
+_BEFORE = """
+SELECT hash FROM audit_t WHERE chain_id = %(chain)s AND sequence = %(sequence)s UNION ALL
+SELECT removed_hash FROM audit_chain_t
+ WHERE chain_id = %(chain)s AND removed_sequence = %(sequence)s
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _NAMES = ("principal", "subject", "decision", "outcome", "since", "until")
@@ -47,11 +59,27 @@ class RecordedEntry:
     sequence: int
     entry: AuditEntry
     hash: bytes
+    erased: bytes = b""  # hash over what an erasure left; the other one is of the whole record
+
+    @property
+    def text(self) -> bytes:
+        return canonical(self.chain_id, self.sequence, self.entry)
 
     def line(self) -> bytes:
         """The exported line; its hash is over the preceding text, see `records`."""
-        text = canonical(self.chain_id, self.sequence, self.entry)
-        return with_hash(Line(self.sequence, self.entry.recorded_ts, self.hash, text))
+        line = with_hash(Line(self.sequence, self.entry.recorded_ts, self.hash, self.text))
+        return (
+            line
+            if not self.erased
+            else b'%s,"erased":"%s"}' % (line[:-1], self.erased.hex().encode())
+        )
+
+    def is_intact(self, key: bytes, before: bytes) -> bool:
+        """Whether it is as it was written behind the record with the hash `before`, or as an
+        erasure has left it: then its place in the chain is that of its own hash."""
+        if self.erased:
+            return link_hash(key, self.hash, self.text) == self.erased
+        return link_hash(key, before, self.text) == self.hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +154,21 @@ async def rows_of(
 
 def recorded_entry(row: Mapping[str, Any]) -> RecordedEntry:
     """The record of a row. Raises ValueError for a row that no gateway wrote."""
-    return RecordedEntry(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
+    hashes = bytes(row["hash"]), bytes(row["erased"] or b"")
+    return RecordedEntry(str(row["chain_id"]), row["sequence"], entry_of(row), *hashes)
+
+
+async def is_valid(connection: AsyncConnection, key: bytes, row: Mapping[str, Any]) -> bool:
+    """Whether the record of a row is intact, behind the one before it or behind those that
+    retention has removed."""
+    try:
+        record = recorded_entry(row)
+    except ValueError:
+        return False
+    rows = await connection.execute(
+        _BEFORE, {"chain": row["chain_id"], "sequence": record.sequence - 1}
+    )
+    return any(record.is_intact(key, bytes(before)) for (before,) in await rows.fetchall())
 
 
 def _legacy_client(row: tuple[Any, ...]) -> LegacyClient:

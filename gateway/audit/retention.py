@@ -15,8 +15,8 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import PoolTimeout
 
-from gateway.audit.queries import COLUMNS, recorded_entry
-from gateway.audit.records import ChainEnd, canonical, link_hash
+from gateway.audit.queries import COLUMNS, is_valid
+from gateway.audit.records import ChainEnd
 from registry.database.postgres import Pool, borrow
 
 log = logging.getLogger("toolgate.audit")
@@ -38,7 +38,6 @@ _CHAIN = """
 SELECT host_id, last_sequence, last_hash, removed_sequence, removed_hash, seal FROM audit_chain_t
  WHERE chain_id = %s AND removed_sequence < %s AND last_sequence >= %s FOR UPDATE
 """
-_BEFORE = "SELECT hash FROM audit_t WHERE chain_id = %s AND sequence = %s"
 _REMOVED = """
 UPDATE audit_chain_t SET removed_sequence = %s, removed_hash = %s, seal = %s
  WHERE host_id = %s AND chain_id = %s
@@ -111,27 +110,11 @@ async def _record_removed(
         return
     host_id, *end = chain
     known = ChainEnd.of(chain_id, *end)
-    if not await _is_valid(connection, key, known, row):
+    if not await is_valid(connection, key, row):
         log.error("audit_record_tampered", extra={"chain": chain_id, "sequence": sequence})
         return
     sealed = known.sealed_with(key, removed=(sequence, bytes(row["hash"])))
     await connection.execute(_REMOVED, [sequence, row["hash"], sealed, host_id, chain_id])
-
-
-async def _is_valid(
-    connection: AsyncConnection[TupleRow], key: bytes, chain: ChainEnd, row: dict[str, Any]
-) -> bool:
-    """Whether the record's hash is valid, and so its time: earlier records are no younger."""
-    sequence, hash_ = row["sequence"], bytes(row["hash"])
-    try:
-        text = canonical(chain.chain_id, sequence, recorded_entry(row).entry)
-    except ValueError:
-        return False
-    rows = await connection.execute(_BEFORE, [chain.chain_id, sequence - 1])
-    before = [bytes(known_hash) for (known_hash,) in await rows.fetchall()]
-    if chain.removed[0] == sequence - 1:
-        before.append(chain.removed[1])
-    return any(link_hash(key, known_hash, text) == hash_ for known_hash in before)
 
 
 async def _try_lock(connection: AsyncConnection[TupleRow]) -> bool:

@@ -634,6 +634,27 @@ GROUPS: Mapping[str, CommandGroup] = {
             "end": CommandRow(operation="endSession", says="Ended {session}."),
         },
     ),
+    "erasures": CommandGroup(
+        help="""Erase a person everywhere, and list the reports.
+
+        The person is named by the id of their principal, as in the audit log.
+        """,
+        resources=(RESOURCES + "erasures:ErasureOperations",),
+        view="erasures",
+        remote=True,
+        rows={
+            "list": CommandRow(operation="listErasures"),
+            "show": CommandRow(operation="getErasure"),
+            "run": CommandRow(
+                operation="erasePerson", arguments=("person",), confirms=False, tells=True,
+                help="An erasure that was interrupted is continued by the same command.",
+                examples=(
+                    "toolgate erasures run ann --dry-run",
+                    "toolgate erasures run ann --confirm ann",
+                ),
+            ),
+        },
+    ),
     "jobs": CommandGroup(
         help="""List, show, cancel and await jobs of a running gateway.
 

@@ -67,6 +67,10 @@ COMMANDS = {
         "Call operations of the admin API by their names.",
     ),
     "jobs": ("gateway.cli.operations:jobs", "List, await and cancel jobs of a running gateway."),
+    "erasures": (
+        "gateway.cli.operations:erasures",
+        "Erase a person everywhere, and list the reports.",
+    ),
     "sessions": (
         "gateway.cli.operations:sessions",
         "List and end sessions at a running gateway.",

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 from config.access import Auth, OAuth
 from config.login import LoginSettings
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
-from gateway.interfaces import CompleteResults, Events, Handler, Log, ToolCall
+from gateway.interfaces import CompleteResults, Events, Handler, Log, PersonEraser, ToolCall
 from gateway.operations.operation import Operation
 from gateway.operations.paging import Pages
 from gateway.operations.resource_view import ResourceView
@@ -257,6 +257,7 @@ class WingContributions:
     library: Library | None = None  # where the wing keeps documents
     follow: FollowRun | None = None  # where the wing has runs of the agent
     concerns: Concerns | None = None  # where the wing has budgets or schedules
+    erasers: Sequence[PersonEraser] = ()  # of its tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,24 +427,6 @@ class Approvals(Tables):
             "program": None,
         }
 
-    async def erase(self, principal: str) -> None:
-        """Delete the undecided calls of a principal, and the arguments of its decided ones."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM approval_t"
-                " WHERE host_id = %s AND principal = %s AND state = 'waiting'",
-                [self._host_id, principal],
-            )
-            await connection.execute(
-                "WITH calls AS (UPDATE approval_call_t SET arguments = '{}'"
-                " WHERE host_id = %(host)s AND approval_id IN"
-                " (SELECT approval_id FROM approval_t"
-                " WHERE host_id = %(host)s AND principal = %(principal)s))"
-                " UPDATE approval_t SET arguments = '{}', program = NULL"
-                " WHERE host_id = %(host)s AND principal = %(principal)s",
-                {"host": self._host_id, "principal": principal},
-            )
-
 
 async def _insert(connection: AsyncConnection, values: dict[str, Any]) -> tuple[str, datetime]:
     """Id and expiry of a new approval. Raises TooManyWaiting."""

@@ -377,18 +377,6 @@ class JobStore(Tables):
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
         await self._execute(_CANCEL + " AND job_id = %s", [host_id, job_id])
 
-    async def erase(self, host_id: str, principal: str) -> None:
-        """End the jobs of a principal, and erase their results. A worker that runs one finds that
-        it is no longer its own, and can store nothing more of it."""
-        await self._execute(
-            "UPDATE job_t SET result = NULL, problem = NULL, note = '', location = '',"
-            " request = 'null', principal = 'null',"
-            " state = CASE WHEN ended_ts IS NULL THEN 'cancelled' ELSE state END,"
-            " ended_ts = coalesce(ended_ts, clock_timestamp())"
-            " WHERE host_id = %s AND principal_id = %s",
-            [host_id, principal],
-        )
-
     async def remove_ended(self, keep_days: float) -> int:
         """Remove the jobs of all tenants that ended more than `keep_days` ago; their number."""
         return await self._execute(

@@ -65,18 +65,6 @@ class Feedback:
             await cursor.execute(_DERIVE, values)
         return True
 
-    async def erase(self, host_id: str, principal: str) -> None:
-        """Erase the queries of a caller, and with them its texts in the log of requests."""
-        if (pool := self._pool()) is None:
-            return
-        values = [host_id, caller_hash(principal)]
-        async with borrow(pool) as connection:
-            for statement in (
-                "DELETE FROM usage_query_t WHERE host_id = %s AND principal = %s",
-                "DELETE FROM usage_request_t WHERE host_id = %s AND caller = %s",
-            ):
-                await connection.execute(statement, values)
-
 
 def caller_hash(principal: str) -> str:
     """A caller as tables on usage name it: MD5 of its name, 32 characters."""

@@ -366,12 +366,6 @@ class A2ATasks(LeasedRows[StoredTask]):
         while await _OLD.delete(self._pool, {"days": days, "limit": PRUNED}):
             pass
 
-    async def erase(self, host_id: str, owner: str) -> None:
-        """Listener: the tasks of a person go."""
-        await self._execute(
-            "DELETE FROM a2a_task_t WHERE host_id = %s AND owner = %s", [host_id, owner]
-        )
-
 
 def with_message(task: Task, message: Message) -> tuple[Task, StreamResponse]:
     """A task that has got a message of its client, and the event of it: work goes on."""

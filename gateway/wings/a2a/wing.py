@@ -17,6 +17,7 @@ from gateway.wings.a2a.task_agents import make_agents
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_webhooks import Webhooks
 from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
+from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
 from registry.database.postgres import Pool
 from registry.skills.rows import load_skills
@@ -31,7 +32,6 @@ async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
     settings = replace(own, url=own.url or parts.public_url)
     parts = dataclasses.replace(parts, settings=settings)
     runner = TaskRunner(parts, make_agents(settings.agents))
-    parts.events.person_erased.subscribe(runner.tasks.erase)
     async with WebhookSender() as sender:
         webhooks = Webhooks(
             parts.pool, settings, keys=parts.keys, tasks=runner.tasks, sender=sender
@@ -43,6 +43,7 @@ async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
             tasks=[runner.run, webhooks.run],
             pages=PAGES,
             apps={ROOT: api, DEFAULT: api.default_card},
+            erasers=[HeldRows(place="A2A tasks", table="a2a_task_t", pool=lambda: parts.pool)],
         )
 
 

@@ -293,12 +293,6 @@ class Conversations(Tables):
         )
         return changed > 0
 
-    async def erase(self, host_id: str, owner: str) -> None:
-        """Listener: erases the conversations of a person, with what memories told them."""
-        await self._execute(
-            "DELETE FROM agent_conversation_t WHERE host_id = %s AND owner = %s", [host_id, owner]
-        )
-
     async def turns(
         self, host_id: str, id_: str, limit: int, before: int | None = None
     ) -> list[tuple[Run, AgentTurn]]:

@@ -18,7 +18,9 @@ from gateway.wings.agent.openai_chat import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
 from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
+from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+from registry.database.postgres import Pool
 
 OWNERS = 500  # whose budgets are looked at
 TABLES = Component("agent", importlib.resources.files("gateway.wings.agent").joinpath("sql"))
@@ -30,11 +32,10 @@ async def open_agent(parts: WingParts) -> AsyncIterator[WingContributions]:
     in_memory = settings.storage == "memory"
     async with parts.database.temporary(TABLES) if in_memory else nullcontext(parts.pool) as pool:
         runner = Runner(parts, pool)
-        parts.events.person_erased.subscribe(runner.conversations.erase)
-        yield _offer(parts, runner)
+        yield _offer(parts, runner, pool)
 
 
-def _offer(parts: WingParts, runner: Runner) -> WingContributions:
+def _offer(parts: WingParts, runner: Runner, pool: Pool) -> WingContributions:
     operations = ConversationOperations(runner, parts.settings, parts.models.configured_strategies)
     streams = StreamApi(parts, runner)
     agui = AgUi(streams, runner)
@@ -47,6 +48,17 @@ def _offer(parts: WingParts, runner: Runner) -> WingContributions:
         apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
         follow=streams.events_of_run,
         concerns=partial(used_budgets, runner.conversations, parts.settings.budgets.day),
+        erasers=[
+            HeldRows(place="conversations", table="agent_conversation_t", pool=lambda: pool),
+            HeldRows(
+                place="usage of the agent",
+                table="agent_usage_t",
+                pool=lambda: pool,
+                blanks="owner = %(pseudonym)s",
+                remains="tokens and costs by day, under the pseudonym, until agent.usage_days",
+                is_copy=False,
+            ),
+        ],
     )
 
 

@@ -66,12 +66,6 @@ class LearnedResults(Tables):
             for shape in (shapes.get((tool.id, tool.digest)),)
         ]
 
-    async def erase(self, host_id: str, principal: str) -> None:
-        """Listener: the shapes of a person go."""
-        await self._execute(
-            "DELETE FROM code_shape_t WHERE host_id = %s AND principal = %s", [host_id, principal]
-        )
-
     async def _read(
         self, principal: Principal, tool_ids: Sequence[str]
     ) -> Mapping[tuple[str, str], bytes]:

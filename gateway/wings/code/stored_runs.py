@@ -289,12 +289,6 @@ class StoredRuns(LeasedRows[ProgramRun]):
         """Delete runs whose time is over."""
         await self._execute("DELETE FROM code_run_t WHERE expires_ts < now()", [])
 
-    async def erase(self, host_id: str, principal: str) -> None:
-        """Listener: the runs of a person go."""
-        await self._execute(
-            "DELETE FROM code_run_t WHERE host_id = %s AND principal = %s", [host_id, principal]
-        )
-
 
 def _decode_pending(encoded: bytes) -> list[PendingCall]:
     return msgspec.msgpack.decode(encoded, type=list[PendingCall]) if encoded else []

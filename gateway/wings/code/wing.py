@@ -3,13 +3,21 @@
 import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import LiteralString
 
 from config.code import CodeSettings
 from gateway.operations.resource_view import ResourceView
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.wings.code.operations import CodeOperations, ProgramPool, languages_of
 from gateway.wings.interface import Checks, Finding, Wing, WingContributions, WingParts
+from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+
+HELD: tuple[tuple[str, LiteralString], ...] = (
+    ("runs of programs", "code_run_t"),
+    ("learned schemas of results", "code_shape_t"),
+)
+OWNED: LiteralString = "r.host_id = %(host)s AND r.principal = %(person)s"
 
 
 @asynccontextmanager
@@ -17,8 +25,6 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
     pool = ProgramPool(parts.settings)
     programs = CodeOperations(parts, pool)
     runner = programs.runner
-    parts.events.person_erased.subscribe(runner.stored.erase)
-    parts.events.person_erased.subscribe(runner.learned.erase)
     try:
         yield WingContributions(
             operations=programs.operations,
@@ -26,6 +32,10 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
             tasks=[pool.run, runner.run],
             listed=await pool.begin(),
             complete_results=runner.learned.complete if parts.settings.learned_results else None,
+            erasers=[
+                HeldRows(place=place, table=table, pool=lambda: parts.pool, condition=OWNED)
+                for place, table in HELD
+            ],
         )
     finally:
         await pool.close()

@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import LiteralString, Protocol
 
 import anyio
 from prometheus_client.registry import Collector
@@ -35,6 +35,7 @@ from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
+from registry.database.held_rows import ErasedPerson, HeldRows
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError
@@ -70,7 +71,6 @@ async def open_events(parts: WingParts) -> AsyncIterator[WingContributions]:
     async with WebhookSender() as sender:
         wired = _Wired(parts, sender)
         parts.events.draining.subscribe(wired.dispatch.drain)
-        parts.events.person_erased.subscribe(wired.erase)
         parts.events.catalog_loaded.subscribe(wired.catalog_loaded)
         try:
             yield wired.offer()
@@ -193,10 +193,6 @@ class _Wired:
 
         return apply
 
-    async def erase(self, tenant: str, principal: str) -> None:
-        """Listener: blanks what invocations of an erased person hold."""
-        await self.journal.erase(tenant, principal)
-
     def catalog_loaded(self, _tenant: str) -> None:
         """Listener."""
         self._loaded.set()
@@ -239,7 +235,23 @@ class _Wired:
             answers=self._tasks.answers,
             reconfigure=self.reconfigure,
             concerns=self._concerns,
+            erasers=[
+                HeldRows(
+                    place=place,
+                    table=table,
+                    pool=lambda: self._parts.pool,
+                    condition=ENDED_OF,
+                    blanks=BLANKED,
+                    before=self._cancel,
+                    remains="states and times, and the id until a running one has ended",
+                )
+                for place, table in HELD
+            ],
         )
+
+    async def _cancel(self, person: ErasedPerson) -> None:
+        """Cancel the open invocations of a person, and blank what all hold."""
+        await self.journal.erase(person.tenant, person.id)
 
     async def _concerns(self, tenant: str) -> Sequence[Concern]:
         settings, parts = self.accepting.settings, self._parts
@@ -273,6 +285,20 @@ class _Secret:
         if self._sealer is None:
             self._sealer = Sealer(await self._sessions.secret())
         return self._sealer
+
+
+HELD: tuple[tuple[str, LiteralString], ...] = (
+    ("invocations", "invocation_t"),
+    ("ended invocations", "invocation_done_t"),
+)
+ENDED_OF: LiteralString = (
+    "r.host_id = %(host)s AND r.principal_id = %(person)s AND r.finished_ts IS NOT NULL"
+)
+BLANKED: LiteralString = (
+    "principal_id = %(pseudonym)s, arguments = 'null', result = NULL, error = NULL,"
+    """ principal = '{"principal": {"id": "", "tenant": ""}}', idempotency_key = NULL,"""
+    " order_key = NULL, task_id = NULL, reply_to = NULL, traceparent = NULL"
+)
 
 
 def check_webhooks(settings: EventsSettings) -> None:

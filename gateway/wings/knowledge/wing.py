@@ -14,6 +14,7 @@ from gateway.wings.interface import Concerns, Finding, Wing, WingContributions, 
 from gateway.wings.knowledge.chunk_search import KIND
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
+from gateway.wings.knowledge.person_erasers import person_erasers
 from gateway.wings.knowledge.resources_and_metrics import DocumentResources
 from gateway.wings.knowledge.wiring import KnowledgeParts
 from registry.database.migrate import Component
@@ -44,6 +45,7 @@ async def open_knowledge(parts: WingParts) -> AsyncIterator[WingContributions]:
             apps={PATH: lightrag.app, FILES: uploads},
             pages=PAGES,
             concerns=_budgets(parts) if parts.settings.model else None,
+            erasers=person_erasers(parts.pool, knowledge.documents),
         )
     finally:
         await knowledge.workers.close()

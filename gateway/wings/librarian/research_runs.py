@@ -194,12 +194,6 @@ class RunStore(Tables):
             ],
         )
 
-    async def erase(self, host_id: str, owner: str) -> None:
-        """Listener: erases the runs of a person, with their steps."""
-        await self._execute(
-            "DELETE FROM librarian_run_t WHERE host_id = %s AND owner = %s", [host_id, owner]
-        )
-
     async def sweep(self, host_id: str) -> None:
         """Delete runs that are too old, and store how jobs have ended theirs."""
         async with borrow(self._pool) as connection:

@@ -80,13 +80,6 @@ class Exposure(Tables):
         questions = [_view(row) for row in rows]
         return QuestionList(tuple(questions))
 
-    async def erase(self, host_id: str, principal: str) -> None:
-        """Listener: blanks the questions of a person. What a model was shown stays."""
-        await self._execute(
-            "UPDATE librarian_question_t SET question = '' WHERE host_id = %s AND principal = %s",
-            [host_id, principal],
-        )
-
     async def sweep(self, host_id: str) -> None:
         await self._execute(
             "DELETE FROM librarian_question_t WHERE host_id = %s"

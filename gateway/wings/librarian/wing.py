@@ -9,13 +9,12 @@ from gateway.wings.interface import Wing, WingContributions, WingParts
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.lookup_operations import lookup_operations
 from gateway.wings.librarian.question_operations import question_operations
-from gateway.wings.librarian.research_runs import RunStore
 from gateway.wings.librarian.resources import LibraryResources
 from gateway.wings.librarian.scip_upload import INDEXES, CodeIndexes
-from gateway.wings.librarian.shown_passages import Exposure
 from gateway.wings.librarian.source_webhooks import SourceHooks
 from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets, source_operations
 from gateway.wings.librarian.tracked_sources import TrackedSources
+from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
 
 MIGRATIONS = Component(
@@ -29,9 +28,6 @@ async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
     sources = TrackedSources(parts.pool, access, parts.settings)
     hooks = SourceHooks(parts.call, sources, HookSecrets(parts.pool, parts.keys))
     indexes = CodeIndexes(parts, access)
-    parts.events.person_erased.subscribe(RunStore(parts.pool, parts.settings.research).erase)
-    audit_days = parts.settings.query.audit_days
-    parts.events.person_erased.subscribe(Exposure(parts.pool, audit_days).erase)
     yield WingContributions(
         operations=[
             *lookup_operations(parts, access),
@@ -42,6 +38,24 @@ async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
         resources=LibraryResources(parts.call).resources,
         apps={HOOKS: hooks, INDEXES: indexes.app},
         pages=PAGES if parts.settings.research.enabled else PAGES[:-1],
+        erasers=[
+            HeldRows(place="research", table="librarian_run_t", pool=lambda: parts.pool),
+            HeldRows(
+                place="questions",
+                table="librarian_question_t",
+                pool=lambda: parts.pool,
+                condition="r.host_id = %(host)s AND r.principal = %(person)s",
+                blanks="question = '', principal = %(pseudonym)s",
+                remains="the passages that a model was shown, until librarian.query.audit_days",
+            ),
+            HeldRows(
+                place="tracked sources",
+                table="librarian_source_t",
+                pool=lambda: parts.pool,
+                condition="r.host_id = %(host)s AND r.caller -> 'principal' ->> 'id' = %(person)s",
+                is_copy=False,
+            ),
+        ],
     )
 
 

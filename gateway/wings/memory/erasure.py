@@ -17,6 +17,7 @@ from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.memory_rows import Scope
 from gateway.wings.memory.memory_store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from gateway.wings.memory.search_conditions import BELIEVED, Condition
+from registry.database.held_rows import ErasedPerson
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from schemas.signals import AsyncSignal
@@ -86,10 +87,11 @@ class Eraser:
         dry_run: bool = False,
         expect: int | None = None,
         mentions: bool = False,
+        publishes: bool = True,
     ) -> ErasureCounts:
         """Delete all that is held of a person, in one transaction. `mentions`: list what others
-        have that names the person. Raises ProblemDetails where the number of memories is not the
-        expected one."""
+        have that names the person; `publishes`: other parts erase what they hold. Raises
+        ProblemDetails where the number of memories is not the expected one."""
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
         values["principal"] = principal_of(subject)
         async with borrow(self._pool) as connection:
@@ -105,7 +107,8 @@ class Eraser:
             answers = (await connection.execute(_ANSWERS, values)).rowcount
             await connection.execute(_OWNERS, values)
             named = await _rows(connection, _MENTIONS, values) if mentions else []
-        await self._erased.publish(tenant, ANONYMOUS if subject == LOCAL else subject)
+        if publishes:
+            await self._erased.publish(tenant, ANONYMOUS if subject == LOCAL else subject)
         count = sum(counts.values())
         return ErasureCounts(
             count,
@@ -115,6 +118,23 @@ class Eraser:
             answers=answers,
             mentions=tuple(id_ for (id_,) in named),
         )
+
+
+class PersonMemories:
+    """Implements `PersonEraser`."""
+
+    place = "memories"
+    remains = "a hash of the id with a time, so that no import stores what is older"
+    is_copy = False  # the erasure of memories itself
+
+    def __init__(self, eraser: Eraser) -> None:
+        self._eraser = eraser
+
+    async def count_person(self, person: ErasedPerson) -> int:
+        return (await self._eraser.erase(person.tenant, person.id, dry_run=True)).memories
+
+    async def erase_person(self, person: ErasedPerson) -> int:
+        return (await self._eraser.erase(person.tenant, person.id, publishes=False)).rows
 
 
 def check_count(count: int, expect: int | None) -> None:

@@ -9,6 +9,7 @@ from gateway.operations.operation import Operation
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import Wing, WingContributions, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
+from gateway.wings.memory.erasure import PersonMemories
 from gateway.wings.memory.lifecycle_operations import KeepingOperations
 from gateway.wings.memory.masking import hook_of
 from gateway.wings.memory.memory_search import KINDS
@@ -42,6 +43,7 @@ async def open_memory(parts: WingParts) -> AsyncIterator[WingContributions]:
         prompts=items.prompts,
         call_ended=memory.notes.call_ended,
         pages=[PAGE],
+        erasers=[PersonMemories(memory.eraser)],
     )
 
 

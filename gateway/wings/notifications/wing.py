@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import LiteralString
 
 import anyio
 import psycopg
@@ -39,6 +40,7 @@ from gateway.wings.notifications.senders import Destination, TargetSender
 from gateway.wings.notifications.store import Delivery, NotificationStore
 from registry.access.column_encryption import Vault
 from registry.access.secrets import SecretRefused
+from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
 from registry.database.postgres import AWAY, borrow
 
@@ -250,8 +252,46 @@ async def open_notifications(parts: WingParts) -> AsyncIterator[WingContribution
     async with WebhookSender() as http:
         notifier = Notifier(parts, http)
         yield WingContributions(
-            tasks=[notifier.look_regularly, notifier.send_regularly], collectors=[notifier]
+            tasks=[notifier.look_regularly, notifier.send_regularly],
+            collectors=[notifier],
+            erasers=[
+                HeldRows(
+                    place=place,
+                    table=table,
+                    pool=lambda: parts.pool,
+                    condition=condition,
+                    blanks=blanks,
+                    is_copy=False,
+                )
+                for place, table, condition, blanks in HELD
+            ],
         )
+
+
+# Targets that send mail to nobody else go, and so do incidents that name the person.
+HELD: tuple[tuple[str, LiteralString, LiteralString, LiteralString], ...] = (
+    (
+        "own targets of notifications",
+        "notification_target_t",
+        "r.host_id = %(host)s AND r.recipients <> '{}' AND r.recipients <@ %(addresses)s::text[]",
+        "",
+    ),
+    (
+        "shared targets of notifications",
+        "notification_target_t",
+        "r.host_id = %(host)s AND r.recipients && %(addresses)s::text[]",
+        (
+            "recipients = ARRAY(SELECT * FROM unnest(r.recipients) AS t(name)"
+            " WHERE t.name <> ALL (%(addresses)s::text[]))"
+        ),
+    ),
+    (
+        "incidents",
+        "notification_incident_t",
+        "r.host_id = %(host)s AND concat_ws(' ', r.key, r.title, r.detail) ~ %(word)s",
+        "",
+    ),
+)
 
 
 WING = Wing(

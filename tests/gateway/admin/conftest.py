@@ -15,6 +15,8 @@ from gateway.admin.health import Health
 from gateway.admin.http_api import AdminAction
 from gateway.admin.resources.status import Restarted
 from gateway.app.admin import AdminParts, admin_api
+from gateway.app.erasers import person_erasure, rows_of_gateway
+from gateway.audit.erasure import AuditEraser
 from gateway.guards.authentication import Authenticator
 from gateway.hybrid.functions import load_function
 from gateway.policy.engine import Engine
@@ -53,6 +55,10 @@ async def lists_nothing(spec: ImportSpec) -> bytes:
     raise ImportRejected(f"There is no MCP server {spec.name} in this test.")
 
 
+async def nothing() -> None:
+    pass
+
+
 def shout(text: str) -> str:
     """Say it louder."""
     return text.upper()
@@ -87,6 +93,13 @@ async def parts(
         functions=lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
         scripts=lambda: settings.scripts,
         restart=lambda: Restarted("settings"),
+        erasure=person_erasure(
+            lambda: settings,
+            lambda: database.pool,
+            own=rows_of_gateway(settings, lambda: database.pool),
+            audit=AuditEraser(lambda: database.pool, b"", nothing),
+            offers={},
+        ),
     )
     await sessions.close_all()
 

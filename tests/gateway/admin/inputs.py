@@ -61,6 +61,11 @@ CASES: Mapping[str, Case] = {
     "exportToolsets": Case({}, None),
     "restartGateway": Case({}, None),
     "describe": Case({}, None),
+    "listErasures": Case({}, MISSING),
+    "getErasure": Case(None, {"erasure": NOBODY}),
+    "erasePerson": Case(
+        {"person": "NAME", "confirm": "NAME"}, {"person": "NAME", "confirm": "other"}
+    ),
     # sources
     "listSources": Case({}, MISSING),
     "importSource": Case({"body": SOURCE}, {"body": on(SOURCE, base_url="none")}),

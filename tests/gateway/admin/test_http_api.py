@@ -42,7 +42,7 @@ async def test_nobody_is_served_without_a_good_token(api: Admin) -> None:
 async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: AdminParts) -> None:
     operations = operations_of(parts)
     scopes = {one.scope for one in operations} - {""}
-    assert len(scopes) == 11
+    assert len(scopes) == 13
     for one in operations:
         assert one.scope or one.id == "describe"
         path = one.path.replace("{approval}", "0").replace("{revocation}", "0")

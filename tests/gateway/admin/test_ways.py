@@ -57,7 +57,7 @@ VOLATILE = frozenset({
     *("decided_by", "principal", "override_user", "override_time", "secret", "result", "job"),
     *("took", "took_ms", "p50_ms", "p95_ms", "records", "heads", "gone", "done", "total"),
     *("attempt", "person", "login", "invitation", "invited", "first", "last", "began", "used"),
-    *("client_id", "created_by", "updated_by"),
+    *("client_id", "created_by", "updated_by", "requester"),
 })  # fmt: skip
 """Members that another caller or another moment has otherwise."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|[0-9a-f]{32,64}")
@@ -484,7 +484,7 @@ UNEQUAL = frozenset({
     *("describe", "explain", "getEmbeddings", "getStatus", "listAgents", "listApprovals"),
     *("listKeys", "listRevocations", "listRules", "listSecrets", "listSkills", "listSources"),
     *("removeEndedJobs", "backfillEmbeddings", "listConnections", "listLogins", "listPeople"),
-    *("listClients", "listUsers", "listToolsets", "exportToolsets"),
+    *("listErasures", "listClients", "listUsers", "listToolsets", "exportToolsets"),
 })  # fmt: skip
 """Their answers have what the ways before have made. They are compared at the end."""
 LISTED: Mapping[str, Json] = {

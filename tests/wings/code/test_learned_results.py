@@ -8,6 +8,8 @@ from msgspec import Raw
 
 from config.settings import Settings
 from gateway.wings.code.learned_results import LearnedResults
+from gateway.wings.code.wing import OWNED
+from registry.database.held_rows import ErasedPerson, HeldRows
 from schemas.tool import ToolResult
 from tests.fixtures_gateway import running
 from tests.wings.code.shop import CodeShop, code_shop
@@ -54,15 +56,17 @@ async def test_learned_results_are_private(settings: Settings, tmp_path: Path) -
     async with code_shop(settings, tmp_path, code={"learned_results": 5}) as shop:
         await shop.run("tools.get_item(id=1)")
         gateway = shop.client.gateway
-        learned = LearnedResults(gateway.feed.pool, 5)
+        shapes = HeldRows(
+            place="schemas", table="code_shape_t", pool=lambda: gateway.feed.pool, condition=OWNED
+        )
         [(tenant, shape)] = await read_rows(shop)
         assert "10" not in shape
-        await learned.erase(tenant, "carol")
+        await shapes.erase_person(ErasedPerson(tenant, "carol", "erased"))
         assert (await shop.run(STUB))["result"] == LEARNED
         async with gateway.feed.pool.connection() as connection:
             await connection.execute("UPDATE code_shape_t SET principal = 'carol'")
         assert (await shop.run(STUB))["result"] == PLAIN
-        await learned.erase(tenant, "carol")
+        await shapes.erase_person(ErasedPerson(tenant, "carol", "erased"))
         assert await read_rows(shop) == []
 
 

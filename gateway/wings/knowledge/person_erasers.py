@@ -1,0 +1,74 @@
+"""Erasure of a person's collections.
+
+A collection that others may use is theirs, too: it stays, without its owner's name.
+"""
+
+from collections.abc import Sequence
+from typing import LiteralString
+
+from gateway.interfaces import PersonEraser
+from gateway.wings.knowledge.caller_access import KnowledgeReader
+from gateway.wings.knowledge.documents import DocumentStore
+from registry.database.held_rows import ErasedPerson, HeldRows
+from registry.database.postgres import Pool
+
+DOCUMENTS = 100  # deleted in a transaction
+OWNED: LiteralString = "r.host_id = %(host)s AND r.owner = 'user:' || %(person)s"
+GRANTED: LiteralString = "r.host_id = %(host)s AND r.grantee = 'user:' || %(person)s"
+# Of others than the person; `r` is the collection.
+SHARED: LiteralString = (
+    " EXISTS (SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = r.host_id"
+    " AND granted.collection_id = r.collection_id"
+    " AND granted.grantee <> 'user:' || %(person)s)"
+)
+
+
+def person_erasers(pool: Pool, documents: DocumentStore) -> Sequence[PersonEraser]:
+    async def delete_documents(person: ErasedPerson) -> None:
+        reader = KnowledgeReader(person.tenant, person.id, (f"user:{person.id}",))
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT r.name FROM knowledge_collection_t AS r"  # noqa: S608 - constants
+                f" WHERE {OWNED} AND NOT {SHARED}",
+                person.values,
+            )
+            names = [name for (name,) in await rows.fetchall()]
+        for name in names:
+            while states := await documents.states(reader, collections=[name], limit=DOCUMENTS):
+                if not await documents.delete(reader, name, [state.id for state in states]):
+                    break  # others are deleting them
+
+    return (
+        HeldRows(
+            place="collections",
+            table="knowledge_collection_t",
+            pool=lambda: pool,
+            condition=OWNED + " AND NOT" + SHARED,
+            before=delete_documents,
+            is_copy=False,
+        ),
+        HeldRows(
+            place="shared collections",
+            table="knowledge_collection_t",
+            pool=lambda: pool,
+            condition=OWNED + " AND" + SHARED,
+            blanks="owner = 'user:' || %(pseudonym)s",
+            remains="documents that others may read, under the pseudonym: review them",
+            is_copy=False,
+        ),
+        HeldRows(
+            place="grants of collections",
+            table="knowledge_grant_t",
+            pool=lambda: pool,
+            condition=GRANTED,
+            is_copy=False,
+        ),
+        HeldRows(
+            place="merged names",
+            table="knowledge_alias_t",
+            pool=lambda: pool,
+            condition=OWNED,
+            blanks="owner = 'user:' || %(pseudonym)s",
+            is_copy=False,
+        ),
+    )
