@@ -14,15 +14,13 @@ which is for its owner only: arguments of processes are readable by everyone.
 
 import os
 import re
-import shutil
 import subprocess
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
 
 import anyio
@@ -34,7 +32,14 @@ from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded_server import DatabaseError, find_programs, program_environment
+from registry.database.client_programs import (
+    TABLES,
+    ClientProgram,
+    client_program,
+    count_rows,
+    service_file,
+)
+from registry.database.embedded_server import DatabaseError
 from registry.database.postgres import (
     MARK_PREFIX,
     ClosedMark,
@@ -47,12 +52,6 @@ MARK_TABLE = "toolgate_move_t"  # in the target, until the move is finished
 POLL_S = 0.2
 ERROR_CHARACTERS = 500
 
-_TABLES = """
-SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND c.relname <> %s
-   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
- ORDER BY 1, 2
-"""
 _SESSIONS = """
 SELECT coalesce(nullif(application_name, ''), 'unnamed'), count(*)::int FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND usesysid IS NOT NULL
@@ -129,7 +128,7 @@ class DatabaseMove:
         self._id = mark.move if mark else ""
         await self._check_versions()
         await self._check_vector()
-        tables = await _count_rows(self._from)
+        tables = await count_rows(self._from, MARK_TABLE)
         self._state = await self._target_state(tables, mark)
         if not tables:
             raise DatabaseError("the source has no tables; start a gateway on the target instead")
@@ -171,7 +170,7 @@ class DatabaseMove:
             await self._to.execute(sql.SQL("TRUNCATE {}").format(name))
             row = [await _identity(self._from), self._id]
             await self._to.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(name), row)
-        with _service_file({"source": self.source, "target": self.target}) as services:
+        with service_file({"source": self.source, "target": self.target}) as services:
             await _pipe(
                 _dump(self.source, services),
                 _restore(self.target, services),
@@ -188,7 +187,10 @@ class DatabaseMove:
 
     async def compare(self) -> list[str]:
         """Tables whose numbers of rows differ, in words."""
-        source, target = await _count_rows(self._from), await _count_rows(self._to)
+        source, target = (
+            await count_rows(self._from, MARK_TABLE),
+            await count_rows(self._to, MARK_TABLE),
+        )
         return [
             f"{name}: {source.get(name, 'no table')} rows in the source, "
             f"{target.get(name, 'no table')} in the target"
@@ -247,7 +249,7 @@ class DatabaseMove:
     ) -> TargetState:
         """`expected`: tables of the source, whose mark is `closed`. Raises DatabaseError for a
         target with data that may be of others."""
-        tables = [name async for _, name in await self._to.execute(_TABLES, [MARK_TABLE])]
+        tables = [name async for _, name in await self._to.execute(TABLES, [MARK_TABLE])]
         rows = await self._to.execute("SELECT to_regclass(%s) IS NOT NULL", [MARK_TABLE])
         if await rows.fetchone() == (True,):
             mark = sql.SQL("SELECT source_id, move_id FROM {}").format(sql.Identifier(MARK_TABLE))
@@ -271,7 +273,7 @@ class DatabaseMove:
         """Check that the copy to be dropped has tables of the source alone, and no sessions."""
         if sessions := await _sessions(self._to):
             raise DatabaseError(f"the target is in use by {sessions}: nothing was moved")
-        if others := (await _count_rows(self._to)).keys() - expected.keys():
+        if others := (await count_rows(self._to, MARK_TABLE)).keys() - expected.keys():
             raise DatabaseError(
                 f"the target has tables that the source lacks, such as {min(others)}: name an "
                 "empty database, which this move fills"
@@ -341,19 +343,6 @@ async def _vector_schema(connection: AsyncConnection) -> str:
     return str(row[0]) if row else ""
 
 
-async def _count_rows(connection: AsyncConnection) -> dict[str, int]:
-    """Rows of each table, in one snapshot."""
-    counts = {}
-    async with connection.transaction():
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        tables = await (await connection.execute(_TABLES, [MARK_TABLE])).fetchall()
-        for schema, name in tables:
-            query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, name))
-            row = await (await connection.execute(query)).fetchone()
-            counts[name if schema == "public" else f"{schema}.{name}"] = int(row[0]) if row else 0
-    return counts
-
-
 def _place(database: Database) -> str:
     """The database without user and password."""
     if database.embedded is not None:
@@ -370,62 +359,22 @@ def _in_use(sessions: str) -> str:
     )
 
 
-@contextmanager
-def _service_file(databases: Mapping[str, Database]) -> Iterator[Path]:
-    """A file of libpq's with the addresses of databases by name."""
-    with tempfile.TemporaryDirectory(prefix="toolgate-move-") as folder:
-        file = Path(folder, "pg_service.conf")
-        file.touch(mode=0o600)
-        lines = []
-        for name, database in databases.items():
-            lines.append(f"[{name}]")
-            lines += [
-                f"{key}={value}" for key, value in conninfo_to_dict(database.conninfo).items()
-            ]
-        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        yield file
-
-
-@dataclass(frozen=True, slots=True)
-class _Program:
-    command: Sequence[str]
-    environment: Mapping[str, str]
-
-    async def start(self, **files: Any) -> Process:
-        return await anyio.open_process(
-            self.command, stderr=subprocess.PIPE, env=self.environment, **files
-        )
-
-
-def _dump(source: Database, services: Path) -> _Program:
+def _dump(source: Database, services: Path) -> ClientProgram:
     # Extensions are left out: only their owners may restore their comments.
     options = ["--format=custom", "--compress=none", "--exclude-extension=*", "--no-password"]
     options.append(f"--exclude-table={MARK_TABLE}")  # of a move that filled the source once
-    return _program("pg_dump", source, services, [*options, "--dbname=service=source"])
+    return client_program("pg_dump", source, services, [*options, "--dbname=service=source"])
 
 
-def _restore(target: Database, services: Path) -> _Program:
+def _restore(target: Database, services: Path) -> ClientProgram:
     options = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges"]
     options += ["--no-password", "--verbose"]
-    return _program("pg_restore", target, services, [*options, "--dbname=service=target"])
+    return client_program("pg_restore", target, services, [*options, "--dbname=service=target"])
 
 
-def _program(name: str, database: Database, services: Path, arguments: Sequence[str]) -> _Program:
-    folder = database.embedded.programs if database.embedded else find_programs()
-    path = shutil.which(name, path=str(folder) if folder else None)
-    if path is None:
-        raise DatabaseError(
-            f"{name} was not found: install the client programs of PostgreSQL, in the version of "
-            "the servers or newer"
-        )
-    # Beside a managed server PGPASSFILE, PGSSLROOTCERT and the like are the operator's.
-    environment = dict(program_environment() if database.embedded else os.environ)
-    return _Program(
-        [path, *arguments], {**environment, "PGSERVICEFILE": str(services), "LC_ALL": "C"}
-    )
-
-
-async def _pipe(dump: _Program, restore: _Program, progress: Callable[[str], None]) -> None:
+async def _pipe(
+    dump: ClientProgram, restore: ClientProgram, progress: Callable[[str], None]
+) -> None:
     """Run `dump | restore`. Raises DatabaseError with what they say."""
     errors: list[str] = []
 
@@ -460,7 +409,7 @@ async def _pipe(dump: _Program, restore: _Program, progress: Callable[[str], Non
 async def _lines(process: Process) -> AsyncIterator[str]:
     """Lines of standard error."""
     rest = ""
-    assert process.stderr is not None  # noqa: S101 - a pipe, see `_Program.start`
+    assert process.stderr is not None  # noqa: S101 - a pipe, see `ClientProgram.start`
     async for text in TextReceiveStream(process.stderr, errors="replace"):
         *lines, rest = (rest + text).split("\n")
         for line in lines:
