@@ -43,7 +43,7 @@ OTHER_PROVIDERS_KEYS = ("model", "endpoint", "url", "api_key")  # keys that thos
 
 MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
-DEFAULT_SCHEDULES = (Schedule("17 3 * * *"), Schedule("* * * * *"))
+DEFAULT_SCHEDULES = tuple(map(Schedule, ("17 3 * * *", "41 2 * * *", "* * * * *")))
 
 LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/connect", "/oauth")
 
@@ -211,6 +211,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_a2a_conflicts(settings, where),
         *_subregistry_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
+        *_backup_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
         *_event_conflicts(settings, where),
     ]
@@ -224,9 +225,24 @@ def _connection_conflicts(settings: Settings, where: Where) -> Iterator[Problem]
         yield Problem(where(key), dotted_path(key), text)
 
 
+def _backup_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Backups without a place, or without the jobs that make them."""
+    if not settings.backups.enabled:
+        return
+    key = ("backups", "to")
+    if not settings.backups.to:
+        text = "expected a folder, or s3://BUCKET/PREFIX, as backups.enabled is true"
+        yield Problem(where(("backups", "enabled")), dotted_path(key), text)
+    jobs = settings.jobs.enabled and settings.admin.enabled and settings.auth.mode != "none"
+    if not jobs:
+        text = "backups are jobs: set jobs.enabled, admin.enabled and auth.mode (jwt or keys)"
+        yield Problem(where(("backups", "enabled")), "backups.enabled", text)
+
+
 def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Crons that fit the pattern of one and never come, and unknown time zones."""
     schedules: list[tuple[KeyPath, Schedule]] = [
+        (("backups", "schedule"), Schedule(settings.backups.schedule)),
         (("jobs", "removal_schedule"), Schedule(settings.jobs.removal_schedule)),
         (("memory", "purge_schedule"), Schedule(settings.memory.purge_schedule)),
         (

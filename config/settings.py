@@ -24,6 +24,7 @@ from config.access import (
     SecretsSettings,
 )
 from config.agent import AgentSettings
+from config.backups import BackupsSettings
 from config.code import CALL_WAYS, CodeSettings
 from config.connections import ConnectionsSettings
 from config.cores import usable_cores
@@ -487,6 +488,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings
     metrics: MetricsSettings
     database: DatabaseSettings
+    backups: BackupsSettings
     tenant: Tenant
     mcp: Mcp
     rpc: Rpc

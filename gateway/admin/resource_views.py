@@ -97,6 +97,13 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="Nobody has logged in yet.",
         ),
         ResourceView(
+            "backups", "Backups", "listBackups",
+            (("name", "Backup", "code"), ("created", "Created", "time"),
+             ("bytes", "Bytes", "number")),
+            key="name", adds=("runBackup",),
+            empty="The database was not backed up yet.",
+        ),
+        ResourceView(
             "erasures", "Erasures", "listErasures",
             (("pseudonym", "Pseudonym", "code"), ("requester", "Requested by", "text"),
              ("begun", "Started", "time"), ("ended", "Ended", "time")),

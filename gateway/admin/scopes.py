@@ -15,6 +15,7 @@ SHOWN = 30
 OF_ADMIN = (
     *(
         "audit",
+        "backups",
         "connections",
         "erasures",
         "jobs",

@@ -6,6 +6,7 @@ Read by the admin API, and by commands that call operations in their own process
 from gateway.admin.registry_parts import RegistryParts
 from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
+from gateway.admin.resources.backups import BackupOperations
 from gateway.admin.resources.catalog import CatalogOperations
 from gateway.admin.resources.connections import ConnectionOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
@@ -27,9 +28,12 @@ RESOURCES = (
     *(SourceOperations, SecretOperations, ToolOperations, ManualToolOperations, SearchOperations),
     *(EmbeddingOperations, SkillOperations, AgentOperations, KeyOperations, PolicyOperations),
     *(AuditOperations, EvaluationOperations, LoginOperations, LoginUserOperations),
-    *(ConnectionOperations, CatalogOperations, ToolsetOperations),
+    *(ConnectionOperations, CatalogOperations, ToolsetOperations, BackupOperations),
 )
-WITH_JOBS = (SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations)
+WITH_JOBS = (
+    *(SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations),
+    BackupOperations,
+)
 """Resources with operations that run as jobs."""
 
 

@@ -18,7 +18,7 @@ from registry.database.migrate import MigrationState, status
 from registry.database.migrate import migrate as apply
 
 
-@click.command()
+@click.command(short_help="Write a backup of the embedded database.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @settings_option

@@ -88,7 +88,7 @@ COMMANDS = {
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
     "migrate": ("gateway.cli.databases:migrate", "Migrate the database to this release."),
-    "backup": ("gateway.cli.databases:backup", "Write a backup of the embedded database."),
+    "backup": ("gateway.cli.backups:backup", "Back up the database; list and verify backups."),
     "restore": ("gateway.cli.databases:restore", "Restore a backup into an empty database."),
     "export": (
         "gateway.cli.stored.command:export",

@@ -19,9 +19,14 @@ from anyio.abc import Process
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict
 
-from registry.database.embedded_server import DatabaseError, find_programs, program_environment
-from registry.database.postgres import Database
+from registry.database.embedded_server import (
+    DatabaseError,
+    Embedded,
+    find_programs,
+    program_environment,
+)
 
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND c.relname <> %s
@@ -32,29 +37,31 @@ SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.rel
 
 async def count_rows(connection: AsyncConnection, excluded: str = "") -> dict[str, int]:
     """Rows of each table but one, in one snapshot."""
-    counts = {}
     async with connection.transaction():
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        tables = await (await connection.execute(TABLES, [excluded])).fetchall()
-        for schema, name in tables:
-            query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, name))
-            row = await (await connection.execute(query)).fetchone()
-            counts[name if schema == "public" else f"{schema}.{name}"] = int(row[0]) if row else 0
+        await connection.execute(SNAPSHOT)
+        return await count_in_snapshot(connection, excluded)
+
+
+async def count_in_snapshot(connection: AsyncConnection, excluded: str = "") -> dict[str, int]:
+    """Rows of each table but one, in the transaction of the connection."""
+    counts = {}
+    for schema, name in await (await connection.execute(TABLES, [excluded])).fetchall():
+        query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, name))
+        row = await (await connection.execute(query)).fetchone()
+        counts[name if schema == "public" else f"{schema}.{name}"] = int(row[0]) if row else 0
     return counts
 
 
 @contextmanager
-def service_file(databases: Mapping[str, Database]) -> Iterator[Path]:
-    """A file of libpq's with the addresses of databases by name."""
-    with tempfile.TemporaryDirectory(prefix="toolgate-move-") as folder:
+def service_file(addresses: Mapping[str, str]) -> Iterator[Path]:
+    """A file of libpq's with addresses by name."""
+    with tempfile.TemporaryDirectory(prefix="toolgate-service-") as folder:
         file = Path(folder, "pg_service.conf")
         file.touch(mode=0o600)
         lines = []
-        for name, database in databases.items():
+        for name, conninfo in addresses.items():
             lines.append(f"[{name}]")
-            lines += [
-                f"{key}={value}" for key, value in conninfo_to_dict(database.conninfo).items()
-            ]
+            lines += [f"{key}={value}" for key, value in conninfo_to_dict(conninfo).items()]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         yield file
 
@@ -71,9 +78,9 @@ class ClientProgram:
 
 
 def client_program(
-    name: str, database: Database, services: Path, arguments: Sequence[str]
+    name: str, embedded: Embedded | None, services: Path, arguments: Sequence[str]
 ) -> ClientProgram:
-    folder = database.embedded.programs if database.embedded else find_programs()
+    folder = embedded.programs if embedded else find_programs()
     path = shutil.which(name, path=str(folder) if folder else None)
     if path is None:
         raise DatabaseError(
@@ -81,7 +88,7 @@ def client_program(
             "the servers or newer"
         )
     # Beside a managed server PGPASSFILE, PGSSLROOTCERT and the like are the operator's.
-    environment = dict(program_environment() if database.embedded else os.environ)
+    environment = dict(program_environment() if embedded else os.environ)
     return ClientProgram(
         [path, *arguments], {**environment, "PGSERVICEFILE": str(services), "LC_ALL": "C"}
     )

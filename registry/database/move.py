@@ -170,7 +170,9 @@ class DatabaseMove:
             await self._to.execute(sql.SQL("TRUNCATE {}").format(name))
             row = [await _identity(self._from), self._id]
             await self._to.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(name), row)
-        with service_file({"source": self.source, "target": self.target}) as services:
+        with service_file(
+            {"source": self.source.conninfo, "target": self.target.conninfo}
+        ) as services:
             await _pipe(
                 _dump(self.source, services),
                 _restore(self.target, services),
@@ -363,13 +365,17 @@ def _dump(source: Database, services: Path) -> ClientProgram:
     # Extensions are left out: only their owners may restore their comments.
     options = ["--format=custom", "--compress=none", "--exclude-extension=*", "--no-password"]
     options.append(f"--exclude-table={MARK_TABLE}")  # of a move that filled the source once
-    return client_program("pg_dump", source, services, [*options, "--dbname=service=source"])
+    return client_program(
+        "pg_dump", source.embedded, services, [*options, "--dbname=service=source"]
+    )
 
 
 def _restore(target: Database, services: Path) -> ClientProgram:
     options = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges"]
     options += ["--no-password", "--verbose"]
-    return client_program("pg_restore", target, services, [*options, "--dbname=service=target"])
+    return client_program(
+        "pg_restore", target.embedded, services, [*options, "--dbname=service=target"]
+    )
 
 
 async def _pipe(

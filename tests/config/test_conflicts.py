@@ -449,3 +449,15 @@ def test_signed_cards_lead_to_no_host_without_accents(section: str, key: str) ->
         load_text(f"a2a: {{enabled: true, sign: true}}\n{section}")
     expected = f"{key}: expected ASCII with a2a.sign"
     assert any(expected in str(problem) for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("auth: {mode: keys}\nbackups: {enabled: true}", "expected a folder, or s3://BUCKET"),
+        ("backups: {enabled: true, to: /b}", "backups are jobs: set jobs.enabled"),
+        ("auth: {mode: keys}\nbackups: {to: here}", "an absolute path of a folder, or s3://"),
+    ],
+)
+def test_backups_have_a_place_and_jobs(text: str, reason: str) -> None:
+    assert reason in problem(text)

@@ -35,6 +35,7 @@ ANY_TEXT = {
     *(("agent", key) for key in ("strategy", "instructions")),
     *(("events", "kafka", key) for key in ("username", "password", "principal")),
     ("skills", "agent_claim"),
+    *(("backups", "bucket", key) for key in ("region", "key_id", "secret")),
     *(("knowledge", key) for key in ("agent_claim", "no_context_reply", "model")),
     ("librarian", "query", "model"),
     *(("librarian", "research", key) for key in ("model", "sub_model")),

@@ -56,7 +56,7 @@ def test_each_schedule_is_checked(tmp_path: Path, key: str, text: str) -> None:
 
 def test_the_default_schedules_come() -> None:
     """They are not checked at each start."""
-    assert [each.mistake for each in DEFAULT_SCHEDULES] == ["", ""]
+    assert [each.mistake for each in DEFAULT_SCHEDULES] == ["", "", ""]
 
 
 def test_a_schedule_has_a_time_zone(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from gateway.cli.doctor.local_checks import (
     workers,
 )
 from gateway.cli.doctor.registry import (
+    backups,
     costs,
     embeddings,
     held_back,
@@ -177,6 +178,7 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in embeddings(settings, registry)]
             checks += [check async for check in held_back(registry)]
             checks += [check async for check in hook_runs(settings, registry)]
+            checks += [check async for check in backups(settings)]
             if has_jobs(settings):
                 checks.append(await jobs(registry.database, settings.jobs))
                 pool = registry.database.pool

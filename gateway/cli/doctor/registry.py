@@ -5,6 +5,7 @@ gateway.
 import http.client
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +21,9 @@ from gateway.hybrid.python_services import load as load_service
 from gateway.operations.job_declarations import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
+from registry.database.backup_places import place_of
 from registry.database.postgres import Database, Pool, borrow
+from registry.database.scheduled_backups import Backups
 from registry.display.tool_shaper import ToolShaper
 from registry.documents.ssrf_protection import has_private_host
 from registry.embedding.embedder import Embedder, EmbeddingFailed
@@ -249,6 +252,24 @@ async def jobs(database: Database, settings: JobsSettings) -> Check:
         )
         return Check("jobs", "warning", f"{health_.stalled} stalled (no heartbeat); {hint}")
     return Check("jobs", "ok", f"{health_.waiting} wait, {health_.running} run")
+
+
+async def backups(settings: Settings) -> AsyncIterator[Check]:
+    """Age of the newest backup."""
+    own = settings.backups
+    if not own.enabled:
+        return
+    try:
+        stored = await Backups(place_of(own), own.keep).all()
+    except ToolgateError as error:
+        yield Check("backups", "failed", str(error))
+        return
+    if not stored:
+        yield Check("backups", "warning", f"there is none in {own.to}: toolgate backup run")
+        return
+    hours = (datetime.now(UTC) - stored[0].created).total_seconds() / 3600
+    text = f"the newest is {hours:.1f} hours old, of {len(stored)} in {own.to}"
+    yield Check("backups", "warning" if hours > own.late_hours else "ok", text)
 
 
 async def schedules(pool: Pool, host_id: str) -> AsyncIterator[Check]:

@@ -85,6 +85,7 @@ TITLES: Mapping[str, str] = {
     "retryEmbeddings": "Retry failed ones",
     "backfillEmbeddings": "Embed all that is missing",
     "verifyAudit": "Verify the chain",
+    "runBackup": "Back up now",
     "erasePerson": "Erase a person",
     "memory_add": "Remember",
     "memory_update": "Change",

@@ -1,0 +1,120 @@
+"""`toolgate backup`: a backup to a file, and those of the schedule."""
+
+from pathlib import Path
+
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.failure import fail
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.databases import backup as to_file
+from registry.database.backup_places import place_of
+from registry.database.scheduled_backups import BackupReport, Backups, StoredBackup
+
+
+class FileOrCommand(click.Group):
+    """`toolgate backup FILE` beside `toolgate backup list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            args = ["file", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=FileOrCommand)
+def backup() -> None:
+    """Back up the database to a file, and list and verify backups of the schedule.
+
+    \b
+      toolgate backup FILE     the same as `toolgate backup file FILE`
+    """
+
+
+backup.add_command(to_file, "file")
+
+
+@backup.command(name="list")
+@json_option
+@settings_option
+def list_(settings: Settings, *, as_json: bool) -> None:
+    """List the backups in backups.to, the newest first."""
+    stored = run(_backups(settings).all())
+    if as_json:
+        print_json(stored)
+        return
+    print_rows(
+        ("backup", "created", "bytes", "rows"),
+        [
+            (entry.name, f"{entry.created:%Y-%m-%d %H:%M}", f"{entry.bytes:,}",
+             f"{sum(entry.rows.values()):,}")
+            for entry in stored
+        ],
+    )  # fmt: skip
+
+
+@backup.command(name="run", short_help="Make a backup in backups.to now.")
+@settings_option
+def run_(settings: Settings) -> None:
+    """Make a backup in backups.to now, and delete those beyond backups.keep."""
+    made = run(_make(settings))
+    say(f"Wrote {made.name}: {made.bytes:,} bytes, {sum(made.rows.values()):,} rows.")
+
+
+@backup.command(short_help="Verify a backup, or the newest one.")
+@click.argument("name", required=False)
+@click.option(
+    "--restore", "restores", is_flag=True,
+    help="Restore it into a new database of the same server, count its rows, and drop it.",
+)  # fmt: skip
+@json_option
+@settings_option
+def verify(settings: Settings, name: str | None, *, restores: bool, as_json: bool) -> None:
+    """Verify the backup NAME in backups.to, or the newest one.
+
+    Its size, its SHA-256 and its tables are compared with the manifest that was written with it;
+    with --restore the rows of each table, too.
+    """
+    report = run(_verify(settings, name, restores=restores))
+    if as_json:
+        print_json(report)
+    elif not report.problems:
+        verb = "restored" if report.restored else "read"
+        say(f"{report.name} is whole: {report.tables} tables, {report.rows:,} rows, {verb}.")
+    if report.problems:
+        fail(f"{report.name} is broken: {'; '.join(report.problems)}")
+
+
+@backup.command(short_help="Copy a backup to a file.")
+@click.argument("name")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@settings_option
+def fetch(settings: Settings, name: str, file: Path) -> None:
+    """Copy the backup NAME to FILE, for `toolgate restore FILE`."""
+    if file.exists():
+        fail(f"{file} exists already")
+    run(_backups(settings).fetch(name, file))
+    say(f"Wrote {file}.")
+
+
+def _backups(settings: Settings) -> Backups:
+    return Backups(place_of(settings.backups), settings.backups.keep)
+
+
+async def _make(settings: Settings) -> StoredBackup:
+    async with open_registry(settings, migrate=False) as registry:
+        return await _backups(settings).make(registry.database)
+
+
+async def _verify(settings: Settings, name: str | None, *, restores: bool) -> BackupReport:
+    backups = _backups(settings)
+    if name is None:
+        stored = await backups.all()
+        if not stored:
+            fail(f"{settings.backups.to} has no backup")
+        name = stored[0].name
+    if not restores:
+        return await backups.verify(name)
+    async with open_registry(settings, migrate=False) as registry:
+        return await backups.verify(name, registry.database)

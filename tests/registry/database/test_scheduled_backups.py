@@ -1,0 +1,172 @@
+"""Scheduled backups: in a folder and in a bucket, kept so many, verified, and restored."""
+
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import pytest
+from msgspec.structs import replace
+
+from config.backups import BackupBucket, BackupsSettings
+from config.load import load
+from registry.database.backup_places import BackupRefused, place_of
+from registry.database.postgres import Database
+from registry.database.scheduled_backups import Backups
+
+pytestmark = pytest.mark.anyio
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def serve_bucket() -> Iterator[tuple[str, dict[str, bytes]]]:
+    """A server of one bucket: objects, listings and multipart uploads of the API of S3."""
+    objects: dict[str, bytes] = {}
+    uploads: dict[str, dict[int, bytes]] = {}
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        key = environ["PATH_INFO"].removeprefix("/bucket").lstrip("/")
+        query = parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        method, headers, answer = environ["REQUEST_METHOD"], [("ETag", '"e"')], b""
+        if "AWS4-HMAC-SHA256 Credential=id/" not in environ.get("HTTP_AUTHORIZATION", ""):
+            start_response("403 Forbidden", [])
+            return [b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"]
+        match (
+            method,
+            next((name for name in ("uploads", "uploadId", "list-type") if name in query), ""),
+        ):
+            case "POST", "uploads":
+                uploads[key] = {}
+                answer = b"<R><UploadId>u</UploadId></R>"
+            case "PUT", "uploadId":
+                uploads[key][int(query["partNumber"][0])] = body
+            case "POST", "uploadId":
+                objects[key] = b"".join(data for _, data in sorted(uploads.pop(key).items()))
+                answer = b"<R><ETag>e</ETag></R>"
+            case "DELETE", "uploadId":
+                uploads.pop(key)
+            case "DELETE", _:
+                objects.pop(key, None)
+            case "GET", "list-type":
+                wanted = [name for name in objects if name.startswith(query["prefix"][0])]
+                entries = "".join(f"<Contents><Key>{name}</Key></Contents>" for name in wanted)
+                answer = f"<R><IsTruncated>false</IsTruncated>{entries}</R>".encode()
+            case "GET", _:
+                answer = objects[key]
+        start_response("200 OK", [*headers, ("Content-Length", str(len(answer)))])
+        return [answer]
+
+    with make_server("127.0.0.1", 0, app, handler_class=_Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", objects
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BackupsSettings]:
+    defaults = replace(load(None, {}).backups, enabled=True, keep=2)
+    if request.param == "folder":
+        yield replace(defaults, to=str(tmp_path / "backups"))
+        return
+    with serve_bucket() as (url, _):
+        bucket = replace(defaults.bucket, endpoint=url, key_id="id", secret="s3cret")
+        yield replace(defaults, to="s3://bucket/gateway/", bucket=bucket)
+
+
+@pytest.fixture
+def backups(settings: BackupsSettings) -> Backups:
+    return Backups(place_of(settings), settings.keep)
+
+
+async def test_a_backup_is_listed_verified_and_restored(
+    backups: Backups, database: Database
+) -> None:
+    made = await backups.make(database)
+    assert await backups.all() == [made]
+    report = await backups.verify(made.name)
+    assert (report.problems, report.tables) == ((), len(made.rows))
+    assert made.rows["host_t"] >= 0
+    restored = await backups.verify(made.name, database)
+    assert (restored.problems, restored.restored) == ((), True)
+    async with database.connect() as connection:
+        rows = await connection.execute(
+            "SELECT count(*) FROM pg_database WHERE datname LIKE 'toolgate_verify_%'"
+        )
+        assert await rows.fetchone() == (0,)
+
+
+async def test_the_newest_backups_stay(
+    settings: BackupsSettings, backups: Backups, database: Database, tmp_path: Path
+) -> None:
+    """Older ones go once a new one is whole, and so does what an interrupted one has left."""
+    place, file = place_of(settings), tmp_path / "file"
+    made = await backups.make(database)
+    for suffix in (".backup", ".json"):
+        place.fetch(made.name + suffix, file)
+        for name in ("toolgate-20200101T000000Z", "toolgate-20200102T000000Z"):
+            text = file.read_bytes().replace(made.name.encode(), name.encode())
+            file.write_bytes(text if suffix == ".json" else file.read_bytes())
+            place.put(name + suffix, file)
+            file.write_bytes(text.replace(name.encode(), made.name.encode()))
+    place.put("toolgate-20200103T000000Z.backup", file)  # it has no manifest
+    place.put("notes.txt", file)
+    await backups._prune()
+    assert [entry.name for entry in await backups.all()] == [made.name, "toolgate-20200102T000000Z"]
+    assert sorted(place.names()) == sorted(
+        ["notes.txt", *(f"{name}{end}" for name in (made.name, "toolgate-20200102T000000Z")
+                        for end in (".backup", ".json"))]
+    )  # fmt: skip
+
+
+async def test_a_changed_archive_is_broken(
+    settings: BackupsSettings, backups: Backups, database: Database, tmp_path: Path
+) -> None:
+    made, file = await backups.make(database), tmp_path / "archive"
+    place_of(settings).fetch(made.name + ".backup", file)
+    data = file.read_bytes()
+    for changed, problem in (
+        (data[:-1], "bytes, not"),
+        (data[:99] + bytes([data[99] ^ 1]) + data[100:], "SHA-256"),
+    ):
+        file.write_bytes(changed)
+        place_of(settings).put(made.name + ".backup", file)
+        report = await backups.verify(made.name)
+        assert re.search(problem, report.problems[0])
+
+
+async def test_files_are_for_their_owner(database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "backups"
+    settings = replace(load(None, {}).backups, to=str(folder))
+    await Backups(place_of(settings), 1).make(database)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+    assert len(list(folder.iterdir())) == 2
+
+
+async def test_places_that_cannot_be_used_are_named(database: Database, tmp_path: Path) -> None:
+    defaults = load(None, {}).backups
+    file = tmp_path / "file"
+    file.touch()
+    with serve_bucket() as (url, _):
+        bucket = BackupBucket(url, "us-east-1", "wrong", "s3cret", timeout_s=5)
+        for settings, reason in (
+            (replace(defaults, to=str(file / "backups")), "Not a directory"),
+            (replace(defaults, to="s3://bucket", bucket=bucket), "AccessDenied"),
+        ):
+            with pytest.raises(BackupRefused, match=reason):
+                await Backups(place_of(settings), 1).make(database)
+    with pytest.raises(BackupRefused, match=r"backups\.to: expected a folder"):
+        place_of(defaults)
