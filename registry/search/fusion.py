@@ -7,7 +7,8 @@ NDCG@10 more than reciprocal rank fusion.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
 
 WORDS = 4
 COVERAGE = 0.2  # of what a tool adds to the coverage of sentences, in its score
@@ -86,29 +87,44 @@ def covering(found: Sequence[RankedCandidate], limit: int) -> list[RankedCandida
     are among the first 10 in two of 100 requests more on sealtools, in three on BFCL, in none on
     metatool; NDCG@10 of requests with several sentences for one tool changes by -0.2 to +0.6.
     """
-    if not any(ranked.candidate.sentences for ranked in found):
+    count = max((len(ranked.candidate.sentences or ()) for ranked in found), default=0)
+    if not count:
         return list(found[:limit])
-    left = list(found[: max(COMPARED, limit)])
-    nearest: Sequence[float] = ()
+    left = dict(enumerate(found[: max(COMPARED, limit)]))
+    nearest = [0.0] * count  # to each sentence, of those that are chosen
     chosen: list[RankedCandidate] = []
-    while left and len(chosen) < min(limit, CHOSEN):
-        best = max((_with_coverage(ranked, nearest) for ranked in left), key=lambda one: one.score)
-        chosen.append(best)
-        left = [ranked for ranked in left if ranked.candidate is not best.candidate]
-        nearest = _nearest(nearest, best.candidate.sentences)
-    return [*chosen, *left][:limit]
+    # Lazy greedy choice (Minoux 1978): what a tool adds only falls, so its last score is a bound.
+    heap = [_bid(place, ranked, nearest) for place, ranked in left.items()]
+    heapify(heap)
+    while heap and len(chosen) < min(limit, CHOSEN):
+        bid = heap[0]
+        if bid.chosen < len(chosen):
+            heapreplace(heap, _bid(bid.place, left[bid.place], nearest, len(chosen)))
+            continue
+        heappop(heap)
+        candidate = left.pop(bid.place).candidate
+        chosen.append(RankedCandidate(candidate, -bid.negative_score, bid.covered))
+        nearest = [*map(max, nearest, candidate.sentences or nearest)]
+    return [*chosen, *left.values()][:limit]
 
 
-def _with_coverage(one: RankedCandidate, nearest: Sequence[float]) -> RankedCandidate:
+class _Bid(NamedTuple):
+    """A tool that may be chosen next, in the order of a heap: the best score, then the place."""
+
+    negative_score: float
+    place: int  # among the ranked
+    chosen: int  # number of tools that were chosen when it was scored
+    covered: float
+
+
+def _bid(place: int, ranked: RankedCandidate, nearest: Sequence[float], chosen: int = 0) -> _Bid:
     """With the score of what it adds to the sentences, to which those before are so near."""
-    pairs = zip_longest(one.candidate.sentences or (), nearest, fillvalue=0.0)
-    added = sum(max(0.0, own - nearest_cosine) for own, nearest_cosine in pairs)
-    covered = round(COVERAGE * added * one.candidate.weight, DIGITS)
-    return RankedCandidate(one.candidate, round(one.score + covered, DIGITS), covered)
-
-
-def _nearest(nearest: Sequence[float], sentences: Sequence[float] | None) -> Sequence[float]:
-    return [max(pair) for pair in zip_longest(nearest, sentences or (), fillvalue=0.0)]
+    added, candidate = 0.0, ranked.candidate
+    for own, nearest_cosine in zip(candidate.sentences or (), nearest, strict=False):
+        if own > nearest_cosine:
+            added += own - nearest_cosine
+    covered = round(COVERAGE * added * candidate.weight, DIGITS)
+    return _Bid(-round(ranked.score + covered, DIGITS), place, chosen, covered)
 
 
 def enough(docs: int) -> float:

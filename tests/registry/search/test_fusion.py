@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.embedding.texts import readable
-from registry.search.fusion import Candidate, RankedCandidate, covering, enough, rank
+from registry.search.fusion import (
+    COVERAGE,
+    DIGITS,
+    Candidate,
+    RankedCandidate,
+    covering,
+    enough,
+    rank,
+)
 from registry.search.word_selection import Word, idfs, last_word, plan
 
 
@@ -178,3 +186,41 @@ def test_nothing_is_lost_or_doubled_by_coverage(rows: list[list[float]], limit: 
     found = [near(str(at), *row) for at, row in enumerate(rows)]
     best = [one.candidate.name for one in covering(found, limit)]
     assert len(best) == len(set(best)) == min(limit, len(rows))
+
+
+Rows = list[list[float]]
+
+
+def choose_greedily(found: list[RankedCandidate], limit: int) -> list[tuple[float, str]]:
+    """Scores and names of a choice that scores all that are left each time."""
+    left, chosen, nearest = list(found), list[tuple[float, str]](), [0.0] * 3
+    while left and len(chosen) < limit:
+        scores = [
+            round(one.score + round(COVERAGE * _gain(one, nearest), DIGITS), DIGITS) for one in left
+        ]
+        best = left.pop(scores.index(max(scores)))
+        chosen.append((max(scores), best.candidate.name))
+        nearest = [*map(max, nearest, best.candidate.sentences or nearest)]
+    return chosen
+
+
+def _gain(ranked: RankedCandidate, nearest: list[float]) -> float:
+    pairs = zip(ranked.candidate.sentences or (), nearest, strict=False)
+    return sum(max(0.0, own - before) for own, before in pairs)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.just([]),
+            st.lists(st.sampled_from([-0.5, 0.0, 0.1, 0.2, 0.3, 0.7, 0.8]), min_size=3, max_size=3),
+        ),
+        max_size=30,
+    ).filter(any),
+    st.integers(1, 20),
+)
+def test_lazy_choice_equals_greedy_choice(rows: Rows, limit: int) -> None:
+    found = [near(str(at), *row) for at, row in enumerate(rows)]
+    found.sort(key=lambda ranked: -ranked.score)
+    lazy = [(ranked.score, ranked.candidate.name) for ranked in covering(found, limit)]
+    assert lazy == choose_greedily(found, limit)
