@@ -6,7 +6,6 @@ Intervals of recall are of the bootstrap, those of shares Wilson's (1927): both 
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from msgspec import Struct
 
 from registry.evaluation.quality_metrics import (
@@ -59,6 +58,8 @@ def curve(
     mode: str, found: Found, wanted: Sequence[RelevantTools], took_ms: Sequence[float]
 ) -> ModeCurve:
     """The curve of a mode. `found`: ids of tools by request, best first."""
+    import numpy as np  # see `quality_metrics`
+
     sample = bootstrap(100 * np.array(recalls(found, wanted)))
     points = []
     for k in range(1, DEPTH + 1):

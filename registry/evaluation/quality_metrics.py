@@ -14,12 +14,14 @@ Pure. All qualities are per cent, all times milliseconds.
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from registry.evaluation.improvements import ToolImprovement
 from registry.evaluation.request_sets import RelevantTools
+
+if TYPE_CHECKING:  # numpy takes a tenth of a second and 15 MB, in gateways that evaluate nothing
+    import numpy as np
+    from numpy.typing import NDArray
 
 DEPTH = 10  # number of results that are scored
 METRICS = ("recall@1", "recall@5", "recall@10", "ndcg@10", "completeness@10", "mrr@10")
@@ -64,7 +66,7 @@ RESAMPLES = 2000
 SEED = 6  # fixed seed: reproducible intervals
 _PERCENTILES = (2.5, 97.5)
 
-Values = NDArray[np.float64]
+Values: TypeAlias = "NDArray[np.float64]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class BootstrapMeans:
 
     def interval(self, column: int, minus: int | None = None) -> Interval:
         """The interval of a column, or of its lead over another one."""
+        import numpy as np
+
         mean, draws = self.means[column], self.draws[:, column]
         if minus is not None:
             mean, draws = mean - self.means[minus], draws - self.draws[:, minus]
@@ -110,6 +114,8 @@ class BootstrapMeans:
 def bootstrap(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> BootstrapMeans:
     """Bootstrap of `values`: one row for each request, shape (requests, columns), at least one
     row."""
+    import numpy as np
+
     count = len(values)
     generator = np.random.default_rng(seed)
     draws = np.empty((resamples, values.shape[1]))
@@ -121,6 +127,8 @@ def bootstrap(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> B
 
 def macro(sets: Sequence[BootstrapMeans]) -> BootstrapMeans:
     """The macro average: each set weighs the same."""
+    import numpy as np
+
     means = np.mean([sample.means for sample in sets], axis=0)
     draws = np.mean([sample.draws for sample in sets], axis=0)
     return BootstrapMeans(means, draws, min(sample.requests for sample in sets))
@@ -128,6 +136,8 @@ def macro(sets: Sequence[BootstrapMeans]) -> BootstrapMeans:
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float]:
     """p50, p95 and p99; empty for no values."""
+    import numpy as np
+
     if not values:
         return {}
     values_ = np.percentile(np.asarray(values), (50, 95, 99))
@@ -198,6 +208,8 @@ def measure(
     name: str, found: Mapping[str, Found], wanted: Sequence[RelevantTools], number: int = 0
 ) -> SetMetrics:
     """Metrics of a set; `number` is its index, so that each draws its own samples."""
+    import numpy as np
+
     columns = [
         [
             scores(answer, want.gold, want.slots)

@@ -19,7 +19,6 @@ from config.value_types import HttpUrl, SourceName
 from registry.documents.ssrf_protection import check_host
 from registry.importers.drafts import truncate
 from registry.tools.editable_columns import Address, Details, NewTool
-from registry.tools.manual_graphql import Json, read_document
 from registry.tools.manual_rest import read_request
 from registry.tools.tool_errors import ToolRefused
 from registry.tools.tool_request import TOOL_KINDS, KnownSources, ToolRequest
@@ -150,7 +149,9 @@ def _details(wanted: ToolRequest) -> Details:
     )
 
 
-def _draft(wanted: ToolRequest, binding: Any, schema: Json | None, **more: Any) -> ToolDraft:
+def _draft(
+    wanted: ToolRequest, binding: Any, schema: dict[str, Any] | None, **more: Any
+) -> ToolDraft:
     given = {"type": "object", "properties": {}} if schema is None else schema
     return ToolDraft("", wanted.name, wanted.description, given, binding=binding, **more)
 
@@ -165,6 +166,8 @@ def _rest(wanted: ToolRequest, known: KnownSources) -> NewTool:
 
 
 def _graphql(wanted: ToolRequest, known: KnownSources) -> NewTool:
+    from registry.tools.manual_graphql import read_document  # graphql-core: 0.1 s
+
     binding, schema = read_document(wanted.name, wanted.graphql or "")
     query = binding.operation == "query"
     hints = Annotations(
