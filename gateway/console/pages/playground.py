@@ -104,10 +104,10 @@ async def prompt_page(visit: PageRequest) -> Response:
 async def resource_page(visit: PageRequest) -> Response:
     """A resource, or one of a template, and what is read."""
     uri, template = visit.query.get("uri", ""), visit.query.get("template", "")
-    kind, member, wanted = ("template", "uriTemplate", template) if template else (
-        "resource", "uri", uri
-    )  # fmt: skip
-    resource = await _find_listed(visit, kind, member, wanted)
+    if template:
+        resource = await _find_listed(visit, "template", "uriTemplate", template)
+    else:
+        resource = await _find_listed(visit, "resource", "uri", uri)
     if resource is None:
         return visit.problem(404)
     catalog = visit.parts.catalogs.of(visit.operations.tenant)
@@ -134,22 +134,17 @@ async def resource_page(visit: PageRequest) -> Response:
 
 async def completions(visit: PageRequest) -> Response:
     """Values of an argument that its server proposes, as options; none where it fails."""
-    prompt, template = visit.query.get("prompt", ""), visit.query.get("template", "")
-    ref = {"type": "ref/prompt", "name": prompt} if prompt else {
-        "type": "ref/resource", "uri": template
-    }  # fmt: skip
-    name = visit.query.get("argument", "")
-    given = {f"/{escape(name)}": name} | {
-        field: field[1:].replace("~1", "/").replace("~0", "~")
+    prompt, name = visit.query.get("prompt", ""), visit.query.get("argument", "")
+    ref = {"type": "ref/resource", "uri": visit.query.get("template", "")}
+    given = {
+        field[1:].replace("~1", "/").replace("~0", "~"): visit.posted_value(field)
         for field in visit.form
-        if field.startswith("/") and visit.posted_value(field)
+        if field.startswith("/")
     }
-    value = visit.posted_value(f"/{escape(name)}")
-    context = {given[field]: visit.posted_value(field) for field in given if given[field] != name}
     params = {
-        "ref": ref,
-        "argument": {"name": name, "value": value},
-        "context": {"arguments": context},
+        "ref": {"type": "ref/prompt", "name": prompt} if prompt else ref,
+        "argument": {"name": name, "value": given.pop(name, "")},
+        "context": {"arguments": {member: text for member, text in given.items() if text}},
     }
     answer = await visit.operations.send("completion/complete", params)
     if visit.query.get("format") == "json":
