@@ -39,6 +39,7 @@ REPLACED = dict.fromkeys(  # tests/test_installed.py installs it
 )
 INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 READS = re.compile(r'\A(toolgate audit search[^\n;]*|curl [^;]*"use_skill"[^;]*)\s*\Z')
+PAUSE_S = 0.1  # before a question is asked again
 PROGRAMS = Path(sys.executable).parent
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 COMMENT = re.compile(r"(^|\s)#.*")
@@ -110,6 +111,7 @@ class Walk:
             while READS.search(self.asked) and not all(
                 re.search(pattern, self.printed) for pattern in patterns.values()
             ):
+                await anyio.sleep(PAUSE_S)
                 self.printed = await self._shell(self.asked)
         for line, pattern in patterns.items():
             assert re.search(pattern, self.printed), f"{line}\nis not in\n{self.printed}"
