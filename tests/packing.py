@@ -1,7 +1,7 @@
 """Packing of parametrised tests: one item runs all cases of a test that takes no fixtures.
 
 As a plugin of pytest (`-p tests.packing`, as `make test` has it), this module collects such a test
-once. Each item costs 8 ms of CPU (its collection by each worker, its phases, its reports to the
+once. Each item costs 2 to 3 ms (its collection by each worker, its phases, its reports to the
 controller), which is more than most of these tests take. Every case runs, and every failure is
 reported with its arguments. Without the plugin each case is an item, to be chosen by its id:
 
