@@ -14,6 +14,7 @@ from gateway.console.forms import read_json
 from gateway.console.page_request import PageRequest, as_json, indent_json, segments_of
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
+from gateway.operations.csv_cells import csv_cell
 from gateway.policy.engine import Subject, is_judged
 from gateway.policy.rule_matches import matching_tools
 from schemas.cel_expressions import InvalidExpression
@@ -26,7 +27,6 @@ COLUMNS = (
     *("outcome", "latency_us", "request_bytes", "result_bytes", "request_id", "client"),
     *("connection", "owner"),
 )
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadsheets calculate
 
 
 async def policy(visit: PageRequest) -> Response:
@@ -217,12 +217,6 @@ async def export_records(visit: PageRequest) -> Response:
             break
     headers = {"content-disposition": 'attachment; filename="audit.csv"'}
     return Response(text.getvalue(), 200, headers, "text/csv")
-
-
-def csv_cell(value: Any) -> str:
-    """A cell that no spreadsheet calculates."""
-    text = str(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
 def _time(text: str) -> str:
