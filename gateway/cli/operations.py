@@ -451,7 +451,7 @@ class OperationCall:
         if self._is_job(value):
             finish(value)
         elif row.prints and row.prints in value:
-            say(one_line(str(value[row.prints])))
+            say(str(value[row.prints]).rstrip("\n"))
             note(self._sentence(names, value))
         elif row.says and not row.prints:
             say(self._sentence(names, value))

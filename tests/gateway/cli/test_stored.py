@@ -97,6 +97,7 @@ def test_an_export_makes_the_same_gateway_again(
     }
     assert file["rules"]["no-deletes"] == RULE
     assert file["toolsets"]["reading"] == TOOLSET
+    assert yaml.safe_load(full_gateway("toolsets", "export").out)["toolsets"]["reading"] == TOOLSET
     plan = apply_file(second, "one.yaml", "--dry-run")
     assert plan.out.splitlines()[0] == "+ sources pets"
     assert second("export").out == "toolgate_export: 1\n"
