@@ -9,6 +9,7 @@ from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.backups import BackupOperations
 from gateway.admin.resources.catalog import CatalogOperations
 from gateway.admin.resources.connections import ConnectionOperations
+from gateway.admin.resources.costs import CostOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.evaluations import EvaluationOperations
 from gateway.admin.resources.keys import KeyOperations
@@ -29,6 +30,7 @@ RESOURCES = (
     *(EmbeddingOperations, SkillOperations, AgentOperations, KeyOperations, PolicyOperations),
     *(AuditOperations, EvaluationOperations, LoginOperations, LoginUserOperations),
     *(ConnectionOperations, CatalogOperations, ToolsetOperations, BackupOperations),
+    CostOperations,
 )
 WITH_JOBS = (
     *(SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations),

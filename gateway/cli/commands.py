@@ -779,6 +779,32 @@ GROUPS: Mapping[str, CommandGroup] = {
             "export": ("gateway.cli.audit:export_", "Write records as JSON lines."),
         },
     ),
+    "costs": CommandGroup(
+        help="""Show tokens and money by day, caller, toolset and model.
+
+        They are of requests to chat models, by the prices of models.strategies, and of the lists
+        and results that clients were sent. They are recorded with costs.enabled.
+        """,
+        resources=(RESOURCES + "costs:CostOperations",),
+        rows={
+            "show": CommandRow(
+                operation="sumCosts", entries="rows", given={"format": "json"},
+                first="Nothing is recorded of these days. See costs.enabled.",
+                columns=(("day", "Day", "text"), ("caller", "Caller", "text"),
+                         ("toolset", "Toolset", "text"), ("model", "Model", "text"),
+                         ("requests", "Requests", "text"), ("input_tokens", "Input", "text"),
+                         ("output_tokens", "Output", "text"),
+                         ("definition_tokens", "Definitions", "text"),
+                         ("answer_tokens", "Answers", "text"), ("money", "Money", "text")),
+                examples=("toolgate costs show --by caller,model --since 7d",),
+            ),
+            "export": CommandRow(
+                operation="sumCosts", summary="Write the sums as CSV.", given={"format": "csv"},
+                prints="csv",
+                examples=("toolgate costs export --by day,caller,model > costs.csv",),
+            ),
+        },
+    ),
     "portal": CommandGroup(
         help="Look after the move of portals from the legacy payload to JSON-RPC 2.0.",
         resources=(RESOURCES + "audit:AuditOperations",),

@@ -79,6 +79,7 @@ COMMANDS = {
     "health": ("gateway.cli.running.top:health", "Tell whether a gateway takes requests."),
     "top": ("gateway.cli.running.top:top", "Show requests, times and errors of gateways."),
     "audit": ("gateway.cli.operations:audit", "Search, verify and export the audit log."),
+    "costs": ("gateway.cli.operations:costs", "Show tokens and money by caller and model."),
     "portal": ("gateway.cli.operations:portal", "Report who still sends legacy payloads."),
     "webhooks": ("gateway.cli.operations:webhooks", "List, add and test webhooks for events."),
     "notifications": (

@@ -252,6 +252,7 @@ CASES: Mapping[str, Case] = {
     "cancelJob": Case({"job": "ID"}, {"job": NOBODY}, prepare="job"),
     "removeEndedJobs": Case({}, None),
     "searchAudit": Case({"principal": "none"}, {"limit": 0}),
+    "sumCosts": Case({"by": "caller,day", "since": LATER, "until": LATER}, {"by": "none"}),
     "sumCalls": Case({"since": LATER}, {"since": "soon"}),
     "reportLegacyPayloads": Case({"since": LATER}, {"since": "soon"}),
     "verifyAudit": Case({}, None),

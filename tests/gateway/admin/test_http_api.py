@@ -44,7 +44,7 @@ async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: A
     scopes = {one.scope for one in operations} - {""}
     assert len(scopes) == 13
     for one in operations:
-        assert one.scope or one.id == "describe"
+        assert one.scope or one.id in {"describe", "sumCosts"}
         path = one.path.replace("{approval}", "0").replace("{revocation}", "0")
         path = path.replace("{", "").replace("}", "")
         for scope in [*sorted(scopes), "admin:read", "admin:writ", "x"]:
