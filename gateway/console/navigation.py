@@ -45,6 +45,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
     "Operations": (
         Place("Live calls", "live", "pulse", "searchAudit"),
         Place("Audit log", "audit", "list", "searchAudit"),
+        Place("Costs", "costs", "gauge", "sumCosts"),
         Place("Sessions", "sessions", "plug", "listSessions"),
         Place("Jobs", "jobs", "clock", "listJobs"),
         Place("Notifications", "notifications", "inbox", "listTargets"),

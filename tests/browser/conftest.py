@@ -9,6 +9,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from config.a2a import A2AAgent
 from config.access import Rule
-from config.models import Strategy
+from config.models import Price, Strategy
 from config.registries import RegistrySettings
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.console.operations import ConsoleOperations
 from registry.catalog.catalog import Catalog
+from registry.costs.daily_costs import CostKey, CostSum
 from tests import polling
-from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
 from tests.fixtures_servers import serving
 from tests.servers.mcp_registry import PublishedServers, server_json, serving_registry
@@ -222,7 +224,8 @@ def house_settings(
         name: SourceSettings(openapi=str(folder / f"{name}.json"), base_url=service)
         for name in ("shop", "evil")
     }
-    scripted = Strategy(url=model, needs_key=False, model="m", max_tokens=2000)
+    price = Price(input=0.5, output=2.0)
+    scripted = Strategy(url=model, needs_key=False, model="m", max_tokens=2000, price=price)
     models = replace(
         defaults.models, strategy="scripted", strategies={"scripted": scripted}, backoff_s=0.001
     )
@@ -237,6 +240,7 @@ def house_settings(
         toolsets={"small": Toolset(include=("createPet", "getPet"))},
         admin=replace(defaults.admin, requests=0),
         audit=audit,
+        costs=replace(defaults.costs, enabled=True, flush_s=0.5),
         console=replace(defaults.console, enabled=True, sample_s=0.5),
         **on,
     )
@@ -328,6 +332,22 @@ async def seed(house: House) -> None:
     for at, text in enumerate(HOSTILE):
         await house.does("knowledge_add", collection="handbook", text=text, path=f"{at}.md")
     await seed_good(house)
+    await seed_costs(house)
+
+
+async def seed_costs(house: House) -> None:
+    """Costs of a month, of callers with hostile names among others."""
+    ledger, today = house.client.gateway.costs, datetime.now(UTC).date()
+    assert ledger is not None
+    for days in range(30):
+        for at, caller in enumerate(("ada", HOSTILE[0], "")):
+            size = 900 * (at + 1) * (1 + days % 7)
+            key = CostKey(
+                HOST, today - timedelta(days=days), "model", caller, "small", "scripted/m"
+            )
+            ledger._add(key._replace(currency="USD"), CostSum(3, size, size // 4, size * 40))
+            ledger._add(key._replace(kind="answers", model=""), CostSum(1, 0, size * 2))
+    await ledger.flush()
     for name in ("getPet", "evil0", "more_0002"):
         await house.desk.call(name, {"id": "1"})
 

@@ -36,6 +36,7 @@ SCREENS = (
     *("", "tools", "tools?q=add+a+pet", "tools/createPet", "tools/createPet/try", "sources"),
     *("sources/shop", "sources/new", "policy", "approvals", "audit", "keys", "do/putRule"),
     *("health", "limits", "skills", "skills/sell-a-pet", "agents", "agents/clerk", "sessions"),
+    "costs",
     *(
         "embeddings",
         "design",

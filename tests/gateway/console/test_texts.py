@@ -12,10 +12,12 @@ from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.page_request import RENDERED, markdown
-from gateway.console.pages.access import csv_cell
 from gateway.console.pages.acts import TITLES
+from gateway.console.pages.costs import TITLES as COSTS
+from gateway.console.pages.costs import UNNAMED
 from gateway.console.texts import Texts, language_of, translations, visible
 from gateway.login import texts as login_texts
+from gateway.operations.csv_cells import csv_cell
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
@@ -51,6 +53,7 @@ def used_texts() -> Iterator[str]:
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
         yield from (group.capitalize(), *(place.title for place in places))
+    yield from (*COSTS.values(), *UNNAMED.values())
     yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER)
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())
