@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from registry.importers.openapi import read
 from registry.tools.editable_columns import check_schema
-from registry.tools.manual_graphql import Json
 from registry.tools.tool_errors import ToolRefused
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import ImportRejected
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations
+
+Json = dict[str, Any]
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 _WITH_BODY = ("POST", "PUT", "PATCH")
