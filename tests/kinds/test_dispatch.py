@@ -16,7 +16,7 @@ OWN = {  # of settings, where each kind has a key of its own, of what makes tool
     # kinds, and of what writes a tool of any kind down as the request that makes it
     "config/source_conflicts.py",
     "gateway/cli/doctor/environment.py",
-    "gateway/cli/stored/requests.py",
+    "gateway/admin/requests_from_views.py",
     "registry/importers/hybrid/actions_to_tools.py",
 }
 

@@ -10,6 +10,12 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from gateway.admin.requests_from_views import (
+    READERS,
+    NotPortable,
+    local_import,
+    type_of_request,
+)
 from gateway.admin.resource_views import VIEWS
 from gateway.cli.commands import GROUPS
 from gateway.cli.common.failure import CommandFailure, fail, warn
@@ -22,12 +28,6 @@ from gateway.cli.stored.document import (
     Json,
     Sections,
     without_defaults,
-)
-from gateway.cli.stored.requests import (
-    READERS,
-    NotPortable,
-    local_import,
-    type_of_request,
 )
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.resource_view import ResourceView, StoredEntries, StoredLinks
