@@ -1,7 +1,7 @@
 """`toolgate database move` and `toolgate database reopen`: another server for the same data."""
 
 import os
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,15 +13,12 @@ from config.file_edit import UneditableFile, edit_file
 from config.load import PREFIX, settings_file
 from config.settings import Settings
 from config.yaml_document import REFERENCE, InterpolationError, interpolate
-from gateway.audit.verification import ChainReport, verify
+from gateway.app.database_move import move_database, reopen_database
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import err, note, print_json, print_rows, say
 from gateway.cli.common.progress import progress_bar
-from registry.database.embedded_server import DatabaseError
-from registry.database.move import DatabaseMove, MovePlan, open_move, reopen
-from registry.database.postgres import Database, borrow
 
 URL_VARIABLES = (f"{PREFIX}DATABASE__URL", f"{PREFIX}DATABASE")
 
@@ -69,11 +66,29 @@ def move(
     """
     url = _read_target(target)
     wait = settings.server.drain_s if wait_s is None else wait_s
-    plan = run(_move(settings, url, wait, dry_run=dry_run))
+    with progress_bar() as bar:
+        task = bar.add_task("Copying", total=None, visible=False)
+        plan = run(
+            move_database(
+                settings,
+                url,
+                wait,
+                waiting=_Waiting(),
+                copied=partial(_advance, bar, task),
+                warn=warn,
+                dry_run=dry_run,
+            )
+        )
+    rows = sum(plan.tables.values())
     if as_json:
         print_json(plan)
     else:
-        _print_plan(plan, dry_run)
+        if dry_run:
+            print_rows(("table", "rows"), [(name, f"{n:,}") for name, n in plan.tables.items()])
+        say(
+            f"{'Would move' if dry_run else 'Moved'} {len(plan.tables)} tables with {rows:,} rows "
+            f"({plan.size_bytes:,} bytes) from {plan.source} to {plan.target}."
+        )
     if not dry_run:
         _point_settings(target, as_json)
 
@@ -85,8 +100,8 @@ def reopen_(settings: Settings) -> None:
 
     For a move that is given up. What was written to the other database since is not here.
     """
-    mark = run(_reopen(settings))
-    say("The database was not closed." if mark is None else "The database can be used again.")
+    was_closed = run(reopen_database(settings))
+    say("The database can be used again." if was_closed else "The database was not closed.")
 
 
 def _read_target(text: str) -> str:
@@ -117,27 +132,8 @@ def _has_password(text: str) -> bool:
     return bool(named.get("password") or named.get("sslpassword"))
 
 
-async def _move(settings: Settings, url: str, wait_s: float, *, dry_run: bool) -> MovePlan:
-    async with open_move(settings.database, url) as move:
-        plan = await move.plan()
-        if dry_run:
-            return plan
-        await move.close_source(wait_s, _Waiting())
-        with progress_bar() as bar:
-            task = bar.add_task("Copying", total=len(plan.tables))
-            await move.copy(lambda table: _advance(bar, task, table))
-        if differences := await move.compare():
-            raise DatabaseError(
-                "the copy is incomplete: " + "; ".join(differences) + ". The source can be used "
-                "as before"
-            )
-        await _verify_chains(move, settings)
-        await move.finish()
-        return plan
-
-
-def _advance(bar: Progress, task: TaskID, table: str) -> None:
-    bar.update(task, description=f"Copying {table}")
+def _advance(bar: Progress, task: TaskID, table: str, total: int) -> None:
+    bar.update(task, description=f"Copying {table}", total=total, visible=True)
     bar.advance(task)
 
 
@@ -151,39 +147,6 @@ class _Waiting:
         if sessions != self._last:
             note(f"Waiting for the sessions of {sessions} to end.")
         self._last = sessions
-
-
-async def _verify_chains(move: DatabaseMove, settings: Settings) -> None:
-    """The audit log of each tenant has the same chains on both sides, with the same breaks."""
-    async with borrow(move.source.pool) as connection:
-        rows = await connection.execute("SELECT DISTINCT host_id::text FROM audit_chain_t")
-        tenants: Sequence[str] = [tenant async for (tenant,) in rows]
-    key = settings.audit.key.encode()
-    for tenant in tenants:
-        source: ChainReport = await verify(move.source.pool, tenant, key)
-        target = await verify(move.target.pool, tenant, key)
-        if source != target:
-            raise DatabaseError(
-                f"the audit log of the tenant {tenant} is not the same in the target: "
-                f"{target.records} valid records of {source.records}. The source can be used "
-                "as before"
-            )
-        if source.problems:
-            warn(
-                f"the audit log of the tenant {tenant} was broken before the move, at "
-                f"{len(source.problems)} places: see `toolgate audit verify`"
-            )
-
-
-def _print_plan(plan: MovePlan, dry_run: bool) -> None:
-    if dry_run:
-        print_rows(("table", "rows"), [(name, f"{n:,}") for name, n in plan.tables.items()])
-    verb = "Would move" if dry_run else "Moved"
-    rows = sum(plan.tables.values())
-    say(
-        f"{verb} {len(plan.tables)} tables with {rows:,} rows ({plan.size_bytes:,} bytes) "
-        f"from {plan.source} to {plan.target}."
-    )
 
 
 def _point_settings(target: str, as_json: bool) -> None:
@@ -207,9 +170,3 @@ def _point_settings(target: str, as_json: bool) -> None:
         tell(f"Write this to {file}, which could not be changed ({reason}): {line}")
     else:
         tell(f"Wrote database.url to {file}. Start the gateways again.")
-
-
-async def _reopen(settings: Settings) -> object:
-    opened = Database.open(settings.database, wait=False, migrate=False, even_closed=True)
-    async with opened as database, database.connect() as connection:
-        return await reopen(connection)
