@@ -29,40 +29,40 @@ from schemas.tool import Annotations, ToolDraft
 
 
 def address_of(
-    wanted: ToolRequest,
-    known: KnownSources,
+    request: ToolRequest,
+    sources: KnownSources,
     base_url: str | None,
     kinds: tuple[str, ...],
     *,
     options: HybridOptions | None = None,
 ) -> Address:
     """The target of calls; `base_url` as far as it is known already."""
-    if base_url is not None and wanted.url is not None:
-        raise ToolRefused(f"{wanted.name}: it has two addresses, {base_url} and the url")
-    url = wanted.url or base_url
+    if base_url is not None and request.url is not None:
+        raise ToolRefused(f"{request.name}: it has two addresses, {base_url} and the url")
+    url = request.url or base_url
     if url is not None:
         if "mcp" in kinds:
-            raise ToolRefused(f"{wanted.name}: import the server first, then name it as source")
-        url = _check_url(wanted.name, url)
-        return Address(_source_name(wanted) or _name_of(url), url, options or HybridOptions())
-    if wanted.source is None:
-        raise ToolRefused(f"{wanted.name}: expected a url or a source, where its calls go")
-    source = known.sources.get(wanted.source)
+            raise ToolRefused(f"{request.name}: import the server first, then name it as source")
+        url = _check_url(request.name, url)
+        return Address(_source_name(request) or _name_of(url), url, options or HybridOptions())
+    if request.source is None:
+        raise ToolRefused(f"{request.name}: expected a url or a source, where its calls go")
+    source = sources.sources.get(request.source)
     if source is None:
-        names = ", ".join(sorted(known.sources)) or "none"
-        raise ToolRefused(f"{wanted.name}: there is no source {wanted.source}; there: {names}")
+        names = ", ".join(sorted(sources.sources)) or "none"
+        raise ToolRefused(f"{request.name}: there is no source {request.source}; there: {names}")
     if source.kind not in kinds:
         raise ToolRefused(
-            f"{wanted.name}: the source {source.name} is of the kind {source.kind}; "
+            f"{request.name}: the source {source.name} is of the kind {source.kind}; "
             f"expected {' or '.join(kinds)}"
         )
     return Address(source.name)
 
 
-def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...], ...]:
+def security_of(sources: KnownSources, source: str) -> tuple[tuple[Credential, ...], ...]:
     """The security requirements of most tools of the source; none for a source that was not
     imported."""
-    counts = Counter(tool.binding.security for tool in known.tools if tool.source == source)
+    counts = Counter(tool.binding.security for tool in sources.tools if tool.source == source)
     return counts.most_common(1)[0][0] if counts else ()
 
 
@@ -78,14 +78,14 @@ def _check_url(name: str, url: str) -> str:
     return made
 
 
-def _source_name(wanted: ToolRequest) -> str | None:
+def _source_name(request: ToolRequest) -> str | None:
     """The name of a new source."""
     try:
-        return wanted.source and msgspec.convert(wanted.source, SourceName)
+        return request.source and msgspec.convert(request.source, SourceName)
     except msgspec.ValidationError:
         raise ToolRefused(
-            f'{wanted.name}: the name of a source has at most 63 characters out of a-z, 0-9, "_" '
-            f'and "-", not {wanted.source!r:.80}'
+            f'{request.name}: the name of a source has at most 63 characters out of a-z, 0-9, "_" '
+            f'and "-", not {request.source!r:.80}'
         ) from None
 
 
@@ -95,80 +95,80 @@ def _name_of(url: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", host).strip("-_")[:63] or "manual"
 
 
-def tool_kind(wanted: ToolRequest) -> str:
+def tool_kind(request: ToolRequest) -> str:
     """The one of TOOL_KINDS that is set. Raises ToolRefused unless exactly one is."""
-    kinds = [kind for kind in TOOL_KINDS if getattr(wanted, kind) is not None]
+    kinds = [kind for kind in TOOL_KINDS if getattr(request, kind) is not None]
     if not kinds:
         raise ToolRefused(
-            f"{wanted.name}: what a call does is missing: expected one of {', '.join(TOOL_KINDS)}, "
+            f"{request.name}: its call is missing: expected one of {', '.join(TOOL_KINDS)}, "
             f"as in rest: GET https://api.example.com/pets/{{id}}"
         )
     if len(kinds) != 1:
         kinds_ = ", ".join(kinds)
         raise ToolRefused(
-            f"{wanted.name}: expected exactly one of {', '.join(TOOL_KINDS)}, found {kinds_}"
+            f"{request.name}: expected exactly one of {', '.join(TOOL_KINDS)}, found {kinds_}"
         )
     return kinds[0]
 
 
-def make_tool(wanted: ToolRequest, known: KnownSources) -> NewTool:
+def make_tool(request: ToolRequest, sources: KnownSources) -> NewTool:
     """Make the tool. Raises ToolRefused."""
-    made = _MAKERS[tool_kind(wanted)](wanted, known)
+    made = _MAKERS[tool_kind(request)](request, sources)
     draft = made.draft
     if not draft.description.strip():
-        raise ToolRefused(f"{wanted.name}: it needs a description, by which models choose it")
+        raise ToolRefused(f"{request.name}: it needs a description, by which models choose it")
     schema = dict(draft.input_schema)
-    if wanted.examples:
-        schema["examples"] = list(wanted.examples)
+    if request.examples:
+        schema["examples"] = list(request.examples)
     finished = ToolDraft(
         key="",
-        name=wanted.name,
-        title=wanted.title or draft.title,
+        name=request.name,
+        title=request.title or draft.title,
         description=truncate(draft.description),
         input_schema=schema,
         binding=draft.binding,
-        output_schema=wanted.output_schema or draft.output_schema,
-        annotations=wanted.annotations or draft.annotations,
-        tags=wanted.tags or draft.tags,
+        output_schema=request.output_schema or draft.output_schema,
+        annotations=request.annotations or draft.annotations,
+        tags=request.tags or draft.tags,
         definition=draft.definition,
-        toolsets=wanted.toolsets,
+        toolsets=request.toolsets,
     )
-    return NewTool(finished, made.address, _details(wanted))
+    return NewTool(finished, made.address, _details(request))
 
 
-def _details(wanted: ToolRequest) -> Details:
+def _details(request: ToolRequest) -> Details:
     return Details(
-        routing_domain=wanted.domain,
-        semantic_namespace=wanted.namespace,
-        sensitivity_tier=wanted.tier,
-        semantic_weight=wanted.weight,
-        lifecycle_status=wanted.lifecycle,
-        target_personas=wanted.personas,
-        keywords=wanted.keywords or None,
-        cost_tier=wanted.cost,
+        routing_domain=request.domain,
+        semantic_namespace=request.namespace,
+        sensitivity_tier=request.tier,
+        semantic_weight=request.weight,
+        lifecycle_status=request.lifecycle,
+        target_personas=request.personas,
+        keywords=request.keywords or None,
+        cost_tier=request.cost,
     )
 
 
 def _draft(
-    wanted: ToolRequest, binding: Any, schema: dict[str, Any] | None, **more: Any
+    request: ToolRequest, binding: Any, schema: dict[str, Any] | None, **more: Any
 ) -> ToolDraft:
     given = {"type": "object", "properties": {}} if schema is None else schema
-    return ToolDraft("", wanted.name, wanted.description, given, binding=binding, **more)
+    return ToolDraft("", request.name, request.description, given, binding=binding, **more)
 
 
-def _rest(wanted: ToolRequest, known: KnownSources) -> NewTool:
-    request = read_request(wanted.name, wanted.rest or "", wanted.input_schema)
-    address = address_of(wanted, known, request.base_url, ("openapi", MANUAL))
-    security = security_of(known, address.name)
-    binding = replace(request.binding, security=security)
-    schema, hints = request.input_schema, request.annotations
-    return NewTool(_draft(wanted, binding, schema, annotations=hints), address)
+def _rest(request: ToolRequest, sources: KnownSources) -> NewTool:
+    parsed = read_request(request.name, request.rest or "", request.input_schema)
+    address = address_of(request, sources, parsed.base_url, ("openapi", MANUAL))
+    security = security_of(sources, address.name)
+    binding = replace(parsed.binding, security=security)
+    schema, hints = parsed.input_schema, parsed.annotations
+    return NewTool(_draft(request, binding, schema, annotations=hints), address)
 
 
-def _graphql(wanted: ToolRequest, known: KnownSources) -> NewTool:
+def _graphql(request: ToolRequest, sources: KnownSources) -> NewTool:
     from registry.tools.manual_graphql import read_document  # graphql-core: 0.1 s
 
-    binding, schema = read_document(wanted.name, wanted.graphql or "")
+    binding, schema = read_document(request.name, request.graphql or "")
     query = binding.operation == "query"
     hints = Annotations(
         read_only_hint=query,
@@ -176,44 +176,46 @@ def _graphql(wanted: ToolRequest, known: KnownSources) -> NewTool:
         idempotent_hint=query,
         open_world_hint=True,
     )
-    address = address_of(wanted, known, None, ("graphql", MANUAL))
+    address = address_of(request, sources, None, ("graphql", MANUAL))
     return NewTool(
-        _draft(wanted, binding, wanted.input_schema or schema, annotations=hints), address
+        _draft(request, binding, request.input_schema or schema, annotations=hints), address
     )
 
 
-def _hybrid(wanted: ToolRequest, known: KnownSources) -> NewTool:
-    service = wanted.hybrid or ""
+def _hybrid(request: ToolRequest, sources: KnownSources) -> NewTool:
+    service = request.hybrid or ""
     if not service.strip() or not service.isprintable() or len(service) > 512:
-        raise ToolRefused(f"{wanted.name}: expected the id of an action, host/service/action/0.1.0")
-    if wanted.dialect == "legacy" and split(service) is None:
         raise ToolRefused(
-            f"{wanted.name}: {service} is not host/service/action/version, which the legacy "
+            f"{request.name}: expected the id of an action, host/service/action/0.1.0"
+        )
+    if request.dialect == "legacy" and split(service) is None:
+        raise ToolRefused(
+            f"{request.name}: {service} is not host/service/action/version, which the legacy "
             "payload needs"
         )
-    options = HybridOptions(wanted.side, wanted.dialect)
-    address = address_of(wanted, known, None, ("hybrid", MANUAL), options=options)
-    binding = HybridBinding(service, wanted.scope, side=wanted.side)
-    return NewTool(_draft(wanted, binding, wanted.input_schema), address)
+    options = HybridOptions(request.side, request.dialect)
+    address = address_of(request, sources, None, ("hybrid", MANUAL), options=options)
+    binding = HybridBinding(service, request.scope, side=request.side)
+    return NewTool(_draft(request, binding, request.input_schema), address)
 
 
-def _mcp(wanted: ToolRequest, known: KnownSources) -> NewTool:
-    address = address_of(wanted, known, None, ("mcp",))
-    own = [tool for tool in known.tools if tool.source == address.name]
+def _mcp(request: ToolRequest, sources: KnownSources) -> NewTool:
+    address = address_of(request, sources, None, ("mcp",))
+    own = [tool for tool in sources.tools if tool.source == address.name]
     tools = [
-        tool for tool in own if tool.binding.peer_name == wanted.mcp or tool.name == wanted.mcp
+        tool for tool in own if tool.binding.peer_name == request.mcp or tool.name == request.mcp
     ]
     if not tools:
         names = ", ".join(sorted(filter(None, (tool.binding.peer_name for tool in own)))[:10])
         raise ToolRefused(
-            f"{wanted.name}: {address.name} has no tool {wanted.mcp!r}; it has {names or 'none'}"
+            f"{request.name}: {address.name} has no tool {request.mcp!r}; it has {names or 'none'}"
         )
     tool = tools[0]
-    given = wanted if wanted.description else replace(wanted, description=tool.description)
+    given = request if request.description else replace(request, description=tool.description)
     draft = _draft(
         given,
         tool.binding,
-        wanted.input_schema or msgspec.json.decode(tool.input_schema),
+        request.input_schema or msgspec.json.decode(tool.input_schema),
         title=tool.title,
         output_schema=tool.output_schema and msgspec.json.decode(tool.output_schema),
         annotations=tool.annotations,
@@ -222,48 +224,48 @@ def _mcp(wanted: ToolRequest, known: KnownSources) -> NewTool:
     return NewTool(draft, address)
 
 
-def _function(wanted: ToolRequest, known: KnownSources) -> NewTool:
-    _check_no_address(wanted)
-    name = wanted.function or ""
-    if name not in known.functions:
-        names = ", ".join(sorted(known.functions)) or "none"
-        raise ToolRefused(f"{wanted.name}: the settings have no function {name!r}; there: {names}")
-    function = known.functions[name]
-    if wanted.input_schema is None and function.schema is None:
+def _function(request: ToolRequest, sources: KnownSources) -> NewTool:
+    _check_no_address(request)
+    name = request.function or ""
+    if name not in sources.functions:
+        names = ", ".join(sorted(sources.functions)) or "none"
+        raise ToolRefused(f"{request.name}: the settings have no function {name!r}; there: {names}")
+    function = sources.functions[name]
+    if request.input_schema is None and function.schema is None:
         raise ToolRefused(
-            f"{wanted.name}: the annotations of {name} do not define its parameters: give it an "
+            f"{request.name}: the annotations of {name} do not define its parameters: give it an "
             "input schema"
         )
-    described = (wanted.input_schema or {}).get("properties")
+    described = (request.input_schema or {}).get("properties")
     named = described if isinstance(described, dict) else {}
     if unknown := [argument for argument in named if argument not in function.takes]:
         takes = ", ".join(function.takes) or "nothing"
         raise ToolRefused(
-            f"{wanted.name}: the function {name} does not take {', '.join(unknown)}, which the "
+            f"{request.name}: the function {name} does not take {', '.join(unknown)}, which the "
             f"input schema has; it takes {takes}"
         )
-    given = wanted if wanted.description else replace(wanted, description=function.description)
-    return NewTool(_draft(given, FunctionBinding(name), wanted.input_schema or function.schema))
+    given = request if request.description else replace(request, description=function.description)
+    return NewTool(_draft(given, FunctionBinding(name), request.input_schema or function.schema))
 
 
-def _script(wanted: ToolRequest, known: KnownSources) -> NewTool:
-    _check_no_address(wanted)
-    code, language = wanted.code or "", wanted.language
+def _script(request: ToolRequest, sources: KnownSources) -> NewTool:
+    _check_no_address(request)
+    code, language = request.code or "", request.language
     if language is None:
-        raise ToolRefused(f"{wanted.name}: a script needs its language, python or javascript")
+        raise ToolRefused(f"{request.name}: a script needs its language, python or javascript")
     size = len(code.encode("utf-8", "surrogatepass"))
-    if size > known.source_bytes:
+    if size > sources.source_bytes:
         raise ToolRefused(
-            f"{wanted.name}: the source code has {size} bytes, the most is {known.source_bytes} "
+            f"{request.name}: the source code has {size} bytes, the most is {sources.source_bytes} "
             "(scripts.source_bytes)"
         )
     if "\0" in code or not code.strip():
-        raise ToolRefused(f"{wanted.name}: the source code is empty, or no text")
+        raise ToolRefused(f"{request.name}: the source code is empty, or no text")
     if language == "python":
-        _check_python(wanted.name, code)
+        _check_python(request.name, code)
     elif not re.search(r"\bmain\b", code):
-        raise ToolRefused(f"{wanted.name}: the source code defines no main(arguments)")
-    return NewTool(_draft(wanted, ScriptBinding(language, code), wanted.input_schema))
+        raise ToolRefused(f"{request.name}: the source code defines no main(arguments)")
+    return NewTool(_draft(request, ScriptBinding(language, code), request.input_schema))
 
 
 def _check_python(name: str, code: str) -> None:
@@ -281,9 +283,9 @@ def _check_python(name: str, code: str) -> None:
         raise ToolRefused(f"{name}: the source code defines no main(arguments)")
 
 
-def _check_no_address(wanted: ToolRequest) -> None:
-    if wanted.url is not None or wanted.source is not None:
-        raise ToolRefused(f"{wanted.name}: it runs in the gateway, so it has no url and no source")
+def _check_no_address(request: ToolRequest) -> None:
+    if request.url is not None or request.source is not None:
+        raise ToolRefused(f"{request.name}: it runs in the gateway, so it has no url and no source")
 
 
 _MAKERS: Mapping[str, Callable[[ToolRequest, KnownSources], NewTool]] = {

@@ -129,7 +129,7 @@ def test_help_helps(bare: Toolgate) -> None:
 def test_a_tool_without_a_binding_lists_the_possible_bindings(toolgate: Toolgate) -> None:
     ran = toolgate("tools", "add", "weather", "--description", "The weather")
     assert ran.code == 1
-    assert "weather: what a call does is missing: expected one of rest, graphql" in ran.err
+    assert "weather: its call is missing: expected one of rest, graphql" in ran.err
     assert "as in rest: GET https://api.example.com/pets/{id}" in ran.err
 
 
