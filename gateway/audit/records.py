@@ -1,4 +1,4 @@
-"""Audit records: entries of messages, masking of arguments, and the hash chain. Pure.
+"""Audit records: entries of messages and the hash chain. Pure.
 
 A record is a JSON object: `chain_id` and `sequence` first, then the members of `AuditEntry` in
 their order, empty ones omitted. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key` is set, over
@@ -17,54 +17,8 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from schemas.jsonrpc import encode
-from schemas.masking import MASK, Masks
-
-# In any spelling: client_secret, clientSecret, Client-Secret.
-SECRETS = (
-    *("password", "passwd", "passphrase", "secret", "token", "apikey", "authorization"),
-    *("credential", "privatekey", "accesskey", "cookie"),
-)
-READ_BYTES = 65_536  # longer arguments are not masked, so only their size is kept
-
 SUBJECT_LIMIT = 255  # characters of names, which clients may choose
 METHOD_LIMIT = 100
-
-
-def format_arguments(
-    arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int
-) -> bytes:
-    """`arguments` as JSON, with members masked that their schema or their names mark as secret;
-    truncated to `limit_bytes`."""
-    if len(encoded) > READ_BYTES:
-        return b"[%d bytes]" % len(encoded)
-    value = arguments if masks is None else masks.mask(arguments)
-    value = _nameless(value)
-    text: bytes = encoded if value is arguments else encode(value)
-    if len(text) <= limit_bytes:
-        return text
-    return text[:limit_bytes].decode(errors="ignore").encode() + "…".encode()
-
-
-def _nameless(value: Any) -> Any:
-    """Mask members with secret names; the same object if there are none."""
-    if isinstance(value, dict):
-        after = {
-            name: MASK if inner is not None and is_secret_name(name) else _nameless(inner)
-            for name, inner in value.items()
-        }
-        same = all(new is old for new, old in zip(after.values(), value.values(), strict=True))
-        return value if same else after
-    if isinstance(value, list):
-        items = [_nameless(inner) for inner in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    return value
-
-
-def is_secret_name(name: Any) -> bool:
-    """Whether what has this name is likely a secret."""
-    letters = str(name).lower().replace("_", "").replace("-", "")
-    return any(secret in letters for secret in SECRETS)
 
 
 Decision = Literal["allow", "deny", "approve", ""]

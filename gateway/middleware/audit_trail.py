@@ -16,14 +16,9 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from config.access import Audit
+from gateway.audit.argument_masking import format_arguments
 from gateway.audit.database_writer import AuditWriter
-from gateway.audit.records import (
-    METHOD_LIMIT,
-    AuditEntry,
-    argument_digest,
-    format_arguments,
-    printable,
-)
+from gateway.audit.records import METHOD_LIMIT, AuditEntry, argument_digest, printable
 from gateway.context import AuditDraft, Context, Identify, Identity, Session
 from gateway.interfaces import Execute, Handler, Route, ToolCall
 from gateway.policy.engine import Decision

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.audit.records import format_arguments
+from gateway.audit.argument_masking import format_arguments
 from gateway.context import Context
 from gateway.interfaces import Execute, ToolCall
 from gateway.policy.approval_gate import ApprovalGate

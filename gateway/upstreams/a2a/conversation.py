@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from config.networks import is_unencrypted
-from gateway.audit.records import is_secret_name
+from gateway.audit.argument_masking import is_secret_name
 from gateway.context import Context
 from gateway.http_client.http1 import ConnectFailed
 from gateway.operations.job_declarations import Job
