@@ -513,31 +513,28 @@ async def test_no_other_token_is_an_access_token(database_settings: DatabaseSett
         assert (status, refused["error"]) == (400, "unauthorized_client")
 
 
-async def test_a_login_leads_to_a_page_of_the_gateway(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made:
-        for below in (
-            *("//evil.example", "/\\evil.example", "https://evil.example", "\\\\evil.example"),
-            *("/\t/x", "javascript:alert(1)", "/\r\nSet-Cookie: a=b", "evil.example", ""),
-            "/\u2028/",
-        ):
-            url = f"{made.url}/login?{urlencode({'next': below})}"
-            async with browsing() as browser:
-                page = await browser.get(url)
-                sent = await browser.post(
-                    f"{made.url}/login", {**fields(page.text), "next": below, "choice": "at:corp"}
-                )
-                back = await browser.get(sent.location)
-                answer = await browser.get(back.location, site="cross-site")
-                assert answer.location == "/login/sessions", below
-                answer = await browser.get(url)
-                assert answer.location == "/login/sessions", below
+async def test_a_login_leads_to_a_page_of_the_gateway(made: Company) -> None:
+    for below in (
+        *("//evil.example", "/\\evil.example", "https://evil.example", "\\\\evil.example"),
+        *("/\t/x", "javascript:alert(1)", "/\r\nSet-Cookie: a=b", "evil.example", ""),
+        "/\u2028/",
+    ):
+        url = f"{made.url}/login?{urlencode({'next': below})}"
+        async with browsing() as browser:
+            page = await browser.get(url)
+            sent = await browser.post(
+                f"{made.url}/login", {**fields(page.text), "next": below, "choice": "at:corp"}
+            )
+            back = await browser.get(sent.location)
+            answer = await browser.get(back.location, site="cross-site")
+            assert answer.location == "/login/sessions", below
+            answer = await browser.get(url)
+            assert answer.location == "/login/sessions", below
 
 
-async def test_names_and_states_break_no_page_and_no_header(
-    database_settings: DatabaseSettings,
-) -> None:
+async def test_names_and_states_break_no_page_and_no_header(made: Company) -> None:
     hostile = "\r\nSet-Cookie: a=b\r\n\r\n<script>x</script>\"'>"
-    async with company(database_settings) as made, browsing() as browser:
+    async with browsing() as browser:
         made.identity.person = {"sub": "ann", "name": hostile}
         client = (await made.register(WEB, client_name=hostile))["client_id"]
         url = made.authorize(client, redirect_uri=WEB, state=hostile, scope=hostile)

@@ -10,15 +10,13 @@ from config.settings import DatabaseSettings
 from gateway.login.browser_sessions import is_same_origin
 from gateway.login.redirects import matches, redirect_problem
 from registry.login.logins_and_grants import Logins, NewGrant
-from tests.gateway.login.company import REDIRECT, browsing, company, fields
+from tests.gateway.login.company import REDIRECT, Company, browsing, company, fields
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_without_a_known_client_and_redirect_nobody_is_sent_anywhere(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_without_a_known_client_and_redirect_nobody_is_sent_anywhere(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register(REDIRECT, "https://app.example/back"))["client_id"]
         for changes in (
             {"client_id": "nobody"},
@@ -38,8 +36,8 @@ async def test_without_a_known_client_and_redirect_nobody_is_sent_anywhere(
             assert re.search(r"<code>[\w-]{8,}</code>", answer.text)  # its number
 
 
-async def test_other_errors_go_back_to_the_client(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_other_errors_go_back_to_the_client(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register())["client_id"]
         for changes, error in (
             ({"response_type": "token"}, "unsupported_response_type"),
@@ -63,10 +61,8 @@ async def test_other_errors_go_back_to_the_client(database_settings: DatabaseSet
         assert (await browser.get(url)).query["error"] == "invalid_request"
 
 
-async def test_a_client_on_loopback_listens_at_any_port(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_client_on_loopback_listens_at_any_port(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register("http://localhost/callback"))["client_id"]
         redirect = "http://localhost:51234/callback"
         url = made.authorize(client, redirect_uri=redirect)
@@ -119,8 +115,8 @@ def test_redirects_are_narrowed_by_patterns() -> None:
     assert redirect_problem("cursor://anysphere.cursor-mcp/oauth/callback") is None
 
 
-async def test_a_forged_form_grants_nothing(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as victim, browsing() as evil:
+async def test_a_forged_form_grants_nothing(made: Company) -> None:
+    async with browsing() as victim, browsing() as evil:
         client = (await made.register())["client_id"]
         await victim.log_in(made.authorize(client))  # so that one button would be enough
         url = made.authorize(client, state="the attacker's")
@@ -145,10 +141,8 @@ async def test_a_forged_form_grants_nothing(database_settings: DatabaseSettings)
         assert answer.query["code"]
 
 
-async def test_a_provider_answers_the_browser_that_left_alone(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as evil, browsing() as victim:
+async def test_a_provider_answers_the_browser_that_left_alone(made: Company) -> None:
+    async with browsing() as evil, browsing() as victim:
         client = (await made.register())["client_id"]
         sent = await evil.press(made.authorize(client), "at:corp")
         back = await evil.get(sent.location)
@@ -164,10 +158,8 @@ async def test_a_provider_answers_the_browser_that_left_alone(
         assert "Allow as Ann" in page.text
 
 
-async def test_a_page_that_is_opened_twice_still_works(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser, browsing() as other:
+async def test_a_page_that_is_opened_twice_still_works(made: Company) -> None:
+    async with browsing() as browser, browsing() as other:
         client = (await made.register())["client_id"]
         url = made.authorize(client)
         page = await browser.get(url)
@@ -192,8 +184,8 @@ async def test_a_page_that_is_opened_twice_still_works(
             assert "keeps no cookies" in page.text
 
 
-async def test_two_tabs_log_in_at_once(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_two_tabs_log_in_at_once(made: Company) -> None:
+    async with browsing() as browser:
         clients = [(await made.register())["client_id"] for _ in range(2)]
         sent = [await browser.press(made.authorize(client), "at:corp") for client in clients]
         for each in sent:
@@ -202,11 +194,9 @@ async def test_two_tabs_log_in_at_once(database_settings: DatabaseSettings) -> N
             assert answer.query["code"]
 
 
-async def test_consent_that_stands_is_silent_for_verified_clients_alone(
-    database_settings: DatabaseSettings,
-) -> None:
+async def test_consent_that_stands_is_silent_for_verified_clients_alone(made: Company) -> None:
     redirect = "https://app.example/back"
-    async with company(database_settings) as made, browsing() as browser:
+    async with browsing() as browser:
         web = (await made.register(redirect))["client_id"]
         url = made.authorize(web, redirect_uri=redirect)
         await browser.log_in(url)
@@ -227,10 +217,8 @@ async def test_consent_that_stands_is_silent_for_verified_clients_alone(
             assert "Bob" in page.text
 
 
-async def test_a_provider_is_asked_for_another_account(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_provider_is_asked_for_another_account(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register())["client_id"]
         await browser.press(made.authorize(client), "at:corp")
         await browser.log_in(made.authorize(client))
@@ -273,8 +261,8 @@ def test_origins_are_compared_without_default_ports(public: str, origin: str, sa
     assert is_same_origin({"origin": origin}, public) is same
 
 
-async def test_a_person_denies(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_person_denies(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register())["client_id"]
         answer = await browser.press(made.authorize(client), "deny")
         assert answer.query["error"] == "access_denied"
@@ -295,9 +283,9 @@ async def test_a_person_denies(database_settings: DatabaseSettings) -> None:
     ids=["refusal", "iss", "nonce", "audience", "outage", "nobody", "azp"],
 )
 async def test_a_provider_that_answers_wrong_logs_nobody_in(
-    database_settings: DatabaseSettings, switch: dict[str, object], words: str
+    made: Company, switch: dict[str, object], words: str
 ) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+    async with browsing() as browser:
         client = (await made.register())["client_id"]
         for name, value in switch.items():
             setattr(made.identity, name, value)
@@ -308,8 +296,8 @@ async def test_a_provider_that_answers_wrong_logs_nobody_in(
         assert (await browser.get(f"{made.url}/login/sessions")).status == 303
 
 
-async def test_pages_have_no_script_and_no_frame(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_pages_have_no_script_and_no_frame(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register(client_name="<b>\u202eevil</b>"))["client_id"]
         page = await browser.get(made.authorize(client))
         policy = page.headers["content-security-policy"]

@@ -17,7 +17,7 @@ from config.settings import DatabaseSettings
 from gateway.login.clients import ASSERTION, LoginClients, is_document_url
 from registry.documents.fetch import FetchedDocument
 from schemas.errors import ImportRejected
-from tests.gateway.login.company import REDIRECT, VERIFIER, browsing, company, settings_of
+from tests.gateway.login.company import REDIRECT, VERIFIER, Company, browsing, company, settings_of
 from tests.servers.identity import Identity
 
 pytestmark = pytest.mark.anyio
@@ -134,10 +134,8 @@ async def test_registrations_are_closed_or_for_documents_alone(
             assert (page.status == 200) is documented
 
 
-async def test_registered_clients_get_the_method_of_their_request(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_registered_clients_get_the_method_of_their_request(made: Company) -> None:
+    async with browsing() as browser:
         registered = await made.register()
         assert registered["token_endpoint_auth_method"] == "none"
         assert "client_secret" not in registered
@@ -162,25 +160,22 @@ async def test_registered_clients_get_the_method_of_their_request(
                 assert response.headers["cache-control"] == "no-store"
 
 
-async def test_a_registration_that_is_not_as_expected_is_refused(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made:
-        for body, error in (
-            ({"redirect_uris": ["http://app.example/cb"]}, "invalid_redirect_uri"),
-            ({"redirect_uris": []}, "invalid_redirect_uri"),
-            ({"redirect_uris": [REDIRECT] * 21}, "invalid_redirect_uri"),
-            ({"redirect_uris": [1]}, "invalid_client_metadata"),
-            (
-                {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "tls"},
-                "invalid_client_metadata",
-            ),
-            ({"redirect_uris": [REDIRECT], "grant_types": ["implicit"]}, "invalid_client_metadata"),
-            ([], "invalid_client_metadata"),
-        ):
-            async with made.http.post(f"{made.url}/register", json=body) as answer:
-                assert answer.status == 400, body
-                assert (await answer.json())["error"] == error, body
+async def test_a_registration_that_is_not_as_expected_is_refused(made: Company) -> None:
+    for body, error in (
+        ({"redirect_uris": ["http://app.example/cb"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": []}, "invalid_redirect_uri"),
+        ({"redirect_uris": [REDIRECT] * 21}, "invalid_redirect_uri"),
+        ({"redirect_uris": [1]}, "invalid_client_metadata"),
+        (
+            {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "tls"},
+            "invalid_client_metadata",
+        ),
+        ({"redirect_uris": [REDIRECT], "grant_types": ["implicit"]}, "invalid_client_metadata"),
+        ([], "invalid_client_metadata"),
+    ):
+        async with made.http.post(f"{made.url}/register", json=body) as answer:
+            assert answer.status == 400, body
+            assert (await answer.json())["error"] == error, body
 
 
 async def test_registrations_that_nobody_uses_are_bounded(
@@ -223,10 +218,8 @@ def sign(published_documents: Published) -> Sign:
     return sign
 
 
-async def test_a_client_signs_its_authentication(
-    database_settings: DatabaseSettings, sign: Sign
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_client_signs_its_authentication(made: Company, sign: Sign) -> None:
+    async with browsing() as browser:
         back = await browser.log_in(made.authorize(DOCUMENT))
         code = back.query["code"]
         kind = {"client_assertion_type": ASSERTION}

@@ -8,14 +8,14 @@ import jwt
 import pytest
 
 from config.settings import DatabaseSettings
-from tests.gateway.login.company import REDIRECT, browsing, company
+from tests.gateway.login.company import REDIRECT, Company, browsing, company
 from tests.gateway.login.test_attacks import sql
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_code_is_bound_and_good_once(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_code_is_bound_and_good_once(made: Company) -> None:
+    async with browsing() as browser:
         client = (await made.register(REDIRECT, "https://app.example/back"))["client_id"]
         other = (await made.register())["client_id"]
         back = await browser.log_in(made.authorize(client))
@@ -45,10 +45,8 @@ async def test_a_code_is_bound_and_good_once(database_settings: DatabaseSettings
         assert status == 400
 
 
-async def test_two_processes_of_a_client_refresh_at_once(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_two_processes_of_a_client_refresh_at_once(made: Company) -> None:
+    async with browsing() as browser:
         client, tokens = await made.grant_tokens(browser)
         first, second = await asyncio.gather(
             made.refresh(client, tokens["refresh_token"]),
@@ -78,10 +76,8 @@ async def test_a_refresh_token_that_is_used_later_again_ends_all(
         assert await made.status(following["access_token"]) == 401
 
 
-async def test_a_token_is_refreshed_for_its_resource_alone(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_token_is_refreshed_for_its_resource_alone(made: Company) -> None:
+    async with browsing() as browser:
         client, tokens = await made.grant_tokens(browser)
         status, answer = await made.refresh(
             client, tokens["refresh_token"], resource=f"{made.url}/rpc"
@@ -94,10 +90,8 @@ async def test_a_token_is_refreshed_for_its_resource_alone(
         assert claims["aud"] == f"{made.url}/mcp"
 
 
-async def test_a_client_that_names_no_resource_gets_a_token_for_the_gateway(
-    database_settings: DatabaseSettings,
-) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_client_that_names_no_resource_gets_a_token_for_the_gateway(made: Company) -> None:
+    async with browsing() as browser:
         _, tokens = await made.grant_tokens(browser, resource="")
         claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
         assert claims["aud"] == made.url
@@ -105,8 +99,8 @@ async def test_a_client_that_names_no_resource_gets_a_token_for_the_gateway(
         assert await made.status(tokens["access_token"], "/rpc") != 401
 
 
-async def test_a_revoked_token_ends_its_family(database_settings: DatabaseSettings) -> None:
-    async with company(database_settings) as made, browsing() as browser:
+async def test_a_revoked_token_ends_its_family(made: Company) -> None:
+    async with browsing() as browser:
         for name in ("access_token", "refresh_token"):
             client, tokens = await made.grant_tokens(browser)
             other = (await made.register())["client_id"]
