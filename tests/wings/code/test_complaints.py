@@ -2,7 +2,6 @@
 test here or elsewhere."""
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +13,7 @@ from config.settings import Settings
 from gateway.sandbox.program_process import javascript_engine
 from registry.display.token_budgets import tokens
 from tests.gateway.disclosing import ask_gateway
-from tests.wings.code.shop import CodeShop, code_shop
+from tests.wings.code.shop import CodeShop
 
 pytestmark = pytest.mark.anyio
 
@@ -48,12 +47,10 @@ def test_the_test_of_a_subject_is_there(subject: str) -> None:
     assert callable(getattr(import_module(f"tests.{module}"), name))
 
 
-@pytest.fixture
-async def shop(settings: Settings, tmp_path: Path) -> Any:
+@pytest.fixture(scope="module")
+def shop_options(shared_settings: Settings) -> dict[str, Any]:
     rules = {"hidden": Rule("deny", tools=("list_items",))}
-    policy = replace(settings.policy, rules=rules)
-    async with code_shop(settings, tmp_path, code={"cpu_s": 1}, policy=policy) as shop:
-        yield shop
+    return {"code": {"cpu_s": 1}, "policy": replace(shared_settings.policy, rules=rules)}
 
 
 FAILING = {
@@ -77,9 +74,11 @@ tools.get_item(id=1)
 
 async def test_exceptions_are_caught_and_failures_are_no_values(shop: CodeShop) -> None:
     for kind, call in FAILING.items():
-        for caught in (kind, "ToolError", "Exception"):
-            code = f"try: tools.{call}\nexcept {caught} as error: result(type(error).__name__)"
-            assert (await shop.run(code))["result"] == kind
+        caught = "\n".join(
+            f"try: tools.{call}\nexcept {caught} as error: kinds.append(type(error).__name__)"
+            for caught in (kind, "ToolError", "Exception")
+        )
+        assert (await shop.run(f"kinds = []\n{caught}\nkinds"))["result"] == [kind] * 3
         for code in (
             f"value = tools.{call}\n'a value'",
             f"values = tools.all([tools.{call}])\n'a value'",

@@ -1,12 +1,10 @@
 """Programs of JavaScript that attack the gateway, and those that change what they stand on."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from config.settings import Settings
-from tests.wings.code.shop import CodeShop, code_shop
+from tests.wings.code.shop import CodeShop
 
 pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not installed")
 pytestmark = pytest.mark.anyio
@@ -14,10 +12,9 @@ pytestmark = pytest.mark.anyio
 JS = {"language": "javascript"}
 
 
-@pytest.fixture
-async def shop(settings: Settings, tmp_path: Path) -> AsyncIterator[CodeShop]:
-    async with code_shop(settings, tmp_path, code={"cpu_s": 2}) as shop:
-        yield shop
+@pytest.fixture(scope="module")
+def shop_options() -> dict[str, Any]:
+    return {"code": {"cpu_s": 2}}
 
 
 READ = "(await tools.get_item({id: 1})).count"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from tests.wings.code.shop import code_shop
+from tests.wings.code.shop import CodeShop, code_shop
 
 pytestmark = pytest.mark.anyio
 
@@ -42,35 +42,31 @@ REFUSED = {
 }
 
 
-async def test_forged_frames_reach_nothing_beyond_the_tools(
-    settings: Settings, tmp_path: Path
-) -> None:
-    async with code_shop(settings, tmp_path) as shop:
-        for name, code in FORGED.items():
-            end = await shop.run(code)
-            assert (end["state"], end["error"][:22]) == ("failed", "the program was ended:"), name
-        for name, frame in REFUSED.items():
-            end = await shop.run(f"{SEND}host.write({frame})\n'error' in host.read()")
-            assert (end.get("result"), end.get("made")) == (True, None), name
-        assert not shop.shop.mails
-        false_end = f"{SEND}host.write({{'end': 'completed', 'output': 'x' * 10**6, 'result': 1}})"
-        end = await shop.run(false_end + "\nhost.read()")
-        assert len(end["output"]) < 20_000
+async def test_forged_frames_reach_nothing_beyond_the_tools(shop: CodeShop) -> None:
+    for name, code in FORGED.items():
+        end = await shop.run(code)
+        assert (end["state"], end["error"][:22]) == ("failed", "the program was ended:"), name
+    for name, frame in REFUSED.items():
+        end = await shop.run(f"{SEND}host.write({frame})\n'error' in host.read()")
+        assert (end.get("result"), end.get("made")) == (True, None), name
+    assert not shop.shop.mails
+    false_end = f"{SEND}host.write({{'end': 'completed', 'output': 'x' * 10**6, 'result': 1}})"
+    end = await shop.run(false_end + "\nhost.read()")
+    assert len(end["output"]) < 20_000
 
 
-async def test_frames_are_bounded(settings: Settings, tmp_path: Path) -> None:
-    async with code_shop(settings, tmp_path) as shop:
-        end = await shop.run("'x' * (9 * 2**20)")
-        assert "is too long" in end["error"]
-        end = await shop.run("tools.get_item(id='x' * (9 * 2**20))")
-        assert "is too long" in end["error"]
-        many = (
-            "async def ask(i): return await tools.get_item(id='x' * 1_000_000)\n"
-            "await asyncio.gather(*map(ask, range(40)), return_exceptions=True)"
-        )
-        assert "asked for more than" in (await shop.run(many))["error"]
-        declared = f"{SEND}os.write(host._target, b'\\xff' * 4)\nhost.read()"
-        assert "is too long" in (await shop.run(declared))["error"]
+async def test_frames_are_bounded(shop: CodeShop) -> None:
+    end = await shop.run("'x' * (9 * 2**20)")
+    assert "is too long" in end["error"]
+    end = await shop.run("tools.get_item(id='x' * (9 * 2**20))")
+    assert "is too long" in end["error"]
+    many = (
+        "async def ask(i): return await tools.get_item(id='x' * 1_000_000)\n"
+        "await asyncio.gather(*map(ask, range(40)), return_exceptions=True)"
+    )
+    assert "asked for more than" in (await shop.run(many))["error"]
+    declared = f"{SEND}os.write(host._target, b'\\xff' * 4)\nhost.read()"
+    assert "is too long" in (await shop.run(declared))["error"]
 
 
 async def test_a_denied_tool_is_named_by_nothing(settings: Settings, tmp_path: Path) -> None:
@@ -129,22 +125,18 @@ first + \uff34ools.get_item(id=2)["count"]
 """
 
 
-async def test_forged_frames_end_the_calls_in_flight(settings: Settings, tmp_path: Path) -> None:
-    async with code_shop(settings, tmp_path) as shop:
-        for name, forged in IN_FLIGHT.items():
-            shop.shop.hangs = True
-            shop.shop.gone = anyio.Event()
-            end = await shop.run(SEND + FLYING.format(forged))
-            assert (end["state"], end["error"][:22]) == ("failed", "the program was ended:"), name
-            with anyio.fail_after(5):
-                await shop.shop.gone.wait()
-            shop.shop.hangs = False
-            assert (await shop.run("tools.get_item(id=1)['count']"))["result"] == 10, name
+async def test_forged_frames_end_the_calls_in_flight(shop: CodeShop) -> None:
+    for name, forged in IN_FLIGHT.items():
+        shop.shop.hangs = True
+        shop.shop.gone = anyio.Event()
+        end = await shop.run(SEND + FLYING.format(forged))
+        assert (end["state"], end["error"][:22]) == ("failed", "the program was ended:"), name
+        with anyio.fail_after(5):
+            await shop.shop.gone.wait()
+        shop.shop.hangs = False
+        assert (await shop.run("tools.get_item(id=1)['count']"))["result"] == 10, name
 
 
-async def test_shadowed_names_change_nothing_but_the_program(
-    settings: Settings, tmp_path: Path
-) -> None:
-    async with code_shop(settings, tmp_path) as shop:
-        end = await shop.run(SHADOWING)
-        assert end.get("result") == 20, end
+async def test_shadowed_names_change_nothing_but_the_program(shop: CodeShop) -> None:
+    end = await shop.run(SHADOWING)
+    assert end.get("result") == 20, end

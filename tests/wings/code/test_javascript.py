@@ -1,6 +1,5 @@
 """Programs of JavaScript: what they may write, what they get, and what they may not do."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not 
 pytestmark = pytest.mark.anyio
 
 JS = {"language": "javascript"}
-
-
-@pytest.fixture
-async def shop(settings: Settings, tmp_path: Path) -> AsyncIterator[CodeShop]:
-    async with code_shop(settings, tmp_path) as shop:
-        yield shop
 
 
 COUNTS = "const items = await tools.all([0, 1, 2].map(id => tools.get_item({id})));\n"

@@ -1,6 +1,5 @@
 """Programs over tools: what they may write, what they get, and what they may not do."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from tests.wings.code.shop import CodeShop, code_shop
 pytestmark = pytest.mark.anyio
 
 SUM = "sum(item['count'] for item in {})"
-
-
-@pytest.fixture
-async def shop(settings: Settings, tmp_path: Path) -> AsyncIterator[CodeShop]:
-    async with code_shop(settings, tmp_path) as shop:
-        yield shop
 
 
 TASKS = """
