@@ -12,9 +12,12 @@ from tests.fixtures_database import TEMPLATE, Cluster
 from tests.recycling import Recycling
 
 
-def with_tables(cluster: Cluster, *migrations: Component) -> Iterator[Recycling]:
+def with_tables(
+    cluster: Cluster, *migrations: Component, base: str = TEMPLATE
+) -> Iterator[Recycling]:
+    """`base`: WHOLE for gateways that have several wings."""
     template = f"template_{migrations[0].name}"
-    cluster.execute(f"CREATE DATABASE {template} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    cluster.execute(f"CREATE DATABASE {template} TEMPLATE {base} STRATEGY file_copy")
     settings = msgspec.structs.replace(cluster.settings, url=cluster.url(template))
     asyncio.run(_migrate(settings, *migrations))
     recycling = Recycling(cluster.url, cluster.execute, template)

@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from config.settings import DatabaseSettings
-from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from gateway.wings.a2a.wing import TABLES
+from tests.fixtures_database import WHOLE, Cluster, lend_database
+from tests.recycling import Recycling
 from tests.wings.a2a.rig import Rig, open_rig
+from tests.wings.databases import with_tables
 
 
 @pytest.fixture(scope="module")
@@ -14,9 +17,19 @@ def anyio_backend() -> str:
     return "asyncio"  # with one event loop for the module
 
 
+@pytest.fixture(scope="session")
+def with_tasks(cluster: Cluster) -> Iterator[Recycling]:
+    yield from with_tables(cluster, TABLES, base=WHOLE)
+
+
+@pytest.fixture
+def database_settings(cluster: Cluster, with_tasks: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, with_tasks)
+
+
 @pytest.fixture(scope="module")
-def module_database(cluster: Cluster) -> Iterator[DatabaseSettings]:
-    yield from own_database(cluster, TEMPLATE)
+def module_database(cluster: Cluster, with_tasks: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, with_tasks)
 
 
 @pytest.fixture(scope="module")

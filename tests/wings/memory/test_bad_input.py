@@ -132,10 +132,15 @@ IMPORTS: list[tuple[int, tuple[str, str, Any], int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    memory = replace(settings.memory, enabled=True, compat=("graph", "files"))
-    async with running(replace(settings, memory=memory)) as client:
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def client(shared_settings: Settings) -> AsyncIterator[Client]:
+    memory = replace(shared_settings.memory, enabled=True, compat=("graph", "files"))
+    async with running(replace(shared_settings, memory=memory)) as client:
         yield client
 
 
@@ -199,7 +204,7 @@ async def test_queries_and_filters_are_plain_text(rig: Rig, query: str) -> None:
 
 async def test_long_and_empty_queries_are_answered(client: Client) -> None:
     """Long and empty queries are answered (case 16)."""
-    await send_request(client, *add())
+    await send_request(client, *add(content="Ann drinks tea"))
     for query in ("tea " * 25_000, "the of and", "", "\u2003"):
         status, text = await send_request(client, *search(query=query))
         assert (status, len(json.loads(text)["items"])) == (200, 1), query[:10]
