@@ -74,7 +74,8 @@ async def every(
 
 @pytest.fixture(scope="module")
 async def both(cluster: Cluster, recycling: Recycling) -> AsyncIterator[Client]:
-    """A gateway in front of one server of both eras, for tests that leave it as it was."""
+    """A gateway in front of one server of both eras, for tests that leave it as it was. Not beside
+    `every` in one module: gateways of one task close in the opposite order."""
     async with shared_gateway_to(cluster, recycling, "both") as client:
         yield client
 

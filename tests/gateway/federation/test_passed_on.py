@@ -85,13 +85,14 @@ async def test_a_stateless_client_sends_its_call_again_with_the_answers(every: C
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_a_call_becomes_a_task(both: Client, revision: str) -> None:
-    who = passing(await caller(both, revision, KNOWS))
-    task = await begin_task(who, "slow_compute", seconds=0.1, label="a sum")
-    assert (await until(who, task, *OVER))["status"] == "completed"
-    if revision == LEGACY:
-        said = await result(who, "tasks/result", {"taskId": task})
-        assert said["content"] == [{"type": "text", "text": "Computed a sum."}]
+async def test_a_call_becomes_a_task(bare: Settings, revision: str) -> None:
+    async with gateway_to(bare, every="both") as client:
+        who = passing(await caller(client, revision, KNOWS))
+        task = await begin_task(who, "slow_compute", seconds=0.1, label="a sum")
+        assert (await until(who, task, *OVER))["status"] == "completed"
+        if revision == LEGACY:
+            said = await result(who, "tasks/result", {"taskId": task})
+            assert said["content"] == [{"type": "text", "text": "Computed a sum."}]
 
 
 async def test_arguments_that_a_client_repeats_in_headers_need_not_be_repeated(
