@@ -229,7 +229,7 @@ async def test_without_the_scope_an_operation_is_unknown(tools_client: Client) -
     for name in ("listTools", "revokeKey", "nothing", "search_tools", "getPet"):
         refused, unknown = await tools.call(name), await tools.call("unheard")
         assert refused["error"]["code"] == unknown["error"]["code"] == -32602
-        assert refused["error"]["message"] == f"Unknown tool: {name}"
+        assert refused["error"]["message"].startswith(f"Unknown tool: {name}")
         assert (await rpc(tools_client, make_request(name), who))["error"]["code"] == -32601
     reader = Tools(tools_client, who=bearer("eve", scope="admin:read"))
     assert all(one["annotations"]["readOnlyHint"] for one in (await reader.all()).values())
@@ -288,7 +288,7 @@ async def test_rules_hold_for_operations(admin_tools: Settings) -> None:
         assert all(one["annotations"]["readOnlyHint"] for one in found.values())
         for name in ("listKeys", "disableTool"):
             refused = await tools.call(name)
-            assert refused["error"]["message"] == f"Unknown tool: {name}"
+            assert refused["error"]["message"].startswith(f"Unknown tool: {name}")
             assert (await rpc(client, make_request(name)))["error"]["code"] == -32601
         api = await open_admin(client.url, client.http)
         denied = await until(lambda: records_of(api, "listKeys"))
