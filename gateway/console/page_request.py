@@ -22,10 +22,12 @@ from gateway.console.sessions import csrf_token
 from gateway.console.texts import LANGUAGES, Texts, visible
 from gateway.context import Identity
 from gateway.methods.results_by_revision import SERVER
+from schemas.jsonrpc import nests_within
 
 THEMES = ("auto", "light", "dark")
 FIELDS = 2000  # of a posted form
 SHOWN_BYTES = 200_000  # of JSON on a page
+INDENTED_BYTES, INDENTED_LEVELS = 1 << 20, 32  # of JSON: indented, 800 kB in 900 levels are 720 MB
 RENDERED = 20_000  # characters of Markdown
 RENDERINGS = 64  # that are kept
 
@@ -193,14 +195,18 @@ def pretty(value: Any) -> str:
 
 
 def in_lines(value: Any) -> str:
-    """Any value as indented JSON, whole: what forms begin with."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    """Any value as JSON, whole, indented as `indent_json` does: what forms begin with."""
+    return indent_json(msgspec.json.encode(value).decode())
 
 
 def indent_json(text: str) -> str:
-    """JSON, indented; a text that is none, such as JSON that was cut, as it is."""
+    """JSON, indented; a text that is none, such as JSON that was cut, and one that is long or
+    nested deeply, as it is."""
+    data = text.encode()
+    if len(data) > INDENTED_BYTES or not nests_within(data, INDENTED_LEVELS):
+        return text
     try:
-        return msgspec.json.format(text.encode(), indent=2).decode()
+        return msgspec.json.format(data, indent=2).decode()
     except msgspec.DecodeError:
         return text
 

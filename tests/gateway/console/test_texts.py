@@ -11,7 +11,7 @@ from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS
-from gateway.console.page_request import RENDERED, markdown
+from gateway.console.page_request import RENDERED, indent_json, markdown
 from gateway.console.pages.acts import TITLES
 from gateway.console.pages.costs import TITLES as COSTS
 from gateway.console.pages.costs import UNNAMED
@@ -139,3 +139,9 @@ def test_a_cell_of_an_export_is_no_formula() -> None:
     hostile = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")
     assert all(csv_cell(one) == f"'{one}" for one in hostile)
     assert (csv_cell("plain"), csv_cell(-5)) == ("plain", "-5")  # a number is none
+
+
+def test_json_is_indented_where_that_does_not_multiply_its_length() -> None:
+    assert indent_json('{"a":[1]}') == '{\n  "a": [\n    1\n  ]\n}'
+    for text in ("[" * 900 + "1," * 999 + "1" + "]" * 900, "[" + "1," * 600_000 + "1]"):
+        assert indent_json(text) == text
