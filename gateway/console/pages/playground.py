@@ -45,6 +45,29 @@ class ContentView:
     hidden_bytes: int = 0  # of what is not shown
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedItem:
+    """A prompt, resource or template as its server lists it; a member of another type is empty."""
+
+    name: str
+    title: str
+    description: str
+    uri: str  # or the URI template
+    media_type: str
+    arguments: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, members: Any) -> "ListedItem":
+        return cls(
+            name=text_of(members, "name"),
+            title=text_of(members, "title"),
+            description=text_of(members, "description"),
+            uri=text_of(members, "uri") or text_of(members, "uriTemplate"),
+            media_type=text_of(members, "mimeType"),
+            arguments=items_of(members, "arguments"),
+        )
+
+
 async def prompts_page(visit: PageRequest) -> Response:
     return await _list_page(visit, "prompts.html", "prompt")
 
@@ -66,7 +89,7 @@ async def _list_page(visit: PageRequest, template: str, kind: str) -> Response:
     result = answer.result or {}  # none where no source has such things
     return visit.page(
         template,
-        rows=result.get(member, ()),
+        rows=[ListedItem.read(entry) for entry in result.get(member, ())],
         next=result.get("nextCursor", ""),
         kind=kind,
         **answer_values(visit, answer),
@@ -76,13 +99,13 @@ async def _list_page(visit: PageRequest, template: str, kind: str) -> Response:
 async def prompt_page(visit: PageRequest) -> Response:
     """A prompt: its arguments, and the messages that it becomes."""
     name = visit.path("prompt")
-    prompt = await _find_listed(visit, "prompt", "name", name)
+    prompt = await _find_listed(visit, "prompt", name)
     if prompt is None:
         return visit.problem(404)
     catalog = visit.parts.catalogs.of(visit.operations.tenant)
-    form = ArgumentForm(visit, _arguments_schema(prompt.get("arguments") or ()))
+    form = ArgumentForm(visit, _arguments_schema(prompt.arguments))
     answer = None
-    if form.act == "send" and _is_whole(visit, form, prompt.get("arguments") or ()):
+    if form.act == "send" and _is_whole(visit, form, prompt.arguments):
         params = {"name": name, "arguments": form.value}
         answer = await visit.operations.send("prompts/get", params)
     if answer is not None and visit.query.get("format") == "json":
@@ -91,10 +114,11 @@ async def prompt_page(visit: PageRequest) -> Response:
     return visit.page(
         "prompt.html",
         prompt=prompt,
-        description=result.get("description", ""),
+        description=text_of(result, "description"),
         contents=[
-            content_view(message["content"], message["role"])
-            for message in result.get("messages", ())
+            content_view(content, text_of(message, "role"))
+            for message in items_of(result, "messages")
+            for content in _contents_of(message)
         ],
         **form.page_values(_completed_by(visit, catalog.prompt(name), prompt=name)),
         **({"answer": None} if answer is None else answer_values(visit, answer)),
@@ -105,9 +129,9 @@ async def resource_page(visit: PageRequest) -> Response:
     """A resource, or one of a template, and what is read."""
     uri, template = visit.query.get("uri", ""), visit.query.get("template", "")
     if template:
-        resource = await _find_listed(visit, "template", "uriTemplate", template)
+        resource = await _find_listed(visit, "template", template)
     else:
-        resource = await _find_listed(visit, "resource", "uri", uri)
+        resource = await _find_listed(visit, "resource", uri)
     if resource is None:
         return visit.problem(404)
     catalog = visit.parts.catalogs.of(visit.operations.tenant)
@@ -126,7 +150,7 @@ async def resource_page(visit: PageRequest) -> Response:
         resource=resource,
         uri=uri,
         template=template,
-        contents=[resource_view(contents) for contents in result.get("contents", ())],
+        contents=[resource_view(contents) for contents in items_of(result, "contents")],
         **form.page_values(_completed_by(visit, items.get(template), template=template)),
         **({"answer": None} if answer is None else answer_values(visit, answer)),
     )
@@ -149,21 +173,21 @@ async def completions(visit: PageRequest) -> Response:
     answer = await visit.operations.send("completion/complete", params)
     if visit.query.get("format") == "json":
         return exchange_json(answer)
-    values = [] if answer.result is None else answer.result["completion"]["values"]
-    return visit.page("choices.html", names=values[:COMPLETIONS])
+    values = items_of((answer.result or {}).get("completion"), "values")
+    names = [value for value in values if isinstance(value, str)]
+    return visit.page("choices.html", names=names[:COMPLETIONS])
 
 
-async def _find_listed(
-    visit: PageRequest, kind: str, member: str, value: str
-) -> Mapping[str, Any] | None:
-    """The entry of a list whose `member` is `value`; None: the visitor has no such thing."""
+async def _find_listed(visit: PageRequest, kind: str, value: str) -> ListedItem | None:
+    """The prompt of this name, the resource or the template of this URI; None: the visitor has no
+    such thing."""
     method, listed = LISTS[kind]
     params: dict[str, Any] = {}
     while value:
         result = (await visit.operations.send(method, params)).result or {}
-        for entry in result.get(listed, ()):
-            if entry.get(member) == value:
-                return dict(entry)
+        for item in map(ListedItem.read, result.get(listed, ())):
+            if value == (item.name if kind == "prompt" else item.uri):
+                return item
         if not result.get("nextCursor"):
             break
         params = {"cursor": result["nextCursor"]}
@@ -173,7 +197,7 @@ async def _find_listed(
 def _arguments_schema(arguments: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The schema of arguments, which are texts."""
     properties = {
-        argument["name"]: {"type": "string", "description": argument.get("description")}
+        argument["name"]: {"type": "string", "description": text_of(argument, "description")}
         for argument in arguments
     }
     required = [argument["name"] for argument in arguments if argument.get("required")]
@@ -220,40 +244,58 @@ def exchange_json(answer: RpcAnswer) -> Response:
     return as_json({"request": answer.request, "answer": answer.reply})
 
 
+def text_of(members: Any, name: str) -> str:
+    """A member that is text; "" for any other, as servers send what they like."""
+    value = members.get(name) if isinstance(members, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def items_of(members: Any, name: str) -> Sequence[Any]:
+    """A member that is an array; none for any other."""
+    value = members.get(name) if isinstance(members, dict) else None
+    return value if isinstance(value, list) else ()
+
+
 def content_view(content: Any, title: str = "") -> ContentView:
     """Content of a message or a result."""
-    kind = content.get("type")
-    if kind == "text":
-        return ContentView(title=title, text=str(content.get("text", "")))
+    kind = text_of(content, "type")
+    if kind == "text" and isinstance(content.get("text"), str):
+        return ContentView(title=title, text=content["text"])
     if kind in {"image", "audio"}:
-        return _binary_view(title, content.get("mimeType"), content.get("data"))
-    if kind == "resource" and isinstance(content.get("resource"), dict):
-        return resource_view(content["resource"], title)
-    return ContentView(title=title, media_type=str(kind), text=pretty(content))
+        return _binary_view(title, text_of(content, "mimeType"), content.get("data"))
+    if kind == "resource":
+        return resource_view(content.get("resource"), title)
+    return ContentView(title=title, media_type=kind, text=pretty(content))
 
 
-def resource_view(contents: Mapping[str, Any], title: str = "") -> ContentView:
+def _contents_of(message: Any) -> Sequence[Any]:
+    """Contents of a message; the message, where it has none."""
+    return [message["content"]] if isinstance(message, dict) and "content" in message else [message]
+
+
+def resource_view(contents: Any, title: str = "") -> ContentView:
     """Contents of a resource."""
-    title = f"{title} {contents.get('uri', '')}".strip()
-    media_type = str(contents.get("mimeType") or "")
-    if "blob" in contents:
+    title = f"{title} {text_of(contents, 'uri')}".strip()
+    media_type = text_of(contents, "mimeType")
+    if isinstance(contents, dict) and "blob" in contents:
         return _binary_view(title, media_type, contents["blob"])
-    text = str(contents.get("text", ""))
+    if not isinstance(contents, dict) or not isinstance(contents.get("text"), str):
+        return ContentView(title=title, media_type=media_type, text=pretty(contents))
     is_json = media_type.partition(";")[0].endswith("json")
-    text = indent_json(text) if is_json else text
+    text = indent_json(contents["text"]) if is_json else contents["text"]
     return ContentView(title=title, media_type=media_type, text=text)
 
 
-def _binary_view(title: str, media_type: Any, data: Any) -> ContentView:
+def _binary_view(title: str, media_type: str, data: Any) -> ContentView:
     """A small picture of a safe type; else how long it is."""
     try:
         raw = base64.b64decode(data, validate=True)
     except (ValueError, TypeError):
-        return ContentView(title=title, media_type=str(media_type), text=pretty(data))
+        return ContentView(title=title, media_type=media_type, text=pretty(data))
     if media_type in PICTURES and len(raw) <= PICTURE_BYTES:
         picture = f"data:{media_type};base64,{base64.b64encode(raw).decode()}"
         return ContentView(title=title, media_type=media_type, picture=picture)
-    return ContentView(title=title, media_type=str(media_type), hidden_bytes=len(raw))
+    return ContentView(title=title, media_type=media_type, hidden_bytes=len(raw))
 
 
 ROUTES = (
