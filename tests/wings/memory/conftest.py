@@ -23,11 +23,6 @@ def database_settings(cluster: Cluster, with_memory: Recycling) -> Iterator[Data
     yield from lend_database(cluster, with_memory)
 
 
-@pytest.fixture(scope="module")
-def shared_database(cluster: Cluster, with_memory: Recycling) -> Iterator[DatabaseSettings]:
-    yield from lend_database(cluster, with_memory)
-
-
 @pytest.fixture
 async def rig(database: Database) -> AsyncIterator[Rig]:
     async with open_rig(database) as rig:

@@ -132,15 +132,10 @@ IMPORTS: list[tuple[int, tuple[str, str, Any], int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"  # with one event loop for the module
-
-
-@pytest.fixture(scope="module")
-async def client(shared_settings: Settings) -> AsyncIterator[Client]:
-    memory = replace(shared_settings.memory, enabled=True, compat=("graph", "files"))
-    async with running(replace(shared_settings, memory=memory)) as client:
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    memory = replace(settings.memory, enabled=True, compat=("graph", "files"))
+    async with running(replace(settings, memory=memory)) as client:
         yield client
 
 
