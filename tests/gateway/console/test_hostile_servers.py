@@ -1,5 +1,6 @@
 """The playground at a server whose lists and answers are not what MCP says."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -47,6 +48,15 @@ def says(**members: Any) -> Play:
 
 
 LISTED = {
+    "tools/list": says(
+        tools=[
+            {
+                "name": "work",
+                "inputSchema": {"type": "object"},
+                "execution": {"taskSupport": "optional"},
+            }
+        ]
+    ),
     "prompts/list": says(
         prompts=[
             {"name": "plain", "title": 5, "description": ["x"], "arguments": [{"name": ""}]},
@@ -65,7 +75,13 @@ LISTED = {
         resourceTemplates=[{"uriTemplate": TEMPLATE, "name": HTML, "description": 5}]
     ),
 }
-OFFERED: Mapping[str, Any] = {"prompts": {}, "resources": {}, "completions": {}}
+OFFERED: Mapping[str, Any] = {
+    "tools": {},
+    "prompts": {},
+    "resources": {},
+    "completions": {},
+    "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}},
+}
 
 
 @asynccontextmanager
@@ -88,6 +104,7 @@ async def test_pages_show_members_of_any_type_as_text(settings: Settings) -> Non
         await lists_and_forms_open(browser)
         await answers_are_shown(browser, plays)
         await values_that_are_no_texts_are_not_offered(browser, plays)
+        await tasks_are_shown(browser, plays)
 
 
 def check_shown(answer: tuple[int, str]) -> None:
@@ -128,3 +145,22 @@ async def values_that_are_no_texts_are_not_offered(
     plays["completion/complete"] = says(completion={"values": [1, None, {}, "<b>", ["x"]]})
     _, options = await browser.post("completions?prompt=plain&argument=a", {"/a": "x"})
     assert options == '<option value="&lt;b&gt;"></option>'
+
+
+async def tasks_are_shown(browser: Browser, plays: dict[str, Play]) -> None:
+    state: dict[str, Any] = {"taskId": "1", "status": "working", "createdAt": "now", "ttl": 1}
+    plays["tools/call"] = says(task=state)
+    plays["tasks/get"] = plays["tasks/cancel"] = says(**state)
+    await browser.get("tools/work/try")
+    begun = {"act": "task", "view": "json", "json": "{}"}
+    _, page = await browser.post("tools/work/try", begun)
+    task = re.search(r'<p class="wrap small"><code>([^<]+)</code>', page)
+    assert task, page[-4000:]
+    odd = {"status": {}, "createdAt": 5, "lastUpdatedAt": [], "ttl": "x", "statusMessage": [HTML]}
+    plays["tasks/get"] = says(taskId="1", **odd)
+    check_shown(await browser.get(f"tasks/{task[1]}"))
+    plays["tasks/cancel"] = says(taskId="1", **odd)
+    check_shown(await browser.post(f"tasks/{task[1]}", {"act": "cancel"}))
+    plays["tasks/get"] = says(taskId="1", status="completed")
+    plays["tasks/result"] = says(content=5, structuredContent=[HTML])
+    check_shown(await browser.post(f"tasks/{task[1]}", {"act": "result"}))
