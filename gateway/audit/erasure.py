@@ -6,17 +6,16 @@ nobody confirms a guessed name by that hash. `erased` is a hash over what is lef
 record's own, so that later changes are detected as ever.
 """
 
-import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from msgspec.structs import replace
 from psycopg import AsyncConnection, sql
 from psycopg.errors import InsufficientPrivilege
 from psycopg.rows import dict_row
 
-from gateway.audit.queries import COLUMNS, is_valid, recorded_entry
+from gateway.audit.queries import COLUMNS, hashes_before, recorded_entry
 from gateway.audit.records import link_hash
 from registry.database.held_rows import BATCH, ErasedPerson
 from registry.database.postgres import Pool, borrow
@@ -33,14 +32,28 @@ _SOURCES = (
     " AND source IS NOT NULL ORDER BY source"
 )
 _BATCH = sql.SQL(
-    "SELECT {columns}, subject ~ %(word)s AS is_named FROM audit_t WHERE {of_person}"
+    "SELECT {columns}, subject ~ %(word)s AS is_named, ARRAY({before}) AS before FROM audit_t AS r"
+    " WHERE {of_person}"
     " AND (recorded_ts, chain_id, sequence) > (%(ts)s::timestamptz, %(chain)s, %(sequence)s)"
     " ORDER BY recorded_ts, chain_id, sequence LIMIT {batch} FOR UPDATE"
-).format(columns=COLUMNS, of_person=sql.SQL(_OF_PERSON), batch=sql.Literal(BATCH))
+).format(
+    columns=COLUMNS,
+    before=hashes_before(sql.SQL("r.chain_id"), sql.SQL("r.sequence - 1")),
+    of_person=sql.SQL(_OF_PERSON),
+    batch=sql.Literal(BATCH),
+)
 # Of the caller, and what a hash could be guessed with.
 _CLEARED = ("session", "request_id", "client", "arguments", "digest", "connection", "owner", "mark")
 _NAMING = ("request_id", "arguments", "digest", "connection", "owner")  # in records of others
-_ROW = "recorded_ts = %(recorded_ts)s AND chain_id = %(chain_id)s AND sequence = %(sequence)s"
+_BLANK = sql.SQL(
+    "UPDATE audit_t SET {} WHERE recorded_ts = %(recorded_ts)s AND chain_id = %(chain_id)s"
+    " AND sequence = %(sequence)s"
+).format(
+    sql.SQL(", ").join(
+        sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder(name))
+        for name in ("principal", "subject", "erased", *_CLEARED)
+    )
+)
 
 
 class AuditEraser:
@@ -75,8 +88,8 @@ class AuditEraser:
             try:
                 async with borrow(pool) as connection:
                     rows = await self._read_batch(connection, person, place)
-                    for row in rows:
-                        await self._pseudonymise(connection, person, row)
+                    blanked = [self._pseudonymise(person, row) for row in rows]
+                    await connection.cursor().executemany(_BLANK, blanked)
             except InsufficientPrivilege:
                 return total
             if not rows:
@@ -99,27 +112,17 @@ class AuditEraser:
             await cursor.execute(_BATCH, values)
             return await cursor.fetchall()
 
-    async def _pseudonymise(
-        self, connection: AsyncConnection, person: ErasedPerson, row: dict[str, Any]
-    ) -> None:
-        """Blank a record. One that was tampered with has no valid hash afterwards, either."""
-        record = recorded_entry(row)
-        valid = await is_valid(connection, self._key, row)
-        is_own = record.entry.principal == person.id
-        changes = dict.fromkeys(_CLEARED if is_own else _NAMING, "")
+    def _pseudonymise(self, person: ErasedPerson, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The row, blanked. One that was tampered with has no valid hash afterwards, either."""
+        is_own = row["principal"] == person.id
+        left = {**row, **dict.fromkeys(_CLEARED if is_own else _NAMING), "erased": None}
         if is_own:
-            changes["principal"] = person.pseudonym
+            left["principal"] = person.pseudonym
         if row["is_named"]:
-            changes["subject"] = ""
-        left = dataclasses.replace(record, entry=replace(record.entry, **changes))
-        erased = link_hash(self._key, record.hash, left.text) if valid else bytes(32)
-        await connection.execute(
-            sql.SQL("UPDATE audit_t SET {}, erased = %(erased)s WHERE {}").format(
-                sql.SQL(", ").join(
-                    sql.SQL("{} = %({})s").format(sql.Identifier(name), sql.SQL(name))
-                    for name in changes
-                ),
-                sql.SQL(_ROW),
-            ),
-            {**row, **{name: value or None for name, value in changes.items()}, "erased": erased},
-        )
+            left["subject"] = None
+        erased = bytes(32)
+        with suppress(ValueError):  # of a row that no gateway writes
+            record = recorded_entry(row)
+            if any(record.is_intact(self._key, bytes(before)) for before in row["before"]):
+                erased = link_hash(self._key, record.hash, recorded_entry(left).text)
+        return {**left, "erased": erased}

@@ -26,11 +26,6 @@ ACTIONS = 20  # that a report names of one caller
 COLUMNS = sql.SQL(", ").join(
     map(sql.Identifier, ("chain_id", "sequence", *AuditEntry.__struct_fields__, "hash", "erased"))
 )
-_BEFORE = """
-SELECT hash FROM audit_t WHERE chain_id = %(chain)s AND sequence = %(sequence)s UNION ALL
-SELECT removed_hash FROM audit_chain_t
- WHERE chain_id = %(chain)s AND removed_sequence = %(sequence)s
-"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _NAMES = ("principal", "subject", "decision", "outcome", "since", "until")
@@ -158,6 +153,15 @@ def recorded_entry(row: Mapping[str, Any]) -> RecordedEntry:
     return RecordedEntry(str(row["chain_id"]), row["sequence"], entry_of(row), *hashes)
 
 
+def hashes_before(chain: sql.Composable, sequence: sql.Composable) -> sql.Composed:
+    """Query for the hash of a record, or of the last one that retention has removed."""
+    return sql.SQL(
+        "SELECT hash FROM audit_t WHERE chain_id = {chain} AND sequence = {sequence} UNION ALL"
+        " SELECT removed_hash FROM audit_chain_t"
+        " WHERE chain_id = {chain} AND removed_sequence = {sequence}"
+    ).format(chain=chain, sequence=sequence)
+
+
 async def is_valid(connection: AsyncConnection, key: bytes, row: Mapping[str, Any]) -> bool:
     """Whether the record of a row is intact, behind the one before it or behind those that
     retention has removed."""
@@ -166,7 +170,7 @@ async def is_valid(connection: AsyncConnection, key: bytes, row: Mapping[str, An
     except ValueError:
         return False
     rows = await connection.execute(
-        _BEFORE, {"chain": row["chain_id"], "sequence": record.sequence - 1}
+        hashes_before(sql.Literal(row["chain_id"]), sql.Literal(record.sequence - 1))
     )
     return any(record.is_intact(key, bytes(before)) for (before,) in await rows.fetchall())
 
