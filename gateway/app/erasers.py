@@ -79,7 +79,7 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
     of_call: LiteralString = (
         "r.host_id = %(host)s AND r.arguments <> '{}' AND EXISTS (SELECT FROM approval_t AS a"
         " WHERE a.host_id = r.host_id AND a.approval_id = r.approval_id"
-        " AND a.principal = %(person)s)"
+        " AND a.principal IN (%(person)s, %(pseudonym)s))"  # the latter once interrupted
     )
     rows = [
         rows_of("API keys", "api_key_t", OF_PRINCIPAL, before=revoke, is_copy=False),
@@ -96,8 +96,12 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
         rows_of("searches as feedback", "usage_query_t",
              "r.host_id = %(host)s AND r.principal = md5(%(person)s)"),
         rows_of("stored answers", "command_idempotency_t",
-             "r.host_id = %(host)s AND (r.principal_id = left(%(person)s, 256)"
-             " OR position(convert_to(%(person)s, 'UTF8') IN r.response) > 0)", is_copy=False),
+             "r.host_id = %(host)s AND r.principal_id = left(%(person)s, 256)", is_copy=False),
+        # Without an answer, a repeated request is refused rather than executed again.
+        rows_of("stored answers to others", "command_idempotency_t",
+             "r.host_id = %(host)s AND r.principal_id <> left(%(person)s, 256)"
+             " AND convert_from(r.response, 'UTF8') ~ %(word)s",
+             "response = NULL", is_copy=False),
         rows_of("authors of toolsets", "toolset_t",
              "r.host_id = %(host)s AND %(person)s IN (r.create_principal, r.update_principal)",
              "create_principal = coalesce(nullif(create_principal, %(person)s), %(pseudonym)s),"
@@ -224,11 +228,15 @@ def person_erasure(
             "SELECT DISTINCT component FROM schema_version_t ORDER BY component", person
         )
         off = [name for name in closed if name in WINGS and name not in offers]
+        fixed = await fetch(
+            "SELECT 'audit_t' WHERE NOT has_table_privilege('audit_t', 'UPDATE')", person
+        )
         return [
             ("tokens", REFUSED),
             *((f"settings: {path}", "it names the person: edit the file") for path in named),
             *((f"policy rule {name}", "it names the person: edit the rule") for name in rules),
             *((f"tables of {name}", "the wing is off: enable it, and run again") for name in off),
+            *((name, "it names the person: the database user may not update it") for name in fixed),
         ]
 
     def erasers() -> Sequence[PersonEraser]:

@@ -2,15 +2,17 @@
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 from msgspec import Struct
 
 from registry.database.held_rows import ErasedPerson
-from registry.database.postgres import Pool, is_uuid
+from registry.database.postgres import Pool, borrow, is_uuid
 from registry.database.tables import Tables
 
+_LOCK = int.from_bytes(b"erasure")
 _COLUMNS = (
     "SELECT erasure_id::text AS id, pseudonym, requester, report::text AS report,"
     " begun_ts AS begun, ended_ts AS ended FROM erasure_t WHERE host_id = %(host)s"
@@ -32,6 +34,13 @@ class ErasureStore(Tables):
     def __init__(self, pool: Pool, host_id: str) -> None:
         super().__init__(pool)
         self._host_id = host_id
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[bool]:
+        """Whether no other erasure runs. Of all tenants, as each holds a connection of the pool."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+            yield await rows.fetchone() == (True,)
 
     async def begin(
         self, person: str, requester: str, addresses: Sequence[str]

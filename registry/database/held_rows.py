@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
+import msgspec
 from psycopg import sql
 
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 
 BATCH = 500  # rows of a transaction
+_LETTER, _JOINT = "[[:alnum:]_]", "[-.:@+]"  # of ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,16 @@ class ErasedPerson:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Parameters of statements. `word` is a regular expression of the id as a word."""
+        """Parameters of statements. `word` is a regular expression of the id, as text or in JSON,
+        where it is no part of another id: ann in "user:ann" and "Ask ann.", but not in "corp:ann",
+        "ann-marie" or "ann@corp"."""
+        ids = "|".join(map(re.escape, (self.id, msgspec.json.encode(self.id).decode()[1:-1])))
         return {
             "host": self.tenant,
             "person": self.id,
             "pseudonym": self.pseudonym,
             "addresses": [self.id, *self.addresses],
-            "word": rf"(^|[^[:alnum:]_]){re.escape(self.id)}($|[^[:alnum:]_])",
+            "word": rf"(?:(?<!{_LETTER}{_JOINT}?)|(?<=user:))(?:{ids})(?!{_JOINT}?{_LETTER})",
         }
 
 

@@ -1,7 +1,7 @@
 """An erasure of a person over all wings, with two people and two tenants."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from gateway.audit.database_writer import store
 from gateway.audit.erasure import AuditEraser
 from gateway.audit.records import AuditEntry, Chain
 from gateway.audit.verification import verify
-from registry.database.postgres import Pool
+from gateway.state.idempotency import IdempotencyKeys, KeyScope, StillRunning
+from registry.access.erasures import ErasureStore
+from registry.database.held_rows import ErasedPerson, HeldRows
+from registry.database.postgres import Database, Pool
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
@@ -279,7 +282,71 @@ async def test_an_erasure_needs_its_scope_and_the_name_twice(client: Client) -> 
     for confirm in ("", BOB):
         status, problem = await erase(client, person=ANN, confirm=confirm)
         assert (status, problem["errors"][0]["pointer"]) == (422, "/confirm")
+    status, problem = await erase(client, person="privacy", confirm="privacy")
+    assert (status, problem["errors"][0]["pointer"]) == (422, "/person")
     assert (await got(client, PATH, **reader))[1]["items"] == []
+
+
+async def test_a_second_erasure_is_refused_while_an_erasure_runs(client: Client) -> None:
+    async with ErasureStore(pool_of(client), OTHER).turn():
+        status, problem = await erase(client, person=ANN, confirm=ANN)
+        assert (status, "is running" in problem["detail"]) == (409, True)
+    assert (await erase(client, person=ANN, confirm=ANN))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [
+        ("corp:ann", True), ("ann-marie", True), ("x@ann.example", True), ("Ann", True),
+        ("ann.search", True), ("planning", True), ("ann%", False), ("user:ann", False),
+        ("Ask ann.", False), ('{"to":"ann"}', False), ("/keys/ann/roles", False),
+    ],
+)  # fmt: skip
+async def test_longer_ids_do_not_match(database: Database, text: str, *, stays: bool) -> None:
+    assert await matches(database, "ann", text) is not stays
+
+
+@pytest.mark.parametrize("person", ['a"b\\c', "a_b%", "(.*", "[[:<:]]", "e\u0301", "***", " "])
+async def test_an_id_of_any_characters_matches_itself_alone(
+    database: Database, person: str
+) -> None:
+    in_json = json.dumps({"to": person}, ensure_ascii=False)
+    assert await matches(database, person, f"Ask ({person})")
+    assert await matches(database, person, in_json)
+    assert not await matches(database, person, "b axbc")
+
+
+async def matches(database: Database, person: str, text: str) -> bool:
+    async with database.connect() as connection:
+        values = {**ErasedPerson(HOST, person, "erased-1").values, "text": text}
+        row = await (await connection.execute("SELECT %(text)s ~ %(word)s", values)).fetchone()
+    return row == (True,)
+
+
+async def test_stored_answers_that_name_the_person_are_blanked(client: Client) -> None:
+    pool = pool_of(client)
+    keys = IdempotencyKeys(lambda: pool, 60)
+    own, named, unnamed = (KeyScope(HOST, who, "x", "k") for who in (ANN, "ops", "ci"))
+    for scope, answer in ((own, b"{}"), (named, f'"{ANN}"'.encode()), (unnamed, b'"corp:ann-7f"')):
+        await keys.claim(scope, b"request")
+        await keys.record(scope, answer)
+    assert (await erase(client, person=ANN, confirm=ANN))[0] == 200
+    assert await keys.claim(own, b"request") is None
+    assert await keys.claim(unnamed, b"request") == b'"corp:ann-7f"'
+    with pytest.raises(StillRunning):
+        await keys.claim(named, b"request")
+
+
+async def test_calls_of_a_decided_approval_are_blanked_after_an_interruption(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(client)
+    await fill(pool, HOST, ANN)
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldRows, "erase_person", fail_of("calls in approvals"))
+        assert "ended" not in (await erase(client, person=ANN, confirm=ANN))[1]
+    assert (await erase(client, person=ANN, confirm=ANN))[1]["ended"]
+    assert naming({"": (await text_of_rows(pool))["approval_call_t"]}, ANN) == {}
 
 
 async def test_an_interrupted_erasure_is_continued(
@@ -305,6 +372,16 @@ async def test_an_interrupted_erasure_is_continued(
         )
     report = await verify(pool, HOST, key)
     assert [problem.kind for problem in report.problems] == ["changed"]
+
+
+def fail_of(place: str) -> Callable[[HeldRows, ErasedPerson], Awaitable[int]]:
+    """An erasure that fails at a place."""
+    erase_person = HeldRows.erase_person
+
+    async def erase(rows: HeldRows, person: ErasedPerson) -> int:
+        return await (fail() if rows.place == place else erase_person(rows, person))
+
+    return erase
 
 
 async def fail(*_: object) -> int:

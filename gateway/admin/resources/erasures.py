@@ -19,7 +19,7 @@ from gateway.interfaces import PersonEraser
 from gateway.operations.member_texts import MemberText, MemberTexts
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
 from gateway.operations.paging import ListPage, Paging
-from gateway.operations.problems import Mistake, ProblemDetails, invalid, not_found
+from gateway.operations.problems import Mistake, ProblemDetails, conflict, invalid, not_found
 from registry.access.erasures import ErasureRow, ErasureStore, new_pseudonym
 from registry.database.held_rows import ErasedPerson
 from schemas.errors import ToolgateError
@@ -141,8 +141,18 @@ class ErasureOperations:
         if body.confirm != body.person:
             text = "expected the same id as in person, typed again"
             raise invalid("Nothing was erased.", Mistake(text, "/confirm"))
-        addresses = await self._erasure.addresses(request.tenant, body.person)
+        if body.person == request.principal.id:
+            text = "expected another person: the audit record of this request will name its caller"
+            raise invalid("Nothing was erased.", Mistake(text, "/person"))
         store = self._store(request)
+        async with store.turn() as is_free:
+            if not is_free:
+                raise conflict("Another erasure is running: try again when it has ended.")
+            return await self._erase(request, store)
+
+    async def _erase(self, request: OperationInput, store: ErasureStore) -> ErasureReport:
+        body: ErasePerson = request.body
+        addresses = await self._erasure.addresses(request.tenant, body.person)
         row, person = await store.begin(body.person, request.principal.id, addresses)
         report = await self._prepare(_view(row), person)
         await store.advance(row.id, _contents(report), ends=False)
