@@ -23,17 +23,19 @@ from registry.database.postgres import Pool, borrow
 Place = tuple[Any, UUID, int]
 _BEGINNING: Place = ("-infinity", UUID(int=0), 0)
 _OF_PERSON = """
-    host_id = %(host)s AND (principal = %(person)s OR owner = %(person)s
+    (principal = %(person)s OR owner = %(person)s
         OR subject ~ %(word)s OR arguments ~ %(word)s)
 """
-_COUNT = sql.SQL("SELECT count(*) FROM audit_t WHERE {}").format(sql.SQL(_OF_PERSON))
+_COUNT = sql.SQL("SELECT count(*) FROM audit_t WHERE host_id = %(host)s AND {}").format(
+    sql.SQL(_OF_PERSON)
+)
 _SOURCES = (
     "SELECT DISTINCT source FROM audit_t WHERE host_id = %(host)s AND principal = %(person)s"
     " AND source IS NOT NULL ORDER BY source"
 )
 _BATCH = sql.SQL(
     "SELECT {columns}, subject ~ %(word)s AS is_named, ARRAY({before}) AS before FROM audit_t AS r"
-    " WHERE {of_person}"
+    " WHERE host_id = %(host)s AND {of_person}"
     " AND (recorded_ts, chain_id, sequence) > (%(ts)s::timestamptz, %(chain)s, %(sequence)s)"
     " ORDER BY recorded_ts, chain_id, sequence LIMIT {batch} FOR UPDATE"
 ).format(
@@ -46,8 +48,8 @@ _BATCH = sql.SQL(
 _CLEARED = ("session", "request_id", "client", "arguments", "digest", "connection", "owner", "mark")
 _NAMING = ("request_id", "arguments", "digest", "connection", "owner")  # in records of others
 _BLANK = sql.SQL(
-    "UPDATE audit_t SET {} WHERE recorded_ts = %(recorded_ts)s AND chain_id = %(chain_id)s"
-    " AND sequence = %(sequence)s"
+    "UPDATE audit_t SET {} WHERE host_id = %(host)s AND recorded_ts = %(recorded_ts)s"
+    " AND chain_id = %(chain_id)s AND sequence = %(sequence)s"
 ).format(
     sql.SQL(", ").join(
         sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder(name))
@@ -88,7 +90,7 @@ class AuditEraser:
             try:
                 async with borrow(pool) as connection:
                     rows = await self._read_batch(connection, person, place)
-                    blanked = [self._pseudonymise(person, row) for row in rows]
+                    blanked = [person.values | self._pseudonymise(person, row) for row in rows]
                     await connection.cursor().executemany(_BLANK, blanked)
             except InsufficientPrivilege:
                 return total

@@ -130,7 +130,7 @@ class CostOperations:
         chosen = what.by.split(",")
         by = tuple(name for name in DIMENSIONS if name in chosen)
         query = CostQuery(
-            first=_day(what.since) if what.since else last - SUMMED,
+            first=_day(what.since) if what.since else max(last, date.min + SUMMED) - SUMMED,
             last=last,
             caller=None if all_callers else request.principal.id,
         )
@@ -150,7 +150,10 @@ class CostOperations:
 
 
 def _day(time: datetime) -> date:
-    return time.astimezone(UTC).date()
+    try:
+        return time.astimezone(UTC).date()
+    except OverflowError:  # at the first and the last hours of the calendar
+        return time.date()
 
 
 def _row(sums: SummedCosts) -> CostRow:

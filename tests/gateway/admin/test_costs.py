@@ -79,3 +79,12 @@ async def test_costs_are_written_as_csv_without_formulas(api: Admin) -> None:
         ("ada", "1.25", ""), ("bob", "", ""), ("ada", "", "0.002"),
     ]  # fmt: skip
     assert list(first)[:2] == ["day", "caller"]
+
+
+async def test_days_at_the_ends_of_the_calendar_are_read(api: Admin) -> None:
+    for query in (
+        "since=9999-12-31T23:59:59-14:00&until=9999-12-31T23:59:59-14:00",
+        "until=0001-01-01T00:00:00%2B14:00",
+    ):
+        answer = await api("GET", f"/costs/sums?{query}")
+        assert (answer.status, answer.json["rows"]) == (200, [])

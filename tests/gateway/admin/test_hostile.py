@@ -57,6 +57,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
         {"kind": "hybrid", "name": "new", "document": "a: 1", "side": "query", "batch": 1},
         {"kind": "mcp", "name": "new", "url": "https://127.0.0.1/mcp", "prefix": "always"},
     ),
+    "erasePerson": ({"person": "nobody", "confirm": "nobody", "dry_run": True},),
     "previewImport": ({"kind": "openapi", "name": "new", "document": "openapi: 3.1.0"},),
     "uploadDocument": ({"document": json.dumps(pets())},),
     "rollBack": ({"to": 1},),
