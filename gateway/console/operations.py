@@ -78,8 +78,15 @@ class OperationAnswer:
 
     @property
     def problem(self) -> str:
-        """Text of the problem; "" without one."""
-        return "" if self.ok else str(self.value.get("detail", ""))
+        """Text of the problem, with the parameters that it is about; "" without one."""
+        if self.ok:
+            return ""
+        mistakes = [
+            f"{error['parameter']}: {error['detail']}"
+            for error in self.value.get("errors", ())
+            if "parameter" in error
+        ]
+        return " ".join((str(self.value.get("detail", "")), *mistakes))
 
     @property
     def errors(self) -> Mapping[str, str]:
