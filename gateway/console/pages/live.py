@@ -14,6 +14,7 @@ import anyio
 import msgspec
 from starlette.responses import Response
 
+from config.access import Audit
 from gateway.admin.resources.audit import READ
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.access import is_recorded
@@ -31,7 +32,7 @@ FIRST = 20  # records that a view begins with
 BATCH = 200  # records that one look reads at most
 LOOK_S = 1.0
 READ_S = 10.0  # for one look
-LATE = timedelta(seconds=10)  # that a node may take to store a record
+LATE_S = 10.0  # that a node may take to store a record, where `audit.flush_s` is not longer
 PING_S = 15.0
 
 
@@ -60,47 +61,54 @@ async def live_events(visit: PageRequest) -> Response:
     if not visit.operations.may("searchAudit"):
         raise lacks_scope(READ)
     visit.parts.live_views.check_room(_principal(visit), visit.parts.settings().console)
-    return stream_events(_stream_rows(visit, _filters(visit)), PING_S)
+    given = _filters(visit)
+    newest = await _read_records(visit, given)
+    return stream_events(_stream_rows(visit, given, newest), PING_S)
 
 
-async def _stream_rows(visit: PageRequest, given: Mapping[str, str]) -> AsyncIterator[bytes]:
+async def _stream_rows(
+    visit: PageRequest, given: Mapping[str, str], newest: Sequence[Any]
+) -> AsyncIterator[bytes]:
+    """The newest records, and those that follow."""
     settings, principal = visit.parts.settings().console, _principal(visit)
-    ends = time.monotonic() + settings.live_s
-    places: set[tuple[str, int]] | None = None
+    ends, reach = time.monotonic() + settings.live_s, _reach(visit.parts.settings().audit)
+    places, records = {_place(record) for record in newest}, newest[:FIRST]
     try:
         with visit.parts.live_views.open(principal, settings):
             while time.monotonic() < ends:
-                # a tab that closes must not break a connection of the pool in its query
-                with anyio.fail_after(READ_S, shield=True):
-                    if not await visit.is_logged_in():
-                        break
-                    records = await _read_records(visit, given, is_first=places is None)
-                before, places = places, {_place(record) for record in records}
-                if before is None:
-                    records = records[:FIRST]
-                else:
-                    records = [record for record in records if _place(record) not in before]
                 if records:
                     html = visit.render("audit_rows.html", rows=records)
                     yield sse_writer.event(msgspec.json.encode({"html": html}), b"calls")
                 await anyio.sleep(LOOK_S)
+                # a tab that closes must not break a connection of the pool in its query
+                with anyio.fail_after(READ_S, shield=True):
+                    if not await visit.is_logged_in():
+                        break
+                    since = datetime.now(UTC) - reach
+                    latest = await _read_records(visit, given, since.isoformat())
+                records = [record for record in latest if _place(record) not in places]
+                places = {_place(record) for record in latest}
     except (ProblemDetails, TimeoutError, *AWAY) as error:
         log.info("live_view_ended", extra={"reason": str(error)[:200]})
     yield sse_writer.event(b"{}", b"end")
 
 
 async def _read_records(
-    visit: PageRequest, given: Mapping[str, str], *, is_first: bool
+    visit: PageRequest, given: Mapping[str, str], since: str = ""
 ) -> Sequence[Any]:
-    """The newest records, or those of the last moments: nodes store theirs late and in any order,
-    so that no place in the log parts new ones from others. Raises ProblemDetails."""
-    since = "" if is_first else (datetime.now(UTC) - LATE).isoformat()
+    """The newest records since a time. Raises ProblemDetails."""
     query = {**given, "limit": BATCH, "since": since}
     answer = await visit.operations.run("searchAudit", query=query)
     if not answer.ok:
         raise ProblemDetails(answer.status, "audit-log", answer.problem)
     items: Sequence[Any] = answer.value["items"]
     return items
+
+
+def _reach(settings: Audit) -> timedelta:
+    """How far back each look reads: nodes store their records late and in any order, so that no
+    place in the log parts new ones from others."""
+    return timedelta(seconds=max(LATE_S, 2 * settings.flush_s))
 
 
 def _place(record: Mapping[str, Any]) -> tuple[str, int]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.console.live_views import LiveViews
+from gateway.console.pages.live import _reach
 from gateway.context import Principal
 from gateway.operations.problems import ProblemDetails
 from registry.access.api_keys import ApiKeys
@@ -101,6 +103,8 @@ async def test_view_shows_calls_of_all_nodes_and_hides_secrets(settings: Setting
         _, page = await browser.get("live?subject=createPet")
         assert "Bello" in page
         assert 'data-live="/console/live/events?subject=createPet"' in page
+        status, text = await browser.get("live/events?subject=a%00")
+        assert (status, text.partition(": ")[0]) == (400, "A parameter is not as expected. subject")
         _, answer = await browser.get("live?outcome=tool_error&format=json")
         assert json.loads(answer)["items"] == []
 
@@ -127,6 +131,12 @@ async def test_views_are_bounded_by_tenant_and_person() -> None:
             views.check_room(eve, limits)
         views.check_room(eve, limits)
     views.check_room(ada, limits)
+
+
+def test_a_view_reads_back_to_records_that_are_stored_late() -> None:
+    audit = wordless().audit
+    assert _reach(audit) == timedelta(seconds=10)
+    assert _reach(replace(audit, flush_s=30)) == timedelta(seconds=60)
 
 
 async def test_view_stops_by_itself(settings: Settings) -> None:
