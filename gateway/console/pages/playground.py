@@ -180,11 +180,14 @@ async def completions(visit: PageRequest) -> Response:
 
 async def _find_listed(visit: PageRequest, kind: str, value: str) -> ListedItem | None:
     """The prompt of this name, the resource or the template of this URI; None: the visitor has no
-    such thing."""
+    such thing. Raises Fault where the list is refused."""
     method, listed = LISTS[kind]
     params: dict[str, Any] = {}
     while value:
-        result = (await visit.operations.send(method, params)).result or {}
+        answer = await visit.operations.send(method, params)
+        if answer.fault is not None and not isinstance(answer.fault, MethodNotFound):
+            raise answer.fault
+        result = answer.result or {}
         for item in map(ListedItem.read, result.get(listed, ())):
             if value == (item.name if kind == "prompt" else item.uri):
                 return item

@@ -147,8 +147,13 @@ async def the_shown_commands_give_the_same_answer(browser: Browser) -> None:
     assert b"Plan a visit of l'Isle $HOME, ." in output
 
 
-async def test_pages_say_that_there_is_nothing(settings: Settings) -> None:
-    async with console(settings) as (_, browser):
+async def test_pages_say_that_there_is_nothing_or_that_a_limit_is_reached(
+    settings: Settings,
+) -> None:
+    limits = replace(settings.limits, tenant_calls=2, per_s=3600)
+    async with console(settings, limits=limits) as (_, browser):
         for page, text in (("prompts", "No source has prompts"), ("resources", "No source has")):
             status, answer = await browser.get(page)
             assert (status, text in answer) == (200, True)
+        for page in ("prompts", "prompts/any", "resources/read?uri=any:one"):
+            assert (await browser.get(page))[0] == 429
