@@ -1,15 +1,14 @@
-"""Identities of callers: authentication, its keys and revocations, and audiences of tokens."""
+"""Identities of callers: authentication, its keys and revocations."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import anyio
 
 from config.settings import Settings
-from gateway.app.protected_resources import resources_of
+from gateway.app.protected_resources import bound_audiences
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.protected_resource import ResourceIdentifiers
 from registry.access.access_feed import Load
@@ -17,8 +16,6 @@ from registry.database.postgres import AWAY, Pool
 
 if TYPE_CHECKING:  # a gateway without a login does not import it
     from gateway.app.login import LoginAccess
-
-ENDPOINTS = 1024  # size of the audience cache
 
 
 class Identities:
@@ -91,22 +88,3 @@ class Identities:
         while True:
             await asyncio.sleep(self._every_s)
             self._sweep()
-
-
-def bound_audiences(
-    settings: Settings, resources: ResourceIdentifiers | None = None
-) -> Callable[[str], frozenset[str]]:
-    """Accepted audiences by path, while `auth.bind_audience` is "endpoint"."""
-    resources, mcp = resources or resources_of(settings), settings.mcp.path
-    public = settings.server.public_url.rstrip("/")
-
-    @lru_cache(ENDPOINTS)
-    def audiences(endpoint: str) -> frozenset[str]:
-        own = f"{public}{endpoint}"
-        of_mcp = endpoint == mcp or endpoint.startswith(f"{mcp}/")
-        return frozenset({own} if of_mcp else {own, public})
-
-    def audiences_of(path: str) -> frozenset[str]:
-        return audiences(resources.endpoint(path) or "")
-
-    return audiences_of

@@ -9,8 +9,7 @@ from config.access import CLIENT_PROVIDER, USERS_PROVIDER
 from config.login import LoginSettings
 from config.settings import Settings
 from gateway.app.access import Access
-from gateway.app.identities import ENDPOINTS
-from gateway.app.protected_resources import resources_of
+from gateway.app.protected_resources import ENDPOINTS, resources_of
 from gateway.audit.records import AuditEntry, printable
 from gateway.guards.token_claims import Claims
 from gateway.guards.token_issuers import Issuer, Tenants

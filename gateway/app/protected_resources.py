@@ -1,5 +1,7 @@
-"""Endpoints as protected resources of OAuth: their paths, metadata and challenges."""
+"""Endpoints as protected resources of OAuth: their paths, audiences, metadata and challenges."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from starlette.middleware import Middleware as HttpMiddleware
@@ -13,6 +15,7 @@ from gateway.guards.protected_resource import WELL_KNOWN, Challenges, ResourceId
 if TYPE_CHECKING:  # a gateway without a login does not import it
     from gateway.app.login import LoginAccess
 
+ENDPOINTS = 1024  # size of the audience cache
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 OPENID_CONFIGURATION = "/.well-known/openid-configuration"
 
@@ -76,3 +79,22 @@ def resources_of(settings: Settings) -> ResourceIdentifiers:
         main=settings.mcp.path if bound == "endpoint" else "",
         whole=bound == "server",
     )
+
+
+def bound_audiences(
+    settings: Settings, resources: ResourceIdentifiers | None = None
+) -> Callable[[str], frozenset[str]]:
+    """Accepted audiences by path, while `auth.bind_audience` is "endpoint"."""
+    resources, mcp = resources or resources_of(settings), settings.mcp.path
+    public = settings.server.public_url.rstrip("/")
+
+    @lru_cache(ENDPOINTS)
+    def audiences(endpoint: str) -> frozenset[str]:
+        own = f"{public}{endpoint}"
+        of_mcp = endpoint == mcp or endpoint.startswith(f"{mcp}/")
+        return frozenset({own} if of_mcp else {own, public})
+
+    def audiences_of(path: str) -> frozenset[str]:
+        return audiences(resources.endpoint(path) or "")
+
+    return audiences_of

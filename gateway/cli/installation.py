@@ -19,7 +19,7 @@ from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
 from gateway.cli.common.unmatched_patterns import idle_in_registry
 from gateway.cli.doctor.environment import missing_imports, missing_resources, wings_of_installation
-from gateway.cli.serve.command import check_exposure
+from gateway.cli.serve.exposure import check_exposure
 from gateway.wings.table import mistakes
 
 USUAL = Path("toolgate.yaml")

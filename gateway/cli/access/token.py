@@ -17,7 +17,7 @@ from jwt.exceptions import PyJWTError
 from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
 from gateway.app.access_for_commands import Revocations, revocations_in
-from gateway.app.identities import bound_audiences
+from gateway.app.protected_resources import bound_audiences
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup

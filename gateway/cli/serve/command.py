@@ -15,43 +15,20 @@ from typing import IO
 import click
 import uvloop
 
-from config.access import Auth
 from config.load import load
 from config.logging import configure
-from config.networks import is_loopback
 from config.settings import Settings
 from config.yaml_document import SettingsError
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE
 from gateway.cli.running.connect import carry, key_of_client, own_streams
+from gateway.cli.serve.exposure import check_exposure
 from gateway.cli.serve.process import Client, ServingProcess
 from gateway.cli.serve.supervisor import Supervisor, inherited_listener
 from gateway.cli.serve.worker_channel import MODEL, WorkerLink, serve_model
 from gateway.guards.token_issuers import ANY_AUDIENCE, OPEN, takes_any_audience
 from schemas.errors import ToolgateError
-
-
-def check_exposure(host: str, auth: Auth) -> None:
-    """Fail if calls would be open to everybody, or to holders of a development secret."""
-    if is_loopback(host):
-        return
-    if auth.mode == "none":
-        fail(
-            f"refusing to listen on {host}: auth.mode is none, so whoever reaches it could call "
-            "everything. Set auth.mode: jwt with auth.key_file, auth.jwks_file or auth.jwks_url, "
-            "or auth.mode: keys, and server.allowed_hosts to the names that clients use; or listen "
-            "on 127.0.0.1 and put a proxy that authenticates in front",
-            USAGE,
-        )
-    if auth.development_secret:
-        fail(
-            f"refusing to listen on {host}: auth.development_secret is set, and whoever knows it "
-            "can make tokens for everything. Take it out and use the key of an issuer "
-            "(auth.key_file, auth.jwks_file, auth.jwks_url); or listen on 127.0.0.1",
-            USAGE,
-        )
-
 
 log = logging.getLogger("toolgate.serve")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from config.load import load
-from gateway.app.identities import bound_audiences
+from gateway.app.protected_resources import bound_audiences
 
 BASE = "https://gw.example/api"
 SETTINGS = {
