@@ -30,7 +30,7 @@ from gateway.admin.worker_peers import Answers
 from gateway.app.gateway import Gateway
 from gateway.cli.common.output import out, remark
 from gateway.cli.common.tls import ListenerCertificate
-from gateway.cli.serve.bare_port import BarePort, bare_listener
+from gateway.cli.serve.lightrag_port import LightRagPort, lightrag_listener
 from gateway.cli.serve.worker_channel import WorkerLink, of_worker
 from gateway.state.background_tasks import wait_for_first
 from schemas.errors import ToolgateError
@@ -74,7 +74,7 @@ class ServingProcess:
         self._gateway.restart = self._restart
         self._gateway.examine = self._examine
         self._listener = listener
-        bare = bare_listener(settings.knowledge, listener)
+        bare = lightrag_listener(settings.knowledge, listener)
         self._listeners = [listener] if bare is None else [listener, bare]
         self._config_file = config_file
         uvicorn_config = self._uvicorn_config(settings)
@@ -126,7 +126,7 @@ class ServingProcess:
         app: ASGIApp = self._gateway.app()
         if len(self._listeners) > 1:
             port = self._listeners[1].getsockname()[1]
-            app = BarePort(app, port, settings.knowledge.lightrag.collection)
+            app = LightRagPort(app, port, settings.knowledge.lightrag.collection)
         config = uvicorn.Config(
             app,
             http=self._gateway.access.bounds.protocol(),

@@ -12,7 +12,7 @@ PREFIX = "/lightrag/"
 BACKLOG = 128
 
 
-class BarePort:
+class LightRagPort:
     """Adds the prefix to the paths of requests that came by one port."""
 
     def __init__(self, app: ASGIApp, port: int, collection: str) -> None:
@@ -27,7 +27,7 @@ class BarePort:
         await self._app(scope, receive, send)
 
 
-def bare_listener(settings: KnowledgeSettings, beside: socket.socket) -> socket.socket | None:
+def lightrag_listener(settings: KnowledgeSettings, beside: socket.socket) -> socket.socket | None:
     """A socket of that port on the host of another one; None: the settings want none. Workers have
     one each. Raises ToolgateError."""
     port = settings.lightrag.port

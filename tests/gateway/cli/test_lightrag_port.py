@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.knowledge import KnowledgeSettings
 from config.load import load
-from gateway.cli.serve.bare_port import BarePort, bare_listener
+from gateway.cli.serve.lightrag_port import LightRagPort, lightrag_listener
 from schemas.errors import ToolgateError
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ async def test_requests_of_the_port_have_the_prefix() -> None:
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
         seen.append((scope["type"], scope.get("path"), scope.get("raw_path")))
 
-    port = BarePort(app, 9621, "bot")
+    port = LightRagPort(app, 9621, "bot")
     request = {"type": "http", "path": "/a b", "raw_path": b"/a%20b"}
     none: Any = None
     for scope in (
@@ -45,7 +45,7 @@ def settings(port: int, *, enabled: bool = True) -> KnowledgeSettings:
 def test_the_port_is_on_the_host_of_the_gateway() -> None:
     with socket.create_server(("127.0.0.1", 0)) as beside:
         taken = beside.getsockname()[1]
-        assert bare_listener(settings(0), beside) is None
-        assert bare_listener(settings(taken, enabled=False), beside) is None
+        assert lightrag_listener(settings(0), beside) is None
+        assert lightrag_listener(settings(taken, enabled=False), beside) is None
         with pytest.raises(ToolgateError, match=r"knowledge\.lightrag\.port"):
-            bare_listener(settings(taken), beside)
+            lightrag_listener(settings(taken), beside)
