@@ -16,7 +16,7 @@ from gateway.app.upstreams import Federation
 from gateway.console.asgi_app import Console
 from gateway.console.figures import Figures
 from gateway.console.live_views import LiveViews
-from gateway.console.operations import ConsoleParts
+from gateway.console.visitor_operations import ConsoleParts
 from gateway.context import Context
 from gateway.interfaces import Upstream
 from gateway.middleware.guardrails import Guardrails

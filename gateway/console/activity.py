@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from config.mcp_clients import client_values, read_clients
-from gateway.console.operations import OperationAnswer
 from gateway.console.page_request import PageRequest
+from gateway.console.visitor_operations import OperationAnswer
 from gateway.wings.interface import Subject
 from schemas.jsonrpc import encode
 from schemas.tool import Tool

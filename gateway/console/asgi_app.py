@@ -17,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.console.assets import asset_response
 from gateway.console.login import NOBODY, LoginMethods
-from gateway.console.operations import ConsoleOperations, ConsoleParts
 from gateway.console.page_request import THEMES, PageRequest, read_form
 from gateway.console.pages import ROUTES
 from gateway.console.routes import PageRoute
@@ -30,6 +29,7 @@ from gateway.console.sessions import (
     set_cookie,
 )
 from gateway.console.texts import Texts, language_of
+from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts
 from gateway.context import Identity
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body

@@ -8,11 +8,11 @@ from urllib.parse import urlencode, urlsplit
 
 from starlette.responses import Response
 
-from gateway.console.operations import ConsoleParts
 from gateway.console.page_request import THEMES, PageRequest, segments_of
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import ConsoleSessions, SignedIds, new_id, set_cookie
 from gateway.console.texts import LANGUAGES
+from gateway.console.visitor_operations import ConsoleParts
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
 from gateway.operations.operation import ALL
 from gateway.operations.problems import ProblemDetails, unavailable

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gateway.console.operations import ConsoleOperations, ConsoleParts
+from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts
 from gateway.wings.table import WINGS
 
 

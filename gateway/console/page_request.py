@@ -17,9 +17,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from gateway.console.assets import asset
 from gateway.console.navigation import Place, navigation
-from gateway.console.operations import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.console.sessions import csrf_token
 from gateway.console.texts import LANGUAGES, Texts, visible
+from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.context import Identity
 from gateway.methods.results_by_revision import SERVER
 from schemas.jsonrpc import nests_within

@@ -24,7 +24,7 @@ from config.models import Price, Strategy
 from config.registries import RegistrySettings
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
-from gateway.console.operations import ConsoleOperations
+from gateway.console.visitor_operations import ConsoleOperations
 from registry.catalog.catalog import Catalog
 from registry.costs.daily_costs import CostKey, CostSum
 from tests import polling

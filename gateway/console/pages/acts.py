@@ -21,9 +21,9 @@ from gateway.console.forms import (
     example,
     read_json,
 )
-from gateway.console.operations import NO_ERRORS, OperationAnswer
 from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
+from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
 from gateway.operations.member_texts import NAME_TEXTS
 from gateway.operations.operation import NoQuery, Operation
 from gateway.operations.resource_view import ResourceView

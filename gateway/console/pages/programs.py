@@ -5,9 +5,9 @@ from typing import Any
 from msgspec import Raw
 from starlette.responses import Response
 
-from gateway.console.operations import Trial
 from gateway.console.page_request import PageRequest, indent_json
 from gateway.console.routes import PageRoute
+from gateway.console.visitor_operations import Trial
 from registry.names.tool_names import CODE_TOOLS
 from schemas.jsonrpc import decode_json, encode
 from schemas.tool import TextContent

@@ -5,7 +5,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gateway.console.operations import RpcAnswer
 from gateway.console.page_request import PageRequest, pretty
 from gateway.console.pages.playground import (
     ContentView,
@@ -16,6 +15,7 @@ from gateway.console.pages.playground import (
     text_of,
 )
 from gateway.console.routes import PageRoute
+from gateway.console.visitor_operations import RpcAnswer
 from schemas.errors import InvalidParams, MethodNotFound
 
 ENDED = frozenset({"completed", "failed", "cancelled"})

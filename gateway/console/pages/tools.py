@@ -11,11 +11,11 @@ from markupsafe import Markup, escape
 from msgspec import Raw
 from starlette.responses import Response
 
-from gateway.console.operations import Trial
 from gateway.console.page_request import PageRequest, as_json, indent_json
 from gateway.console.pages.argument_form import ArgumentForm
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
+from gateway.console.visitor_operations import Trial
 from gateway.methods.capabilities import capabilities
 from gateway.policy.approval_gate import META_APPROVAL
 from schemas.errors import InvalidRequest

@@ -5,10 +5,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gateway.console.operations import OperationAnswer
 from gateway.console.page_request import PageRequest
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
+from gateway.console.visitor_operations import OperationAnswer
 
 FOUND = 30  # tools of a search
 SHOWN = 20  # tools of a toolset that is not saved yet

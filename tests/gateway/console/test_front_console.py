@@ -19,8 +19,8 @@ from config.access import Rule
 from config.settings import Settings
 from gateway.console.login import NOBODY
 from gateway.console.navigation import navigation
-from gateway.console.operations import ConsoleOperations
 from gateway.console.sessions import is_id, new_id
+from gateway.console.visitor_operations import ConsoleOperations
 from gateway.context import Context, Identity, Principal
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import WingContributions
