@@ -92,8 +92,6 @@ def verify(settings: Settings, name: str | None, *, restores: bool, as_json: boo
 @settings_option
 def fetch(settings: Settings, name: str, file: Path) -> None:
     """Copy the backup NAME to FILE, for `toolgate restore FILE`."""
-    if file.exists():
-        fail(f"{file} exists already")
     run(_backups(settings).fetch(name, file))
     say(f"Wrote {file}.")
 

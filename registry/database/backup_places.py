@@ -37,6 +37,14 @@ def place_of(settings: BackupsSettings) -> BackupPlace:
     return Bucket(settings) if settings.to.startswith(S3) else Folder(Path(settings.to))
 
 
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Delete what processes have left that were killed."""
+    for path in folder.glob(pattern):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 class Folder:
     """A folder, for its owner only where it is made here. Raises BackupRefused."""
 
@@ -52,10 +60,10 @@ class Folder:
             raise self._refusal(error) from error
 
     def put(self, name: str, file: Path) -> None:
-        part = self._folder / f".{name}.{os.getpid()}{PART}"
+        part = self._folder / f".{name}{PART}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._remove_abandoned()
+            remove_abandoned(self._folder, f".*{PART}")
             descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with file.open("rb") as source, os.fdopen(descriptor, "wb") as target:
                 shutil.copyfileobj(source, target)
@@ -72,18 +80,16 @@ class Folder:
         try:
             shutil.copyfile(self._folder / name, file)
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._refusal(error, name) from error
 
     def delete(self, name: str) -> None:
-        (self._folder / name).unlink(missing_ok=True)
+        try:
+            (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._refusal(error, name) from error
 
-    def _remove_abandoned(self) -> None:
-        for part in self._folder.glob(f".*{PART}"):
-            if time.time() - part.stat().st_mtime > ABANDONED_S:
-                part.unlink(missing_ok=True)
-
-    def _refusal(self, error: OSError) -> BackupRefused:
-        return BackupRefused(f"backups.to: {self._folder}: {error.strerror or error}")
+    def _refusal(self, error: OSError, name: str = "") -> BackupRefused:
+        return BackupRefused(f"backups.to: {self._folder / name}: {error.strerror or error}")
 
 
 class Bucket:
@@ -143,7 +149,8 @@ class Bucket:
                 "complete_multipart_upload", name, UploadId=upload, MultipartUpload={"Parts": parts}
             )
         except BaseException:
-            self._call("abort_multipart_upload", name, UploadId=upload)
+            with suppress(BackupRefused):  # the first error tells more
+                self._call("abort_multipart_upload", name, UploadId=upload)
             raise
 
     def fetch(self, name: str, file: Path) -> None:

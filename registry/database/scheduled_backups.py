@@ -5,12 +5,13 @@ of the archive, and the rows of each table in the same snapshot, by which it is 
 """
 
 import hashlib
+import logging
 import re
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -24,7 +25,12 @@ from msgspec import Struct
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from registry.database.backup_places import BackupPlace, BackupRefused
+from registry.database.backup_places import (
+    ABANDONED_S,
+    BackupPlace,
+    BackupRefused,
+    remove_abandoned,
+)
 from registry.database.client_programs import (
     SNAPSHOT,
     client_program,
@@ -35,8 +41,12 @@ from registry.database.client_programs import (
 from registry.database.embedded_server import DatabaseError
 from registry.database.postgres import Database
 
+log = logging.getLogger("toolgate.backups")
+
 ARCHIVE, MANIFEST = ".backup", ".json"
-_NAME = re.compile(r"toolgate-[0-9]{8}T[0-9]{6}Z")
+_TIME = "toolgate-%Y%m%dT%H%M%SZ"
+_NAME = re.compile(r"toolgate-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_WORK = "toolgate-backup-"  # prefix of temporary folders
 _TABLE = re.compile(r"^\d+; \d+ \d+ TABLE DATA (\S+) (\S+) ", re.MULTILINE)
 ERROR_CHARACTERS = 500
 T = TypeVar("T")
@@ -70,21 +80,24 @@ class Backups:
         self._keep = keep
 
     async def all(self) -> list[StoredBackup]:
-        """Whole backups, the newest first."""
-        stored = set(await _in_thread(self._place.names))
-        names = sorted(_names_among(stored, MANIFEST), reverse=True)
-        with tempfile.TemporaryDirectory(prefix="toolgate-backup-") as folder:
-            return [
-                await self._read_manifest(name, Path(folder))
-                for name in names
-                if name + ARCHIVE in stored
-            ]
+        """Whole backups, the newest first; those without a readable manifest are none."""
+        stored = await _in_thread(self._place.names)
+        names = _names_among(stored, MANIFEST) & _names_among(stored, ARCHIVE)
+        backups = []
+        with tempfile.TemporaryDirectory(prefix=_WORK) as folder:
+            for name in sorted(names, reverse=True):
+                try:
+                    backups.append(await self._read_manifest(name, Path(folder)))
+                except BackupRefused as error:  # or it was deleted meanwhile
+                    log.warning("backup_unreadable", extra={"reason": str(error)})
+        return backups
 
     async def make(self, database: Database) -> StoredBackup:
         """A new backup; then those beyond `keep` are deleted, and what is left of others."""
         now = datetime.now(UTC)
-        name = f"toolgate-{now:%Y%m%dT%H%M%SZ}"
-        with tempfile.TemporaryDirectory(prefix="toolgate-backup-") as folder:
+        name = f"{now:{_TIME}}-{token_hex(4)}"  # several processes may make one at once
+        await _in_thread(remove_abandoned, Path(tempfile.gettempdir()), f"{_WORK}*")
+        with tempfile.TemporaryDirectory(prefix=_WORK) as folder:
             archive, manifest = Path(folder, "archive"), Path(folder, "manifest")
             rows = await _dump(database, archive)
             size, digest = await _in_thread(_digest, archive)
@@ -92,13 +105,13 @@ class Backups:
             await _in_thread(manifest.write_bytes, msgspec.json.encode(made))
             await _in_thread(self._place.put, name + ARCHIVE, archive)
             await _in_thread(self._place.put, name + MANIFEST, manifest)
-        await self._prune()
+        await self._prune(made)
         return made
 
     async def verify(self, name: str, restore_at: Database | None = None) -> BackupReport:
         """Compare an archive with its manifest; with `restore_at` it is restored into a database
         of that server, which is dropped afterwards, and its rows are counted."""
-        with tempfile.TemporaryDirectory(prefix="toolgate-backup-") as folder:
+        with tempfile.TemporaryDirectory(prefix=_WORK) as folder:
             expected = await self._read_manifest(name, Path(folder))
             archive = Path(folder, "archive")
             await _in_thread(self._place.fetch, name + ARCHIVE, archive)
@@ -115,21 +128,35 @@ class Backups:
         return BackupReport(name, len(expected.rows), total, restored, tuple(problems))
 
     async def fetch(self, name: str, file: Path) -> None:
-        """Copy an archive to a file."""
-        await _in_thread(self._place.fetch, name + ARCHIVE, file)
+        """Copy an archive to a new file, for its owner only."""
+        _check_name(name)
+        await _in_thread(self._fetch_archive, name, file)
 
-    async def _prune(self) -> None:
+    def _fetch_archive(self, name: str, file: Path) -> None:
+        try:
+            file.touch(mode=0o600, exist_ok=False)
+        except OSError as error:
+            raise BackupRefused(f"{file}: {error.strerror}") from error
+        try:
+            self._place.fetch(name + ARCHIVE, file)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+
+    async def _prune(self, made: StoredBackup) -> None:
+        """Delete whole backups beyond `keep`, and what is left of others after a day. Later ones
+        than the one just made stay: a clock ran ahead, or another process is making them."""
         stored = await _in_thread(self._place.names)
         archives, manifests = _names_among(stored, ARCHIVE), _names_among(stored, MANIFEST)
-        whole = sorted(archives & manifests, reverse=True)
-        kept = set(whole[: self._keep])
-        newest = whole[0] if whole else ""
-        for suffix, names in ((MANIFEST, manifests), (ARCHIVE, archives)):
-            for name in names - kept:
-                if name < newest:  # a later one may still be written
-                    await _in_thread(self._place.delete, name + suffix)
+        whole = sorted(name for name in archives & manifests if name <= made.name)
+        abandoned = f"{made.created - timedelta(seconds=ABANDONED_S):{_TIME}}"
+        left = {name for name in archives ^ manifests if name < abandoned}
+        for name in left.union(whole[: -max(self._keep, 1)]):
+            for suffix in (MANIFEST, ARCHIVE):
+                await _in_thread(self._place.delete, name + suffix)
 
     async def _read_manifest(self, name: str, folder: Path) -> StoredBackup:
+        _check_name(name)
         file = folder / "manifest"
         await _in_thread(self._place.fetch, name + MANIFEST, file)
         try:
@@ -138,7 +165,12 @@ class Backups:
             raise BackupRefused(f"{name}{MANIFEST} is no manifest of a backup: {error}") from error
 
 
-def _names_among(stored: Sequence[str] | set[str], suffix: str) -> set[str]:
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise BackupRefused(f"{name}: expected the name of a backup, as in `toolgate backup list`")
+
+
+def _names_among(stored: Sequence[str], suffix: str) -> set[str]:
     names = (name.removesuffix(suffix) for name in stored if name.endswith(suffix))
     return {name for name in names if _NAME.fullmatch(name)}
 

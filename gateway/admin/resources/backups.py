@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from anyio import to_thread
+
 from config.settings import Settings
 from gateway.admin.registry_parts import JobParts
 from gateway.operations.job_declarations import AsJob
@@ -48,7 +50,7 @@ class BackupOperations:
     async def list(self, request: OperationInput) -> ListPage[StoredBackup]:
         self._check_operator(request)
         try:
-            stored = await self._backups.all()
+            stored = await (await self._backups()).all()
         except BackupRefused as error:
             raise unavailable(str(error)) from error
         return self._dependencies.pages.page(request.query, stored, lambda backup: backup.name)
@@ -59,13 +61,13 @@ class BackupOperations:
             async with Database.open(
                 self._settings.database, wait=False, migrate=False
             ) as database:
-                return await self._backups.make(database)
+                return await (await self._backups()).make(database)
         except (BackupRefused, DatabaseError) as error:
             raise ProblemDetails(500, "backup-failed", str(error)) from error
 
-    @property
-    def _backups(self) -> Backups:
-        return Backups(place_of(self._settings.backups), self._settings.backups.keep)
+    async def _backups(self) -> Backups:
+        own = self._settings.backups
+        return Backups(await to_thread.run_sync(place_of, own), own.keep)  # imports slowly
 
     def _check_operator(self, request: OperationInput) -> None:
         """A backup has the data of all tenants. Raises ProblemDetails."""

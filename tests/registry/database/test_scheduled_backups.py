@@ -1,7 +1,9 @@
 """Scheduled backups: in a folder and in a bucket, kept so many, verified, and restored."""
 
+import os
 import re
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -109,27 +112,85 @@ async def test_a_backup_is_listed_verified_and_restored(
         assert await rows.fetchone() == (0,)
 
 
+OLD, OLDER, OLDEST, LEFT, AHEAD = (
+    f"toolgate-20{year}0101T000000Z-00000000" for year in (24, 23, 22, 21, 99)
+)
+
+
 async def test_the_newest_backups_stay(
     settings: BackupsSettings, backups: Backups, database: Database, tmp_path: Path
 ) -> None:
-    """Older ones go once a new one is whole, and so does what an interrupted one has left."""
+    """Older ones go once a new one is whole, and so does what an interrupted one has left; one of a
+    clock that ran ahead takes the place of none."""
     place, file = place_of(settings), tmp_path / "file"
-    made = await backups.make(database)
+    first = await backups.make(database)
     for suffix in (".backup", ".json"):
-        place.fetch(made.name + suffix, file)
-        for name in ("toolgate-20200101T000000Z", "toolgate-20200102T000000Z"):
-            text = file.read_bytes().replace(made.name.encode(), name.encode())
-            file.write_bytes(text if suffix == ".json" else file.read_bytes())
+        for name in (OLD, OLDER, OLDEST, AHEAD):
+            place.fetch(first.name + suffix, file)
+            if suffix == ".json":
+                file.write_bytes(file.read_bytes().replace(first.name.encode(), name.encode()))
             place.put(name + suffix, file)
-            file.write_bytes(text.replace(name.encode(), made.name.encode()))
-    place.put("toolgate-20200103T000000Z.backup", file)  # it has no manifest
+        place.delete(first.name + suffix)
+    place.put(f"{LEFT}.backup", file)  # it has no manifest
     place.put("notes.txt", file)
-    await backups._prune()
-    assert [entry.name for entry in await backups.all()] == [made.name, "toolgate-20200102T000000Z"]
-    assert sorted(place.names()) == sorted(
-        ["notes.txt", *(f"{name}{end}" for name in (made.name, "toolgate-20200102T000000Z")
-                        for end in (".backup", ".json"))]
-    )  # fmt: skip
+    made = await backups.make(database)
+    assert [entry.name for entry in await backups.all()] == [AHEAD, made.name, OLD]
+    whole = [f"{name}{end}" for name in (AHEAD, made.name, OLD) for end in (".backup", ".json")]
+    assert sorted(place.names()) == sorted(["notes.txt", *whole])
+
+
+async def test_two_processes_make_backups_at_once(
+    settings: BackupsSettings, database: Database
+) -> None:
+    async with anyio.create_task_group() as group:
+        for _ in range(2):
+            group.start_soon(Backups(place_of(settings), 7).make, database)
+    backups = Backups(place_of(settings), 7)
+    stored = await backups.all()
+    assert len(stored) == 2
+    assert [(await backups.verify(entry.name)).problems for entry in stored] == [(), ()]
+
+
+async def test_a_backup_with_a_broken_manifest_is_none(
+    settings: BackupsSettings, backups: Backups, database: Database, tmp_path: Path
+) -> None:
+    made, file = await backups.make(database), tmp_path / "file"
+    file.write_bytes(b"{")
+    for suffix in (".backup", ".json"):
+        place_of(settings).put(AHEAD + suffix, file)
+    assert await backups.all() == [made]
+
+
+async def test_a_fetched_archive_is_a_new_file_for_its_owner(
+    backups: Backups, database: Database, tmp_path: Path
+) -> None:
+    made, file, link = await backups.make(database), tmp_path / "file", tmp_path / "link"
+    await backups.fetch(made.name, file)
+    assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, made.bytes)
+    link.symlink_to(tmp_path / "target")
+    for path in (file, link):
+        with pytest.raises(BackupRefused, match="File exists"):
+            await backups.fetch(made.name, path)
+    for name, reason in (("../file", "expected the name of a backup"), (OLD, "backups.to: ")):
+        with pytest.raises(BackupRefused, match=reason):
+            await backups.fetch(name, tmp_path / "new")
+    assert not tmp_path.joinpath("new").exists()
+
+
+async def test_leavings_of_killed_processes_are_deleted_after_a_day(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = replace(load(None, {}).backups, to=str(tmp_path / "backups"))
+    await Backups(place_of(settings), 1).make(database)
+    part, work = tmp_path / "backups" / ".x.part", tmp_path / "toolgate-backup-x"
+    part.touch()
+    work.mkdir()
+    for path in (part, work):
+        os.utime(path, (0, 0))
+    await Backups(place_of(settings), 1).make(database)
+    assert not part.exists()
+    assert not work.exists()
 
 
 async def test_a_changed_archive_is_broken(
