@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from gateway.console.assets import asset
 from gateway.console.navigation import Place, navigation
 from gateway.console.sessions import csrf_token
-from gateway.console.texts import LANGUAGES, Texts, visible
+from gateway.console.texts import LANGUAGES, Texts, encode_json, visible
 from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.context import Identity
 from gateway.methods.results_by_revision import SERVER
@@ -196,7 +196,7 @@ def pretty(value: Any) -> str:
 
 def in_lines(value: Any) -> str:
     """Any value as JSON, whole, indented as `indent_json` does: what forms begin with."""
-    return indent_json(msgspec.json.encode(value).decode())
+    return indent_json(encode_json(value))
 
 
 def indent_json(text: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,13 @@ def language_of(cookie: str, accepted: str) -> str:
         if wanted in LANGUAGES:
             return wanted
     return "en"
+
+
+def encode_json(value: Any) -> str:
+    """Any value as JSON that can be copied: invisible characters, which pages write out, are
+    escapes in it."""
+    text = msgspec.json.encode(value).decode()
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def visible(text: str) -> str:

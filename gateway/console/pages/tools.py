@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from markupsafe import Markup, escape
 from msgspec import Raw
 from starlette.responses import Response
@@ -14,7 +13,7 @@ from starlette.responses import Response
 from gateway.console.page_request import PageRequest, as_json, indent_json
 from gateway.console.pages.argument_form import ArgumentForm
 from gateway.console.routes import PageRoute
-from gateway.console.texts import visible
+from gateway.console.texts import encode_json, visible
 from gateway.console.visitor_operations import Trial
 from gateway.methods.capabilities import capabilities
 from gateway.policy.approval_gate import META_APPROVAL
@@ -170,7 +169,7 @@ def _examples(visit: PageRequest, trial: Trial) -> Sequence[Example]:
         "jsonrpc": "2.0", "id": 1, "method": trial.request["params"]["name"],
         "params": trial.request["params"]["arguments"],
     }  # fmt: skip
-    text = msgspec.json.encode(body).decode()
+    text = encode_json(body)
     key = settings.auth.mode != "none"
     quoted = text.replace("'", "'\\''")
     header = ' \\\n  -H "Authorization: Bearer $TOOLGATE_KEY"' if key else ""

@@ -107,6 +107,8 @@ async def test_a_trial_shows_request_and_answer_and_no_secret(
         assert "X-Configured: ***" in text
         assert "X-Trace: t-1" in text  # the visitor's own value
         assert "curl -s" in text
+        text = await try_tool("byHeader", "preview", **{**values, "/q": "a\u200fb"})
+        assert text.count("a\\u200fb") == 3  # as JSON-RPC, curl and Python, which can be copied
         text = await try_tool("byHeader", "call", **values)
         assert len(service.requests) == 1
         assert service.requests[0]["headers"]["x-shop-key"] == SECRETS[0]  # which it echoes
