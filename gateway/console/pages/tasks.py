@@ -78,7 +78,10 @@ async def task_page(visit: PageRequest) -> Response:
     if answer.fault is not None:
         is_unknown = isinstance(answer.fault, InvalidParams)
         status = 404 if is_unknown else answer.fault.failed_status()
-        return visit.problem(status, answer.fault.message)
+        response = visit.problem(status, answer.fault.message)
+        if visit.is_part("task"):  # a whole page must not stand in place of the part
+            response.headers["HX-Refresh"] = "true"
+        return response
     task, act = TaskView.read(answer.result), visit.posted_value("act")
     # no result is waited for: it may take longer than a page
     has_acted = act in METHODS and (act == "result") == task.is_ended

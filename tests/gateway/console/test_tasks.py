@@ -63,6 +63,9 @@ async def test_owner_begins_cancels_and_reads_tasks(settings: Settings, service:
         _, page = await browser.get("tasks")
         assert LINK.findall(page) == []
         assert (await browser.get(made))[0] == 404
+        part = {"HX-Request": "true", "HX-Target": "form#task"}
+        async with browser._http.get(f"{client.url}/console/{made}", headers=part) as answer:
+            assert (answer.status, answer.headers["HX-Refresh"]) == (404, "true")
 
 
 async def test_a_task_of_a_destructive_tool_needs_its_name(
