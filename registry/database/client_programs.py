@@ -26,6 +26,7 @@ from registry.database.embedded_server import (
     program_environment,
 )
 
+SERVICE_PREFIX = "toolgate-service-"  # of temporary folders
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -55,7 +56,7 @@ async def count_in_snapshot(connection: AsyncConnection, excluded: str = "") -> 
 @contextmanager
 def service_file(addresses: Mapping[str, str]) -> Iterator[Path]:
     """A file of libpq's with addresses by name."""
-    with tempfile.TemporaryDirectory(prefix="toolgate-service-") as folder:
+    with tempfile.TemporaryDirectory(prefix=SERVICE_PREFIX) as folder:
         file = Path(folder, "pg_service.conf")
         file.touch(mode=0o600)
         lines = []

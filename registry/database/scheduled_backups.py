@@ -32,6 +32,7 @@ from registry.database.backup_places import (
     remove_abandoned,
 )
 from registry.database.client_programs import (
+    SERVICE_PREFIX,
     SNAPSHOT,
     client_program,
     count_in_snapshot,
@@ -96,7 +97,8 @@ class Backups:
         """A new backup; then those beyond `keep` are deleted, and what is left of others."""
         now = datetime.now(UTC)
         name = f"{now:{_TIME}}-{token_hex(4)}"  # several processes may make one at once
-        await _in_thread(remove_abandoned, Path(tempfile.gettempdir()), f"{_WORK}*")
+        for prefix in (_WORK, SERVICE_PREFIX):
+            await _in_thread(remove_abandoned, Path(tempfile.gettempdir()), f"{prefix}*")
         with tempfile.TemporaryDirectory(prefix=_WORK) as folder:
             archive, manifest = Path(folder, "archive"), Path(folder, "manifest")
             rows = await _dump(database, archive)
@@ -251,7 +253,8 @@ async def _run(name: str, database: Database, conninfo: str, options: Sequence[s
             program.command, check=False, stdin=subprocess.DEVNULL, env=program.environment
         )
     if done.returncode:
-        raise DatabaseError(f"{name} failed: {_reason(done.stderr)}")
+        reason = _reason(done.stderr) or f"it ended with {done.returncode}"  # -9: killed
+        raise DatabaseError(f"{name} failed: {reason}")
 
 
 def _reason(text: bytes) -> str:

@@ -183,14 +183,16 @@ async def test_leavings_of_killed_processes_are_deleted_after_a_day(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     settings = replace(load(None, {}).backups, to=str(tmp_path / "backups"))
     await Backups(place_of(settings), 1).make(database)
-    part, work = tmp_path / "backups" / ".x.part", tmp_path / "toolgate-backup-x"
+    part = tmp_path / "backups" / ".x.part"
     part.touch()
-    work.mkdir()
-    for path in (part, work):
+    folders = [tmp_path / f"toolgate-{name}-x" for name in ("backup", "service")]
+    for folder in folders:
+        folder.mkdir()
+        folder.joinpath("file").touch()
+    for path in (part, *folders):
         os.utime(path, (0, 0))
     await Backups(place_of(settings), 1).make(database)
-    assert not part.exists()
-    assert not work.exists()
+    assert [path for path in (part, *folders) if path.exists()] == []
 
 
 async def test_a_changed_archive_is_broken(
