@@ -55,23 +55,14 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
     async def revoke(person: ErasedPerson) -> None:
         if (opened := pool()) is not None:
             now = datetime.now(UTC)
-            await Revocations(opened, person.tenant).add(
-                Revocation(
-                    None,
-                    person.id,
-                    issued_before=now,
-                    expires=now + REVOKED,
-                    reason="person erased",
-                )
-            )
+            await Revocations(opened, person.tenant).add(Revocation(
+                None, person.id, issued_before=now, expires=now + REVOKED, reason="person erased",
+            ))  # fmt: skip
 
     def rows_of(
-        place: str,
-        table: LiteralString,
-        condition: LiteralString,
-        blanks: LiteralString = "",
+        place: str, table: LiteralString, condition: LiteralString, blanks: LiteralString = "",
         **more: Any,
-    ) -> HeldRows:
+    ) -> HeldRows:  # fmt: skip
         return HeldRows(
             place=place, table=table, pool=pool, condition=condition, blanks=blanks, **more
         )

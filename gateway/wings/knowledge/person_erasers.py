@@ -4,6 +4,7 @@ A collection that others may use is theirs, too: it stays, without its owner's n
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import LiteralString
 
 from gateway.interfaces import PersonEraser
@@ -38,37 +39,14 @@ def person_erasers(pool: Pool, documents: DocumentStore) -> Sequence[PersonErase
                 if not await documents.delete(reader, name, [state.id for state in states]):
                     break  # others are deleting them
 
+    rows_of = partial(HeldRows, pool=lambda: pool, is_copy=False)
+    renamed: LiteralString = "owner = 'user:' || %(pseudonym)s"
     return (
-        HeldRows(
-            place="collections",
-            table="knowledge_collection_t",
-            pool=lambda: pool,
-            condition=OWNED + " AND NOT" + SHARED,
-            before=delete_documents,
-            is_copy=False,
-        ),
-        HeldRows(
-            place="shared collections",
-            table="knowledge_collection_t",
-            pool=lambda: pool,
-            condition=OWNED + " AND" + SHARED,
-            blanks="owner = 'user:' || %(pseudonym)s",
-            remains="documents that others may read, under the pseudonym: review them",
-            is_copy=False,
-        ),
-        HeldRows(
-            place="grants of collections",
-            table="knowledge_grant_t",
-            pool=lambda: pool,
-            condition=GRANTED,
-            is_copy=False,
-        ),
-        HeldRows(
-            place="merged names",
-            table="knowledge_alias_t",
-            pool=lambda: pool,
-            condition=OWNED,
-            blanks="owner = 'user:' || %(pseudonym)s",
-            is_copy=False,
-        ),
-    )
+        rows_of(place="collections", table="knowledge_collection_t",
+                condition=OWNED + " AND NOT" + SHARED, before=delete_documents),
+        rows_of(place="shared collections", table="knowledge_collection_t",
+                condition=OWNED + " AND" + SHARED, blanks=renamed,
+                remains="documents that others may read, under the pseudonym: review them"),
+        rows_of(place="grants of collections", table="knowledge_grant_t", condition=GRANTED),
+        rows_of(place="merged names", table="knowledge_alias_t", condition=OWNED, blanks=renamed),
+    )  # fmt: skip
