@@ -307,9 +307,8 @@ async def test_prompt_arguments_are_completed_on_typing(
                 await page.get_by_role("link", name="visit_city").click()
                 await page.locator('[name="/country"]').fill("france")
                 await page.locator('[name="/city"]').press_sequentially("pa")
-                cities = page.locator(
-                    "#f-2f-city-list"
-                )  # the server offers them for a country, too
+                # the server offers cities for a country, too
+                cities = page.locator("#f-2f-city-list")
                 await expect(cities.locator("option[value='pau']")).to_be_attached()
                 await expect(cities.locator("option[value='prague']")).to_have_count(0)
                 await page.locator('[name="/city"]').fill("paris")
