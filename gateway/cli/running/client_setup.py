@@ -81,7 +81,7 @@ def setup(
     """Print the configuration of the MCP client CLIENT for this gateway.
 
     Without CLIENT, the clients are listed. A key is never printed or written: the configuration
-    names a variable of the environment, or asks for the key.
+    names a variable of the environment or a file with the key, or asks for it.
 
     \b
     Examples:
@@ -109,7 +109,17 @@ def setup(
     if link := row.deep_link(values, with_key):
         note(f"Or open {link}")
     if with_key and not row.top:
-        note(f"{values['env']} is the key, of `toolgate keys create`")
+        note(place_of_key(row, values))
+
+
+def place_of_key(client: McpClient, values: Mapping[str, str]) -> str:
+    """Where the client finds its key, which the configuration only refers to."""
+    if values["key_file"] in client.text(values, with_key=True):
+        return f"Store a key there: toolgate keys create {values['name']} > {values['key_file']}"
+    variable = values["env"]
+    if client.literal:
+        return f"Replace {variable} by a key of `toolgate keys create`"
+    return f"The environment variable {variable} has the key, of `toolgate keys create`"
 
 
 def setup_values(settings: Settings, name: str, toolset: str | None) -> Mapping[str, str]:

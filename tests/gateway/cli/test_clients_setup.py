@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from config.mcp_clients import read_clients
+from gateway.cli.running.client_setup import place_of_key
 from tests.gateway.cli.conftest import Toolgate
 
 URL = "http://127.0.0.1:8765/mcp"
@@ -117,3 +118,16 @@ def test_a_file_with_comments_stays_unchanged(bare: Toolgate, home: Path) -> Non
     ran = bare("clients", "setup", "zed", "--write")
     assert "is no plain JSON" in ran.err
     assert file.read_text() == '{ // mine\n"theme": "dark"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("claude-desktop", "toolgate keys create toolgate > "),
+        ("codex", "The environment variable MCP_KEY_TOOLGATE has the key"),
+        ("zed", "Replace MCP_KEY_TOOLGATE by a key"),
+    ],
+)
+def test_the_place_of_a_key_is_that_of_the_configuration(name: str, place: str) -> None:
+    values = {"url": URL, "name": "toolgate", "env": "MCP_KEY_TOOLGATE", "key_file": "/h/t.key"}
+    assert place in place_of_key(read_clients()[name], values)
