@@ -23,6 +23,13 @@ from gateway.cli.operations import hinting
 from gateway.context import Principal
 
 Json = dict[str, Any]
+# Outcomes of rules, for people; JSON has the words of the admin API.
+OUTCOMES = {
+    "speaks": "applies",
+    "silent": "does not apply",
+    "failed": "failed",
+    "waits": "depends on arguments",
+}
 
 
 @click.command(name="explain")
@@ -81,9 +88,9 @@ def explain_(
         say(f"It is {'in' if explanation['visible'] else 'not in'} the lists of the caller.")
     outcomes = explanation["outcomes"]
     columns = [(name, name, "text") for name in ("rule", "effect", "outcome", "why")]
-    print_entries(columns, outcomes)
+    print_entries(columns, [{**row, "outcome": OUTCOMES[row["outcome"]]} for row in outcomes])
     if given is None and any(outcome["outcome"] == "waits" for outcome in outcomes):
-        remark("Rules that wait depend on arguments: add --arguments.")
+        remark("Add --arguments for rules that depend on them.")
 
 
 def _json(option: str, text: str | None) -> dict[str, Any] | None:

@@ -54,6 +54,7 @@ def test_why_somebody_may_or_may_not_is_explained(with_rules: Toolgate) -> None:
         "deny (no-deletes): they learn",
         "It is not in the lists of the caller.",
     ]
+    assert "no-deletes  deny     applies         they learn" in text
 
 
 def test_only_so_many_rules_are_stored(with_rules: Toolgate) -> None:
