@@ -83,6 +83,7 @@ async def test_backups_are_made_listed_verified_and_fetched(
     file = tmp_path / "copy.backup"
     assert (await command("backup", "fetch", stored.name, str(file), **environment))[0] == 0
     assert file.stat().st_size == stored.bytes
+    assert file.stat().st_mode & 0o777 == 0o600
     place_of(backed_up.backups).put(f"{stored.name}.backup", Path(__file__))
     code, _, err = await command("backup", "verify", stored.name, **environment)
     assert (code, "is broken" in err) == (1, True)
