@@ -233,9 +233,13 @@ def _backup_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     if not settings.backups.to:
         text = "expected a folder, or s3://BUCKET/PREFIX, as backups.enabled is true"
         yield Problem(where(("backups", "enabled")), dotted_path(key), text)
-    jobs = settings.jobs.enabled and settings.admin.enabled and settings.auth.mode != "none"
-    if not jobs:
-        text = "backups are jobs: set jobs.enabled, admin.enabled and auth.mode (jwt or keys)"
+    needed = {
+        "auth.mode (jwt or keys)": settings.auth.mode != "none",
+        "admin.enabled": settings.admin.enabled,
+        "jobs.enabled": settings.jobs.enabled,
+    }
+    if missing := [name for name, is_set in needed.items() if not is_set]:
+        text = f"backups are jobs: set {' and '.join(missing)}"
         yield Problem(where(("backups", "enabled")), "backups.enabled", text)
 
 

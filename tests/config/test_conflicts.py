@@ -455,7 +455,7 @@ def test_signed_cards_lead_to_no_host_without_accents(section: str, key: str) ->
     ("text", "reason"),
     [
         ("auth: {mode: keys}\nbackups: {enabled: true}", "expected a folder, or s3://BUCKET"),
-        ("backups: {enabled: true, to: /b}", "backups are jobs: set jobs.enabled"),
+        ("backups: {enabled: true, to: /b}", "backups are jobs: set auth.mode (jwt or keys)"),
         ("auth: {mode: keys}\nbackups: {to: here}", "an absolute path of a folder, or s3://"),
     ],
 )
