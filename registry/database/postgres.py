@@ -345,7 +345,7 @@ class Database:
 async def _check(connection: AsyncConnection) -> None:
     if connection.info.server_version < SERVER_NEEDED:
         server = connection.info.parameter_status("server_version")
-        raise DatabaseError(f"PostgreSQL 16 or newer is needed; database.url leads to {server}")
+        raise DatabaseError(f"PostgreSQL 16 or newer is needed; the server has {server}")
     rows = await connection.execute(
         # the view reads the control files of all extensions, for each of its rows
         "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'),"
