@@ -5,13 +5,12 @@ from pathlib import Path
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.app.backups import BackupReport, StoredBackup, backups_of, opened_database
+from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.databases import backup as to_file
-from registry.database.backup_places import place_of
-from registry.database.scheduled_backups import BackupReport, Backups, StoredBackup
 
 
 class FileOrCommand(click.Group):
@@ -40,7 +39,7 @@ backup.add_command(to_file, "file")
 @settings_option
 def list_(settings: Settings, *, as_json: bool) -> None:
     """List the backups in backups.to, the newest first."""
-    stored = run(_backups(settings).all())
+    stored = run(backups_of(settings.backups).all())
     if as_json:
         print_json(stored)
         return
@@ -92,21 +91,17 @@ def verify(settings: Settings, name: str | None, *, restores: bool, as_json: boo
 @settings_option
 def fetch(settings: Settings, name: str, file: Path) -> None:
     """Copy the backup NAME to FILE, for `toolgate restore FILE`."""
-    run(_backups(settings).fetch(name, file))
+    run(backups_of(settings.backups).fetch(name, file))
     say(f"Wrote {file}.")
 
 
-def _backups(settings: Settings) -> Backups:
-    return Backups(place_of(settings.backups), settings.backups.keep)
-
-
 async def _make(settings: Settings) -> StoredBackup:
-    async with open_registry(settings, migrate=False) as registry:
-        return await _backups(settings).make(registry.database)
+    async with opened_database(settings) as database:
+        return await backups_of(settings.backups).make(database)
 
 
 async def _verify(settings: Settings, name: str | None, *, restores: bool) -> BackupReport:
-    backups = _backups(settings)
+    backups = backups_of(settings.backups)
     if name is None:
         stored = await backups.all()
         if not stored:
@@ -114,5 +109,5 @@ async def _verify(settings: Settings, name: str | None, *, restores: bool) -> Ba
         name = stored[0].name
     if not restores:
         return await backups.verify(name)
-    async with open_registry(settings, migrate=False) as registry:
-        return await backups.verify(name, registry.database)
+    async with opened_database(settings) as database:
+        return await backups.verify(name, database)

@@ -14,6 +14,7 @@ import msgspec
 from config.hooks import OF_CALLS
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from config.sources import SourceSettings
+from gateway.app.backups import backups_of
 from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
@@ -21,9 +22,7 @@ from gateway.hybrid.python_services import load as load_service
 from gateway.operations.job_declarations import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
-from registry.database.backup_places import place_of
 from registry.database.postgres import Database, Pool, borrow
-from registry.database.scheduled_backups import Backups
 from registry.display.tool_shaper import ToolShaper
 from registry.documents.ssrf_protection import has_private_host
 from registry.embedding.embedder import Embedder, EmbeddingFailed
@@ -260,7 +259,7 @@ async def backups(settings: Settings) -> AsyncIterator[Check]:
     if not own.enabled:
         return
     try:
-        stored = await Backups(place_of(own), own.keep).all()
+        stored = await backups_of(own).all()
     except ToolgateError as error:
         yield Check("backups", "failed", str(error))
         return

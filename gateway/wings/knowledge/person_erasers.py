@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import LiteralString
 
+from psycopg import sql
+
 from gateway.interfaces import PersonEraser
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.documents import DocumentStore
 from registry.database.held_rows import ErasedPerson, HeldRows
 from registry.database.postgres import Pool
+from registry.database.sql_fragments import compose
 
 DOCUMENTS = 100  # deleted in a transaction
 OWNED: LiteralString = "r.host_id = %(host)s AND r.owner = 'user:' || %(person)s"
@@ -29,8 +32,11 @@ def person_erasers(pool: Pool, documents: DocumentStore) -> Sequence[PersonErase
         reader = KnowledgeReader(person.tenant, person.id, (f"user:{person.id}",))
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT r.name FROM knowledge_collection_t AS r"  # noqa: S608 - constants
-                f" WHERE {OWNED} AND NOT {SHARED}",
+                compose(
+                    "SELECT r.name FROM knowledge_collection_t AS r WHERE {owned} AND NOT {shared}",
+                    owned=sql.SQL(OWNED),
+                    shared=sql.SQL(SHARED),
+                ),
                 person.values,
             )
             names = [name for (name,) in await rows.fetchall()]

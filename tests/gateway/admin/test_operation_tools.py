@@ -248,7 +248,8 @@ async def test_nobody_is_served_without_a_good_token(tools_client: Client) -> No
 async def test_admin_tools_are_on_no_other_endpoint(tools_client: Client) -> None:
     everything = Tools(tools_client, path="/mcp")
     assert not {"listKeys", "listTools"} & (await everything.all()).keys()
-    assert (await everything.call("listKeys"))["error"]["message"] == "Unknown tool: listKeys"
+    refused = await everything.call("listKeys")
+    assert refused["error"]["message"].startswith("Unknown tool: listKeys")
     found = await everything.call("search_tools", query="list the keys of the gateway")
     assert "listKeys" not in json.dumps(found)
     status, _, _ = await tools_client.post("/mcp?scope=admin", make_request("tools/list"), bearer())

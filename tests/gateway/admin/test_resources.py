@@ -72,6 +72,7 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await evaluating(api)
     await toolsets(api)
     await selections_and_sums(api)
+    await erasures(api)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
     assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
@@ -103,6 +104,16 @@ async def selections_and_sums(api: Admin) -> None:
     listed = (await api("GET", "/tools")).json["items"]
     assert matches["count"] == sum(tool["name"].startswith("get") for tool in listed)
     assert (await api("GET", "/audit/calls")).json["sums"]
+    assert (await api("GET", "/costs/sums")).json["recording"] is False
+
+
+async def erasures(api: Admin) -> None:
+    """Effects: tests/wings/test_person_erasure.py."""
+    report = await api("POST", "/erasures", {"person": "nobody", "dry_run": True})
+    assert (report.status, report.json.get("id")) == (200, None)
+    made = (await api("POST", "/erasures", {"person": "nobody", "confirm": "nobody"})).json
+    assert [one["id"] for one in (await api("GET", "/erasures")).json["items"]] == [made["id"]]
+    assert (await api("GET", f"/erasures/{made['id']}")).json["pseudonym"] == made["pseudonym"]
 
 
 async def servers_of_registries(api: Admin) -> None:

@@ -78,6 +78,7 @@ CATALOG = {
 BOUNDED = {
     "audit_chain_t": "one row of a chain",
     "toolset_t": "admin.stored_toolsets of each tenant",
+    "erasure_t": "kept: reports of erasures, one of each, which name nobody",
     "usage_query_t": "three of each caller and tool; they end with the tool",
     "login_person_t": "one of each person of a provider",
     "connection_t": "connections.per_person of each person",
@@ -107,7 +108,7 @@ def test_each_table_with_times_is_swept_or_exempt() -> None:
 def test_swept_tables_are_deleted_in_their_module() -> None:
     for table, module in SWEPT.items():
         text = (ROOT / module).read_text()
-        assert "DELETE FROM" in text, (table, module)
+        assert "DELETE FROM" in text or "OldRows(" in text, (table, module)
         assert table in text, (table, module)
 
 
