@@ -96,11 +96,12 @@ def follow_run(
         nonlocal after, place, current
         if is_late:
             current = await reread() or replace(run, state="cancelled")  # it was erased
-        former, events = place, list[RunEvent]()
+        stirred, events = False, list[RunEvent]()
         with suppress(Fault):  # a log that has dropped what we read is read from its beginning
             for entry in await log.read(stream, place):
-                place = entry.id
-                for event in decode_events(entry):
+                place, entry_events = entry.id, decode_events(entry)
+                stirred |= not entry_events
+                for event in entry_events:
                     if event.number <= after:
                         continue
                     after = event.number
@@ -111,8 +112,9 @@ def follow_run(
             return [*events, terminal_event(current, after + 1)], "end"
         if current.state == "waiting":
             return events, "end"
-        if not (is_late or events) and place != former:  # stirred
-            return await read(True)
+        if stirred and not is_late:
+            more, outlook = await read(True)
+            return [*events, *more], outlook
         return events, "wait"
 
     return follow_events(log, stream, read, every_s)
