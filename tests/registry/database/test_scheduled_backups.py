@@ -26,6 +26,8 @@ pytestmark = pytest.mark.anyio
 
 
 class _Quiet(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"  # botocore waits for a second for "100 Continue"
+
     def log_message(self, *_: Any) -> None:
         pass
 
