@@ -24,6 +24,7 @@ from schemas.json_schema.keywords import (
     VALUE_KEYWORDS,
     Json,
 )
+from schemas.json_schema.pointers import unescape
 from schemas.json_schema.references import has_references, reference_of, siblings
 from schemas.json_schema.walk import DROPPED, INSIDE, rewrite
 from schemas.jsonrpc import encode
@@ -109,7 +110,7 @@ def canonical(reference: Any) -> str:
     """Normalize `#/$defs/a~1b` to `#/$defs/a/b`: unambiguous, as definitions have one level."""
     if not isinstance(reference, str):
         raise UnsupportedReference
-    return unquote(reference).replace("~1", "/").replace("~0", "~")
+    return unescape(unquote(reference))
 
 
 def is_old(schema: Json) -> bool:

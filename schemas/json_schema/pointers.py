@@ -17,7 +17,7 @@ def step(node: object, segment: str) -> object:
 
 def segments(pointer: str) -> list[str]:
     """RFC 6901: `#/paths/~1pets/get` gives `["paths", "/pets", "get"]`."""
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    return [unescape(part) for part in pointer.split("/")[1:]]
 
 
 def escape_segment(key: str) -> str:
@@ -30,6 +30,11 @@ def escape_segment(key: str) -> str:
 def escape(key: str) -> str:
     """A segment of a JSON pointer as a text of its own."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def unescape(segment: str) -> str:
+    """The key that a segment of a JSON pointer stands for."""
+    return segment.replace("~1", "/").replace("~0", "~")
 
 
 def has(tree: Any, pointer: str) -> bool:

@@ -19,7 +19,7 @@ from gateway.console.visitor_operations import RpcAnswer
 from gateway.methods.capabilities import has
 from registry.names.uris import expand_template, template_variables
 from schemas.errors import MethodNotFound
-from schemas.json_schema.pointers import escape
+from schemas.json_schema.pointers import escape, unescape
 from schemas.mcp.snapshot import SnapshotItem
 
 LISTS: Mapping[str, tuple[str, str]] = {
@@ -161,7 +161,7 @@ async def completions(visit: PageRequest) -> Response:
     prompt, name = visit.query.get("prompt", ""), visit.query.get("argument", "")
     ref = {"type": "ref/resource", "uri": visit.query.get("template", "")}
     given = {
-        field[1:].replace("~1", "/").replace("~0", "~"): visit.posted_value(field)
+        unescape(field[1:]): visit.posted_value(field)
         for field in visit.form
         if field.startswith("/")
     }

@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 from registry.importers.openapi.document import OpenApiDocument
 from registry.importers.openapi.raw_schema_facts import RawSchemas
+from schemas.json_schema.pointers import unescape
 from schemas.json_schema.references import reference_of
 from schemas.untrusted_json import mapping, sequence
 
@@ -56,4 +57,4 @@ _STATEMENTS = frozenset({"const", "enum", "default", "example", "examples", "pat
 
 def _last_segment(ref: str) -> str:
     """`Cat` for `#/components/schemas/Cat`, `cat.yaml#/Cat` and the bare name."""
-    return unquote(ref.rpartition("/")[2].removeprefix("#")).replace("~1", "/").replace("~0", "~")
+    return unescape(unquote(ref.rpartition("/")[2].removeprefix("#")))

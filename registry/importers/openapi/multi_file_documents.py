@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from schemas.json_schema.pointers import escape_segment, has
+from schemas.json_schema.pointers import escape_segment, has, unescape
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -260,5 +260,5 @@ def original_reference(ref: str) -> str:
     if not ref.startswith(prefix):
         return ref
     name, _, rest = ref.removeprefix(prefix).partition("/")
-    plain = unquote(name).replace("~1", "/").replace("~0", "~")
+    plain = unescape(unquote(name))
     return f"{plain}#/{rest}" if rest else plain
