@@ -13,7 +13,7 @@ from typing import Any
 from config.mcp_clients import client_values, read_clients
 from gateway.console.page_request import PageRequest
 from gateway.console.visitor_operations import OperationAnswer
-from gateway.wings.interface import Subject
+from gateway.wings.interface import Subject, pressing_concerns
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
@@ -197,8 +197,7 @@ async def _concerns_of_wings(visit: PageRequest) -> AsyncIterator[AttentionItem]
     share = visit.parts.settings().notifications.budget_share
     for offer in visit.parts.offers.values():
         concerns = await offer.concerns(visit.operations.tenant) if offer.concerns else ()
-        pressing = (item for item in concerns if item.subject != "budgets" or item.share >= share)
-        for item in islice(pressing, LISTED):
+        for item in pressing_concerns(concerns, share)[:LISTED]:
             kind, name = visit.texts(CONCERNS[item.subject]), item.title
             yield AttentionItem(
                 kind, "warn", name, visit.url(*item.path.split("/")), text=item.detail

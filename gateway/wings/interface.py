@@ -108,6 +108,12 @@ class Concern(NamedTuple):
 Concerns = Callable[[str], Awaitable[Sequence[Concern]]]
 """The concerns of a tenant. Raises psycopg.OperationalError."""
 
+
+def pressing_concerns(concerns: Iterable[Concern], share: float) -> list[Concern]:
+    """All concerns but those of budgets of which less than this share is used."""
+    return [item for item in concerns if item.subject != "budgets" or item.share >= share]
+
+
 Credential = Literal["login", "key"]
 """How callers authenticate: with OAuth, or a token that they have."""
 

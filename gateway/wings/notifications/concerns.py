@@ -1,7 +1,7 @@
 """Checks of what operators are told of. Each returns the concerns of now: one that is no longer
 returned is over."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,3 @@ async def ending_certificate(file: str, days: int) -> list[Concern]:
         return []
     text = f"server.tls.cert is good until {end:%Y-%m-%d %H:%M} UTC."
     return [Concern("certificates", "server.tls", "The TLS certificate ends", text, "health")]
-
-
-def used_budgets(concerns: Sequence[Concern], share: float) -> Iterator[Concern]:
-    """All concerns but those of budgets of which less is used."""
-    for concern in concerns:
-        if concern.subject != "budgets" or concern.share >= share:
-            yield concern

@@ -21,13 +21,19 @@ from prometheus_client.registry import Collector
 
 from config.notifications import NotificationsSettings
 from gateway.http_client.webhooks import WebhookSender, WebhookSent, retry_delay_s
-from gateway.wings.interface import Concern, Subject, Wing, WingContributions, WingParts
+from gateway.wings.interface import (
+    Concern,
+    Subject,
+    Wing,
+    WingContributions,
+    WingParts,
+    pressing_concerns,
+)
 from gateway.wings.notifications.concerns import (
     ending_certificate,
     ending_connections,
     failed_jobs,
     sources_down,
-    used_budgets,
     waiting_approvals,
 )
 from gateway.wings.notifications.messages import IncidentMessage
@@ -133,7 +139,7 @@ class Notifier(Collector):
         if self._told - of_wings.keys():  # of one that is not open nothing is known
             checked -= {"budgets", "schedules"}
         self._told |= of_wings.keys()
-        return [*used_budgets(concerns, self._settings.budget_share)], checked
+        return pressing_concerns(concerns, self._settings.budget_share), checked
 
     async def _checks(self, tenant: str) -> list[tuple[tuple[Subject, ...], Check]]:
         pool, settings = self._parts.pool, self._settings
