@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from config.settings import Settings
-from gateway.app.backups import BackupReport, StoredBackup, backups_of, opened_database
+from gateway.admin.resources.backups import BackupReport, StoredBackup, backups_of, opened_database
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option

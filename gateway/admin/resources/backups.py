@@ -1,9 +1,11 @@
 """Backups by schedule: their list, and one that is made now."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 from anyio import to_thread
 
+from config.backups import BackupsSettings
 from config.settings import Settings
 from gateway.admin.registry_parts import JobParts
 from gateway.operations.job_declarations import AsJob
@@ -13,9 +15,22 @@ from gateway.operations.problems import ProblemDetails, unavailable
 from registry.database.backup_places import BackupRefused, place_of
 from registry.database.embedded_server import DatabaseError
 from registry.database.postgres import Database
-from registry.database.scheduled_backups import Backups, StoredBackup
+from registry.database.scheduled_backups import BackupReport, Backups, StoredBackup
+
+__all__ = ["BackupOperations", "BackupReport", "StoredBackup", "backups_of", "opened_database"]
 
 READ, WRITE = "admin:backups:read", "admin:backups:write"
+
+
+def backups_of(settings: BackupsSettings) -> Backups:
+    """The backups in the place of the settings. Raises BackupRefused. With a bucket it imports for
+    a second."""
+    return Backups(place_of(settings), settings.keep)
+
+
+def opened_database(settings: Settings) -> AbstractAsyncContextManager[Database]:
+    """The database as it is, without migrations. Raises DatabaseError."""
+    return Database.open(settings.database, wait=False, migrate=False)
 
 
 class BackupOperations:
@@ -58,16 +73,13 @@ class BackupOperations:
     async def run(self, request: OperationInput) -> StoredBackup:
         self._check_operator(request)
         try:
-            async with Database.open(
-                self._settings.database, wait=False, migrate=False
-            ) as database:
+            async with opened_database(self._settings) as database:
                 return await (await self._backups()).make(database)
         except (BackupRefused, DatabaseError) as error:
             raise ProblemDetails(500, "backup-failed", str(error)) from error
 
     async def _backups(self) -> Backups:
-        own = self._settings.backups
-        return Backups(await to_thread.run_sync(place_of, own), own.keep)  # imports slowly
+        return await to_thread.run_sync(backups_of, self._settings.backups)  # imports slowly
 
     def _check_operator(self, request: OperationInput) -> None:
         """A backup has the data of all tenants. Raises ProblemDetails."""

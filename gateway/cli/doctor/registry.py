@@ -14,7 +14,7 @@ import msgspec
 from config.hooks import OF_CALLS
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from config.sources import SourceSettings
-from gateway.app.backups import backups_of
+from gateway.admin.resources.backups import backups_of
 from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
