@@ -32,12 +32,15 @@ def sample(cases: Iterable[T]) -> list[T]:
     return random.sample(distinct, examples(len(distinct)))
 
 
-def pairs(places: Iterable[S], values: Iterable[T]) -> Iterator[tuple[S, T]]:
-    """Each place with a value, and each value in a place, drawn at random: for a test that tries
-    values at places. All pairs before a release."""
+def pairs(
+    places: Iterable[S], values: Iterable[T], values_of_a_place: int = 1
+) -> Iterator[tuple[S, T]]:
+    """Each place with some values, and each value in a place, drawn at random: for a test that
+    tries values at places. Each pair once before a release."""
     rows, columns = list(places), list(values)
     if SHARE >= 1:
         return product(rows, columns)
+    rows *= values_of_a_place
     random.shuffle(rows)
     random.shuffle(columns)
     return islice(zip(cycle(rows), cycle(columns), strict=False), max(len(rows), len(columns)))

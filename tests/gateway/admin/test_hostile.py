@@ -331,7 +331,7 @@ async def test_no_body_is_an_error_of_the_gateway(api_with_pets: Admin, parts: A
         for whole in bodies
         for body in replace_each(whole)
     ]
-    for (id_, template), value in pairs(places * VALUES_OF_A_PLACE, VALUES):
+    for (id_, template), value in pairs(places, VALUES, VALUES_OF_A_PLACE):
         operation = operations[id_]
         headers = {**bearer(), **JSON, **HEADERS.get(id_, {})}
         for data in encode_bodies(template, value):
@@ -396,7 +396,7 @@ async def test_no_query_is_an_error_of_the_gateway(api_with_pets: Admin, parts: 
         for name in operation.query.__struct_fields__
         if operation.method == "GET"
     ]
-    for (operation, name), value in pairs(places * VALUES_OF_A_PLACE, QUERIES):
+    for (operation, name), value in pairs(places, QUERIES, VALUES_OF_A_PLACE):
         path = f"{path_of(operation.path)}?{name}={value}"
         answer = await api_with_pets.raw("GET", path, None, bearer())
         check(answer, operation.id, f"{name}={value}")
@@ -404,7 +404,7 @@ async def test_no_query_is_an_error_of_the_gateway(api_with_pets: Admin, parts: 
 
 async def test_no_name_is_an_error_of_the_gateway(api_with_pets: Admin, parts: AdminParts) -> None:
     named = [operation for operation in operations_of(parts) if "{" in operation.path]
-    for operation, value in pairs(named * VALUES_OF_A_PLACE, QUERIES):
+    for operation, value in pairs(named, QUERIES, VALUES_OF_A_PLACE):
         head, _, tail = operation.path.partition("{")
         path = f"{head}{value}{path_of(tail.partition('}')[2])}"
         body = json.dumps(BODIES[operation.id][0]).encode() if operation.body else None

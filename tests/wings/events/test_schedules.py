@@ -175,10 +175,14 @@ async def test_a_schedule_that_fails_shows_everywhere(
         await until(lambda: told_of(caplog, "job_failed"))
         [record, *_] = told_of(caplog, "job_failed")
         assert (record.operation, record.levelname) == ("events_schedule_lost", "WARNING")
-        async with client.http.get(f"{client.url}/metrics") as response:
-            counted = 'toolgate_jobs_failed_total{operation="events_schedule_lost"}'
-            text = await response.text()
-        assert counted in text
+        counted = 'toolgate_jobs_failed_total{operation="events_schedule_lost"}'
+
+        async def counted_metrics() -> str | None:
+            async with client.http.get(f"{client.url}/metrics") as response:
+                text = await response.text()
+            return text if counted in text else None
+
+        text = await until(counted_metrics)
         assert 'toolgate_jobs_failed_total{operation="importSource"} 0.0' in text
 
         keys = ApiKeys(database.pool, settings.tenant.host_id)

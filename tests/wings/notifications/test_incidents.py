@@ -124,13 +124,13 @@ async def test_failed_jobs_and_schedules_and_a_source_that_is_down(
                     " VALUES (%s, %s, %s, '{}', 'null', 'failed', %s, now())",
                     [HOST, operation, who, '{"detail": "the service said no"}'],
                 )
-        client.gateway.feed.state.sources["orders"] = "failed"
+        client.gateway.feed.state.sources["pets"] = "failed"
         await until(lambda: len(receiver.events) == 3)
         by_subject = {event["subject"]: event for event in receiver.events}
         assert by_subject["schedules"]["title"] == "The schedule nightly failed"
         assert by_subject["jobs"]["detail"] == "the service said no"
-        assert by_subject["sources"]["link"].endswith("/console/sources/orders")
-        client.gateway.feed.state.sources["orders"] = "ok"
+        assert by_subject["sources"]["link"].endswith("/console/sources/pets")
+        client.gateway.feed.state.sources["pets"] = "ok"
         async with borrow(pool) as connection:
             await connection.execute(
                 "INSERT INTO job_t (host_id, operation, principal_id, principal, request, state,"
