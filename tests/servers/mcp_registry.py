@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from schemas.server_json import OFFICIAL, SCHEMA
+from schemas.mcp.registry_entries import OFFICIAL, SCHEMA
 
 Json = dict[str, Any]
 

@@ -49,7 +49,7 @@ from registry.sources.source_versions import Difference
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import without_hidden_in
-from schemas.server_json import Package, PostInstallStep, ServerName
+from schemas.mcp.registry_entries import Package, PostInstallStep, ServerName
 from schemas.source import McpOptions, PublishedServer, Source, stdio_location
 
 MISSING, UNREADABLE = "missing", "unreadable"

@@ -10,8 +10,8 @@ from markupsafe import Markup, escape
 from msgspec import Raw
 from starlette.responses import Response
 
+from gateway.console.argument_form import ArgumentForm
 from gateway.console.page_request import PageRequest, as_json, indent_json
-from gateway.console.pages.argument_form import ArgumentForm
 from gateway.console.routes import PageRoute
 from gateway.console.texts import encode_json, visible
 from gateway.console.visitor_operations import Trial

@@ -23,7 +23,7 @@ from msgspec import Raw, Struct, field
 
 from gateway.context import Context
 from gateway.upstreams.http.source_pools import UpstreamFailed
-from gateway.upstreams.mcp.http_endpoint import HttpFault, HttpStatusError
+from gateway.upstreams.mcp.http_requests_and_responses import HttpFault, HttpStatusError
 from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     Link,

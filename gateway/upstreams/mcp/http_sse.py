@@ -13,7 +13,7 @@ from gateway.state.background_tasks import wait_for_first
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.source_pools import SourcePool
 from gateway.upstreams.mcp.duplex_link import DuplexLink
-from gateway.upstreams.mcp.http_endpoint import JSON, SSE, TROUBLE, ServerEndpoint
+from gateway.upstreams.mcp.http_requests_and_responses import JSON, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.link_and_handlers import (
     ClientProfile,
     MessageHandler,

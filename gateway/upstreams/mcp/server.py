@@ -31,7 +31,7 @@ from gateway.upstreams.http.source_pools import SourcePool as Connected
 from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp.backoff import RefreshBackoff
 from gateway.upstreams.mcp.handshake import DISCOVER, SupportedEras
-from gateway.upstreams.mcp.http_endpoint import HttpStatusError
+from gateway.upstreams.mcp.http_requests_and_responses import HttpStatusError
 from gateway.upstreams.mcp.link_and_handlers import Link, MessageHandler, SubscribableLink, Timeout
 from gateway.upstreams.mcp.session_pool import SHARED, SessionKey, SessionPool
 from schemas.errors import Fault, MethodNotFound, RelayedFault

@@ -34,7 +34,7 @@ from gateway.upstreams.mcp.stdio import (
     open_stdio,
     open_stdio_stateless,
 )
-from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
+from gateway.upstreams.mcp.streamable_http_links import HttpLink, StatelessLink
 from schemas.errors import Unavailable
 from schemas.source import Source
 

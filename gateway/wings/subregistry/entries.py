@@ -13,8 +13,15 @@ from gateway.wings.interface import WingParts
 from gateway.wings.subregistry.listing import ListedVersion
 from registry.catalog.catalog import Catalog
 from schemas.errors import ToolgateError
-from schemas.server_json import SCHEMA, Input, KeyValueInput, Remote, ServerDetail, schema_version
-from schemas.server_json import SCHEMA_VERSIONS as KNOWN_SCHEMAS
+from schemas.mcp.registry_entries import (
+    SCHEMA,
+    Input,
+    KeyValueInput,
+    Remote,
+    ServerDetail,
+    schema_version,
+)
+from schemas.mcp.registry_entries import SCHEMA_VERSIONS as KNOWN_SCHEMAS
 
 UNNUMBERED = "0"  # version of a document that is stored
 KEY = KeyValueInput(

@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from schemas.server_json import OFFICIAL, ServerDetail
+from schemas.mcp.registry_entries import OFFICIAL, ServerDetail
 
 PROVENANCE = "toolgate/provenance"  # in `_meta`, of servers of others
 LATEST = "latest"

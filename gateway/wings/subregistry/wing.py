@@ -15,7 +15,7 @@ from gateway.wings.subregistry.http_api import ROOT, RegistryApi
 from gateway.wings.subregistry.listing import ListedVersion, Listing
 from gateway.wings.subregistry.store import VersionStore
 from registry.database.migrate import Component
-from schemas.server_json import ServerDetail
+from schemas.mcp.registry_entries import ServerDetail
 
 FILES = importlib.resources.files("gateway.wings.subregistry")
 TABLES = Component("subregistry", FILES.joinpath("sql"))

@@ -8,7 +8,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from gateway.upstreams.http.responses_as_results import failure_result, outage
 from gateway.upstreams.http.source_pools import UpstreamFailed
-from gateway.upstreams.mcp.http_endpoint import HttpStatusError
+from gateway.upstreams.mcp.http_requests_and_responses import HttpStatusError
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18

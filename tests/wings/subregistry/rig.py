@@ -13,7 +13,7 @@ from yarl import URL
 
 from config.settings import Settings, Toolset
 from config.subregistry import ApprovedServer
-from schemas.server_json import SCHEMA
+from schemas.mcp.registry_entries import SCHEMA
 from tests.fixtures_gateway import Client, running
 
 PUBLIC = "https://tools.example.com/gw"

@@ -15,7 +15,7 @@ from config.subregistry import ApprovedServer
 from gateway.wings.subregistry.entries import read_approved, toolset_document
 from registry.access.api_keys import ApiKeys
 from schemas.errors import ToolgateError
-from schemas.server_json import OFFICIAL, SCHEMA, ServerList, ServerResponse
+from schemas.mcp.registry_entries import OFFICIAL, SCHEMA, ServerList, ServerResponse
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Recorder, settings_of_pets
 from tests.polling import until

@@ -19,7 +19,7 @@ from gateway.upstreams.mcp.registries.server_plans import PASSED, Program
 from registry.documents.fetch import OF_DESCRIPTIONS, StatusRefused, fetch
 from schemas.challenges import read_challenge
 from schemas.errors import ImportRejected
-from schemas.server_json import Package
+from schemas.mcp.registry_entries import Package
 
 MANIFEST_BYTES = 4 * 2**20  # the distribution specification asks registries to take as much
 _MANIFESTS = ", ".join(

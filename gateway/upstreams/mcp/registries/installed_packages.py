@@ -29,7 +29,7 @@ from gateway.upstreams.mcp.stdio import environment
 from registry.database.embedded_server import directory_of
 from registry.documents.fetch import FetchSettings, fetch
 from schemas.errors import ImportRejected
-from schemas.server_json import Package
+from schemas.mcp.registry_entries import Package
 
 MARK = ".installed"  # suffix of a file beside a complete folder: its digest
 OUTPUT = 2000  # characters of a failed command

@@ -18,7 +18,7 @@ from gateway.upstreams.mcp.registries.server_inputs import Inputs, Value, fill
 from gateway.upstreams.mcp.registries.server_plans import Program, check_digest
 from registry.documents.containers import Archive, Unreadable
 from schemas.errors import ImportRejected
-from schemas.server_json import InputWithVariables, Package
+from schemas.mcp.registry_entries import InputWithVariables, Package
 
 FILES = 20_000  # of a bundle: its dependencies are in it
 MANIFEST = "manifest.json"

@@ -18,7 +18,7 @@ from gateway.upstreams.mcp.registries.program_arguments import Arguments
 from gateway.upstreams.mcp.registries.server_inputs import Inputs
 from gateway.upstreams.mcp.registries.server_plans import Program, check_digest
 from schemas.errors import ImportRejected
-from schemas.server_json import Package
+from schemas.mcp.registry_entries import Package
 
 SCRIPTS = "scripts"  # what `allow` says of scripts that run at an installation
 _LOCK = "package-lock.json"

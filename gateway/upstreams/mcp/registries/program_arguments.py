@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from gateway.upstreams.mcp.registries.server_inputs import Inputs, Value
 from schemas.errors import ImportRejected
-from schemas.server_json import Argument, NamedArgument
+from schemas.mcp.registry_entries import Argument, NamedArgument
 
 # Of docker run: flags that take nothing from the machine. Mounts, devices, privileges, networks,
 # environment files and all others are refused, and of npx and uvx all but --yes: their -i and -w

@@ -18,7 +18,7 @@ from config.settings import Imports
 from registry.documents.fetch import OF_DESCRIPTIONS, StatusRefused, fetch
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import without_hidden_in
-from schemas.server_json import (
+from schemas.mcp.registry_entries import (
     OFFICIAL,
     SCHEMA_VERSIONS,
     ListMetadata,

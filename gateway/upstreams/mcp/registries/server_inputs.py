@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from schemas.errors import ImportRejected
-from schemas.server_json import Input, InputWithVariables
+from schemas.mcp.registry_entries import Input, InputWithVariables
 
 VALUE_LIMIT = 8192  # characters
 _TEMPLATE = re.compile(r"\{([^{}]+)\}")

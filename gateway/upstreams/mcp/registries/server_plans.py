@@ -19,7 +19,7 @@ from gateway.upstreams.mcp.registries.registry_reader import Entry
 from gateway.upstreams.mcp.registries.server_inputs import InputQuestion, Inputs, Value, fill
 from registry.documents.ssrf_protection import check_host
 from schemas.errors import ImportRejected
-from schemas.server_json import KeyValueInput, Package, Remote, ServerDetail
+from schemas.mcp.registry_entries import KeyValueInput, Package, Remote, ServerDetail
 from schemas.source import McpOptions, PublishedServer
 
 Choice = Literal["remote", "oci", "mcpb", "pypi", "npm"]

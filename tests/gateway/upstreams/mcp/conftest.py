@@ -11,7 +11,7 @@ from config.sources import SourceSettings
 from gateway.upstreams.http.source_pools import Connections
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link_and_handlers import ClientProfile, Timeout
-from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
+from gateway.upstreams.mcp.streamable_http_links import HttpLink, StatelessLink
 from schemas.errors import MethodNotFound
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits

@@ -16,7 +16,7 @@ from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.http_sse import open_http_sse
 from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.server_set import Servers
-from gateway.upstreams.mcp.streamable_http import HttpLink
+from gateway.upstreams.mcp.streamable_http_links import HttpLink
 from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected

@@ -13,7 +13,7 @@ from config.sources import SourceSettings
 from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link_and_handlers import Link
-from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
+from gateway.upstreams.mcp.streamable_http_links import HttpLink, StatelessLink
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.conftest import HELLO, LIMIT_BYTES, PATIENT, Ears, mcp_source

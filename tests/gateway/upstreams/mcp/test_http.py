@@ -11,7 +11,7 @@ from msgspec import Raw
 from gateway.context import Cancellation
 from gateway.upstreams.http.source_pools import UpstreamFailed
 from gateway.upstreams.mcp.link_and_handlers import SessionLost, Timeout
-from gateway.upstreams.mcp.streamable_http import HttpLink
+from gateway.upstreams.mcp.streamable_http_links import HttpLink
 from schemas.errors import InvalidParams, RelayedFault
 from tests.gateway.upstreams.mcp.conftest import HELLO, PATIENT, Ears, mcp_source
 from tests.servers.mcp_wire import Scripted, Turn, event, failure, note, question, reply

@@ -11,7 +11,7 @@ from config.settings import Settings
 from gateway.upstreams.mcp.registries.installed_packages import InstalledPackages
 from gateway.upstreams.mcp.registries.registry_reader import Entry, document_digest
 from gateway.upstreams.mcp.registries.server_plans import Draft, PlanRequest, make_plan
-from schemas.server_json import OfficialMeta, ServerDetail
+from schemas.mcp.registry_entries import OfficialMeta, ServerDetail
 from tests.servers.mcp_registry import server_json
 
 DIGEST = "sha256:" + "a" * 64

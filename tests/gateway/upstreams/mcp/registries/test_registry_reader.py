@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from config.registries import RegistrySettings
 from gateway.upstreams.mcp.registries.registry_reader import EntryMissing, RegistryReader
 from schemas.errors import ImportRejected
-from schemas.server_json import SCHEMA
+from schemas.mcp.registry_entries import SCHEMA
 from tests.gateway.upstreams.mcp.registries.entries import settings
 from tests.servers.mcp_registry import PublishedServers, server_json, serving_registry
 

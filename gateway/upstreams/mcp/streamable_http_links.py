@@ -24,7 +24,7 @@ from gateway.upstreams.mcp.handshake import (
     routing_headers,
     with_envelope,
 )
-from gateway.upstreams.mcp.http_endpoint import (
+from gateway.upstreams.mcp.http_requests_and_responses import (
     HEADERS,
     REDIRECTS,
     SSE,

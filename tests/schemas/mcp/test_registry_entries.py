@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.server_json import SCHEMA, ServerDetail, ServerList, schema_version
+from schemas.mcp.registry_entries import SCHEMA, ServerDetail, ServerList, schema_version
 
 SERVER: dict[str, Any] = {
     "$schema": SCHEMA,
