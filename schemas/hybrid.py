@@ -11,7 +11,18 @@ from typing import Any, Literal, NamedTuple
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from schemas.errors import Fault
+from schemas.errors import (
+    Fault,
+    Forbidden,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotAllowed,
+    MethodNotFound,
+    ParseError,
+    PayloadTooLarge,
+    TooManyRequests,
+    Unavailable,
+)
 
 Side = Literal["query", "command"]
 TUPLE = ("host", "service", "action", "version")
@@ -214,3 +225,24 @@ def status_members(status: Status) -> dict[str, Any]:
     members["statusCode"] = members.pop("status_code")
     order = ("statusCode", "code", "message", "description", "metadata", "severity")
     return {name: members[name] for name in order if members[name] is not UNSET}
+
+
+def status_fault(fault: Fault) -> StatusFault:
+    """`fault` as the Status of light-hybrid-4j."""
+    if isinstance(fault, StatusFault):
+        return fault
+    kind = next((kind for of, kind in _KINDS if isinstance(fault, of)), RUNTIME_EXCEPTION)
+    return StatusFault(kind, *([fault.message] if "{}" in kind.description else []))
+
+
+_KINDS: tuple[tuple[type[Fault], StatusKind], ...] = (
+    (ParseError, NOT_JSON),
+    (PayloadTooLarge, REQUEST_TOO_LARGE),
+    (Forbidden, FORBIDDEN),
+    (MethodNotAllowed, METHOD_NOT_ALLOWED._replace(description="{}")),  # filled in already
+    (InvalidRequest, NOT_A_REQUEST),
+    (MethodNotFound, HANDLER_NOT_FOUND._replace(description="{}")),
+    (InvalidParams, VALIDATOR_SCHEMA),
+    (TooManyRequests, TOO_MANY_REQUESTS),
+    (Unavailable, UNAVAILABLE),
+)

@@ -12,11 +12,15 @@ and UTR 36, section 2.5, exclude them from identifiers. Those that scripts need 
 - a mark of direction beside a letter that is written from right to left.
 """
 
+import dataclasses
 import json
 import re
-from typing import Any
+from collections.abc import Collection
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
+
+T = TypeVar("T")
 
 _JOINING = (
     "\u0600-\u074f\u0750-\u077f\u07c0-\u07ff\u0840-\u08ff\u0900-\u109f\u1780-\u17b3\u17b6-\u17ff"
@@ -112,6 +116,20 @@ def without_hidden_in(value: Any) -> Any:
             changed = without_hidden_in(fields)
             return value if changed is fields else structs.replace(value, **changed)
     return value
+
+
+def without_hidden_fields(record: T, names: Collection[str]) -> T:
+    """The dataclass without hidden characters in the fields of these names. Another value stays as
+    it is."""
+    if not dataclasses.is_dataclass(record) or isinstance(record, type):
+        return record
+    changed = {
+        field.name: after
+        for field in dataclasses.fields(record)
+        if field.name in names
+        and (after := without_hidden_in(before := getattr(record, field.name))) is not before
+    }
+    return dataclasses.replace(record, **changed) if changed else record
 
 
 def _same(after: dict[str, Any], before: dict[str, Any]) -> bool:

@@ -14,6 +14,9 @@ from schemas.binding import Binding
 # Reserved arguments of imported tools; a tool's own argument of the same name takes precedence.
 FIELDS = "_fields"  # the members of the answer that are wanted, as dotted paths
 CONTINUE = "_continue"  # the handle of a truncated answer
+READ_FIELDS = frozenset(  # of drafts, and of changes by hand, that models and people read
+    ("title", "description", "input_schema", "output_schema", "annotations", "tags", "definition")
+) | {"examples"}
 META_NEXT = "toolgate/next"  # in `_meta` of a result: the arguments that get the next page
 
 

@@ -15,36 +15,23 @@ from msgspec.structs import replace
 
 from schemas.errors import (
     Fault,
-    Forbidden,
     InvalidParams,
     InvalidRequest,
-    MethodNotAllowed,
-    MethodNotFound,
     Overloaded,
     ParseError,
-    PayloadTooLarge,
-    TooManyRequests,
-    Unavailable,
 )
 from schemas.hybrid import (
-    FORBIDDEN,
     HANDLER_NOT_FOUND,
     LEGACY_SWITCHED_OFF,
     METHOD_MISSING,
-    METHOD_NOT_ALLOWED,
     NOT_A_REQUEST,
-    NOT_JSON,
-    REQUEST_TOO_LARGE,
-    RUNTIME_EXCEPTION,
-    TOO_MANY_REQUESTS,
     TUPLE,
-    UNAVAILABLE,
     VALIDATOR_SCHEMA,
     ServiceFailed,
     Side,
     StatusFault,
-    StatusKind,
     service_id,
+    status_fault,
 )
 from schemas.jsonrpc import (
     DEPTH,
@@ -226,7 +213,7 @@ def legacy_answer(outcome: Any, rules: Rules) -> Answer:
         case ServiceFailed():
             return Answer(outcome.status, encode(outcome.body))
         case Fault():
-            fault = as_status(outcome)
+            fault = status_fault(outcome)
             return Answer(fault.status, encode(fault.as_status))
     return Answer(200, encode(outcome))
 
@@ -239,7 +226,7 @@ def reply(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Reply 
         return error_reply(id_, outcome, request_id)
     if isinstance(outcome, ServiceFailed):
         return error_reply(id_, outcome)
-    data = {**(as_status(outcome).data or {}), **(outcome.data or {})}
+    data = {**(status_fault(outcome).data or {}), **(outcome.data or {})}
     return ErrorReply(id_, ErrorObject(outcome.code, outcome.message, data))
 
 
@@ -265,27 +252,6 @@ def refusal(body: bytes, fault: Fault, rules: Rules, request_id: str) -> Answer:
 def _status(fault: Fault, rules: Rules) -> int:
     """The HTTP status: 200 for an error of JSON-RPC, except a 401, 403, 429 or overload."""
     if not rules.spec:
-        return fault.status if isinstance(fault, ServiceFailed) else as_status(fault).status
+        return fault.status if isinstance(fault, ServiceFailed) else status_fault(fault).status
     keeps_status = fault.status in {401, 403, 429} or isinstance(fault, Overloaded)
     return fault.status if keeps_status else 200
-
-
-def as_status(fault: Fault) -> StatusFault:
-    """`fault` as the Status of light-hybrid-4j."""
-    if isinstance(fault, StatusFault):
-        return fault
-    kind = next((kind for of, kind in _KINDS if isinstance(fault, of)), RUNTIME_EXCEPTION)
-    return StatusFault(kind, *([fault.message] if "{}" in kind.description else []))
-
-
-_KINDS: tuple[tuple[type[Fault], StatusKind], ...] = (
-    (ParseError, NOT_JSON),
-    (PayloadTooLarge, REQUEST_TOO_LARGE),
-    (Forbidden, FORBIDDEN),
-    (MethodNotAllowed, METHOD_NOT_ALLOWED._replace(description="{}")),  # filled in already
-    (InvalidRequest, NOT_A_REQUEST),
-    (MethodNotFound, HANDLER_NOT_FOUND._replace(description="{}")),
-    (InvalidParams, VALIDATOR_SCHEMA),
-    (TooManyRequests, TOO_MANY_REQUESTS),
-    (Unavailable, UNAVAILABLE),
-)

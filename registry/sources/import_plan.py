@@ -25,16 +25,12 @@ from registry.importers.drafts import ItemDraft
 from registry.names.tool_names import Naming, TakenNames, is_reserved
 from registry.sources.mcp_items import ItemsSaved
 from schemas.binding import Binding
-from schemas.invisible_characters import without_hidden_in
+from schemas.invisible_characters import without_hidden_fields
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import DescribedLogin, HybridOptions, Options, Origin, SourceFacts, facts_of
-from schemas.tool import Annotations, ToolDraft
+from schemas.tool import READ_FIELDS, Annotations, ToolDraft
 
 T = TypeVar("T")
-
-_READ = frozenset(  # fields of drafts, and of changes by hand, that models and people read
-    ("title", "description", "input_schema", "output_schema", "annotations", "tags", "definition")
-) | {"examples"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,6 @@ __all__ = [
     "assign",
     "changes",
     "storable",
-    "without_invisible",
 ]
 
 
@@ -308,7 +303,7 @@ def storable(draft: T) -> tuple[T, str]:
         # via JSON: values that bindings carry verbatim consist of JSON types only
         draft = _decoded_as(scrub(msgspec.to_builtins(draft, enc_hook=_decode_carried)), draft)
         encoded = msgspec.json.encode(_non_default_fields(draft))
-    if (clean := without_invisible(draft)) is not draft:
+    if (clean := without_hidden_fields(draft, READ_FIELDS)) is not draft:
         draft, encoded = clean, msgspec.json.encode(_non_default_fields(clean))
     return draft, hashlib.sha256(encoded).hexdigest()
 
@@ -323,20 +318,6 @@ def _decoded_as(plain: Any, draft: T) -> T:
     )  # the type of a draft knows no fields of it
     binding = msgspec.json.decode(encoded_binding, type=type(draft.binding))
     return dataclasses.replace(made, binding=binding)
-
-
-def without_invisible(draft: T) -> T:
-    """`draft` without invisible characters (`schemas.invisible_characters`), except in
-    identifiers used at its source."""
-    if not dataclasses.is_dataclass(draft) or isinstance(draft, type):
-        return draft
-    changed = {
-        field.name: after
-        for field in dataclasses.fields(draft)
-        if field.name in _READ
-        and (after := without_hidden_in(before := getattr(draft, field.name))) is not before
-    }
-    return dataclasses.replace(draft, **changed) if changed else draft
 
 
 def _status(before: KnownOperation | None, name: str, digest: str) -> str:

@@ -17,7 +17,7 @@ from psycopg.types.json import Json, Jsonb
 from registry.database.postgres import Pool, borrow
 from registry.database.tool_and_source_rows import lock
 from registry.names.tool_names import NameForms, is_reserved, may_be_form
-from registry.sources.import_plan import storable, without_invisible
+from registry.sources.import_plan import storable
 from registry.tools.editable_columns import (
     Address,
     CatalogRow,
@@ -29,7 +29,9 @@ from registry.tools.editable_columns import (
     own_columns,
 )
 from registry.tools.tool_errors import NoSuchTool, ToolChanged, ToolRefused
+from schemas.invisible_characters import without_hidden_fields
 from schemas.source import MANUAL, facts_of
+from schemas.tool import READ_FIELDS
 
 
 async def set_description(
@@ -102,7 +104,7 @@ class ToolEdits:
     ) -> None:
         """Change a tool. `user` is the author of the description; `expected_version` the tool's
         current version. Raises ToolRefused."""
-        change = without_invisible(change)
+        change = without_hidden_fields(change, READ_FIELDS)
         async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, catalog_row, schema = await self._row(connection, name)

@@ -37,14 +37,13 @@ from gateway.wings.librarian.research_runs import (
     LOST,
     SHOWN,
     Diverged,
+    RecordedAsker,
     RunLog,
     RunStep,
     StepKind,
-    refused_by,
     step_digest,
 )
-from gateway.wings.librarian.run_budget import LimitReached
-from gateway.wings.models.messages import ChatMessage, ModelFailed
+from gateway.wings.models.messages import ChatMessage
 from registry.display.token_budgets import tokens
 from schemas.errors import ToolgateError
 
@@ -192,7 +191,7 @@ class Research:
 
     async def _run_fixed_plan(self) -> LibraryAnswer:
         """The fixed plan: choose, ask about each passage, combine."""
-        asker = _RecordedAsker.of(self)
+        asker = RecordedAsker(**vars(self.sub), log=self.log, on_read=partial(self.tell, "read"))
         return await self.engine.answer(
             self.context, self.question, self.hits, asker=asker, progress=self._stage
         )
@@ -237,41 +236,6 @@ class Research:
             output_characters=own.output_characters,
             frame_bytes=own.frame_bytes,
         )
-
-
-@dataclass(kw_only=True)
-class _RecordedAsker(Asker):
-    """Records requests that are made at once, by what they say."""
-
-    research: Research
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, research: Research) -> "_RecordedAsker":
-        return cls(**vars(research.sub), research=research)
-
-    async def ask(self, question: PartQuestion) -> PartAnswer:
-        digest = step_digest("llm", question.key)
-        seq = self.numbers.setdefault(digest, int(digest[:7], 16))
-        step = RunStep("map", seq, "llm", digest, question.messages[-1].text[:SHOWN])
-        worst = self.worst(question)
-        send = partial(super().ask, question)
-        failed: list[Exception] = []
-
-        async def send_and_note() -> PartAnswer:
-            try:
-                return await send()
-            except (LimitReached, ModelFailed) as error:
-                failed.append(error)
-                raise
-
-        answer = await self.research.log.pay(step, worst, send_and_note)
-        if failed:
-            raise failed[0]
-        if (limit := refused_by(answer)) is not None:  # before a kill
-            raise LimitReached(limit)
-        self.research.tell("read")
-        return answer if isinstance(answer, PartAnswer) else PartAnswer("")
 
 
 class CodeThread:

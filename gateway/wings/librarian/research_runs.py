@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection, sql
 
 from config.librarian import ResearchSettings
-from gateway.wings.librarian.part_answers import PartAnswer
+from gateway.wings.librarian.part_answers import Asker, PartAnswer, PartQuestion
 from gateway.wings.librarian.run_budget import Limit, LimitReached, RunLedger
 from gateway.wings.models.messages import ModelFailed
 from gateway.wings.models.usage import ModelCost, TokenUsage
@@ -294,6 +295,38 @@ class RunLog:
         )
         self.steps[step.node, step.seq] = step
         await self.store.end_step(self.host_id, self.run_id, step)
+
+
+@dataclass(kw_only=True)
+class RecordedAsker(Asker):
+    """Asks a model in a run: records requests that are made at once, by what they say."""
+
+    log: RunLog
+    on_read: Callable[[], None]
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    async def ask(self, question: PartQuestion) -> PartAnswer:
+        digest = step_digest("llm", question.key)
+        seq = self.numbers.setdefault(digest, int(digest[:7], 16))
+        step = RunStep("map", seq, "llm", digest, question.messages[-1].text[:SHOWN])
+        worst = self.worst(question)
+        send = partial(super().ask, question)
+        failed: list[Exception] = []
+
+        async def send_and_note() -> PartAnswer:
+            try:
+                return await send()
+            except (LimitReached, ModelFailed) as error:
+                failed.append(error)
+                raise
+
+        answer = await self.log.pay(step, worst, send_and_note)
+        if failed:
+            raise failed[0]
+        if (limit := refused_by(answer)) is not None:  # before a kill
+            raise LimitReached(limit)
+        self.on_read()
+        return answer if isinstance(answer, PartAnswer) else PartAnswer("")
 
 
 def _answer_of(step: RunStep) -> PartAnswer | str | None:

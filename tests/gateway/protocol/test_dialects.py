@@ -16,7 +16,6 @@ from gateway.protocol.dialects import (
     Rules,
     _plain_legacy,
     _single,
-    as_status,
     legacy_answer,
     read,
     refusal,
@@ -43,6 +42,7 @@ from schemas.hybrid import (
     VALIDATOR_SCHEMA,
     ServiceFailed,
     StatusFault,
+    status_fault,
     status_members,
 )
 from schemas.jsonrpc import Invalid, Request, Response, decode_strict
@@ -305,7 +305,7 @@ def test_a_json_rpc_client_gets_the_status_in_the_envelope(fault, strict, spec, 
         answer = rpc_answer(7, fault, rules, "r-1")
         told = json.loads(answer.body)
         assert (answer.status, told["id"], told["error"]["code"]) == (status, 7, code)
-        assert told["error"]["data"] == status_members(as_status(fault).as_status)
+        assert told["error"]["data"] == status_members(status_fault(fault).as_status)
         assert told["error"]["message"] == fault.message
 
 
