@@ -20,6 +20,7 @@ from gateway.cli.common.checks import Check
 from gateway.cli.common.database import open_registry
 from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reaches
+from gateway.cli.doctor.login import check_forwarded_tokens
 from gateway.state.redis import connect
 from gateway.wings.table import enabled_wings, load_wing, section, wing_components, wing_mistakes
 from registry.database.embedded_server import DatabaseError, has_cluster
@@ -44,28 +45,10 @@ async def missing_resources(settings: Settings) -> AsyncIterator[Check]:
         yield _certificate(settings.server.tls)
     async for check in _dead_urls(settings):
         yield check
-    for check in login_tokens(settings):
+    for check in check_forwarded_tokens(settings):
         yield check
     if settings.state.backend == "redis":
         yield await _redis(settings.state)
-
-
-def login_tokens(settings: Settings) -> Iterator[Check]:
-    """Sources that get the caller's token, which is the gateway's own after a login, and which
-    neither the service nor its authorization server knows. An exchange takes that of the provider
-    instead, where there is one."""
-    if not settings.login.enabled:
-        return
-    for name, source in settings.sources.items():
-        exchange = source.exchange if not settings.login.providers else None
-        for key, given in (("exchange", exchange), ("forward_token", source.forward_token)):
-            if given:
-                text = (
-                    f"sources.{name}.{key}: people who log in at the gateway (login.enabled) have "
-                    f"a token of {settings.server.public_url}, which the service has to trust; "
-                    "use connect or credentials for them"
-                )
-                yield Check("login", "warning", text)
 
 
 def _certificate(tls: ListenerTls) -> Check:

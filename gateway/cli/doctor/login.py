@@ -3,6 +3,7 @@
 import asyncio
 import os
 import webbrowser
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -102,3 +103,21 @@ async def _walk(
 def _open(address: str) -> None:
     warn(f"log in, in a browser of this machine, at {address}")
     webbrowser.open(address)
+
+
+def check_forwarded_tokens(settings: Settings) -> Iterator[Check]:
+    """Sources that get the caller's token, which is the gateway's own after a login, and which
+    neither the service nor its authorization server knows. An exchange takes that of the provider
+    instead, where there is one."""
+    if not settings.login.enabled:
+        return
+    for name, source in settings.sources.items():
+        exchange = source.exchange if not settings.login.providers else None
+        for key, given in (("exchange", exchange), ("forward_token", source.forward_token)):
+            if given:
+                text = (
+                    f"sources.{name}.{key}: people who log in at the gateway (login.enabled) have "
+                    f"a token of {settings.server.public_url}, which the service has to trust; "
+                    "use connect or credentials for them"
+                )
+                yield Check("login", "warning", text)
