@@ -43,7 +43,7 @@ class OperationLists(Lists):
         return False  # no search here
 
 
-def counting(rates: RequestRates) -> Middleware:
+def count_calls(rates: RequestRates) -> Middleware:
     """Rate-limit middleware: each message counts as a request to the admin API. Raises
     TooManyRequests."""
 

@@ -20,7 +20,7 @@ from gateway.audit.records import AuditEntry
 from gateway.context import Context
 from gateway.guards.authentication import USED_EVERY_S
 from gateway.guards.protected_resource import demanding
-from gateway.interfaces import Counter, Events, Guard, Middleware
+from gateway.interfaces import Counter, Events, Guard
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.policy_guard import ForwarderGuard, PolicyGuard, arguments_for_approvers
 from gateway.operations.job_declarations import JobAct
@@ -63,14 +63,14 @@ class Access:
         read; `innermost`: guards behind all others. `sealer`: of what hooks decided for a call that
         its client goes on with. Raises ToolgateError for hooks that cannot be loaded."""
         self._handle = handle
-        self._before_rules = before_rules
-        self._innermost = innermost
+        self.before_rules = before_rules
+        self.innermost = innermost
         self.bounds = Bounds(settings, counter, events)
         self._resources = resources_of(settings)
         self.identities = Identities(settings, sweep, self._resources, login)
         self.authenticator = self.identities.authenticator
         self.policy_view = policy_view
-        self._guardrails = Guardrails(settings.guardrails)
+        self.guardrails = Guardrails(settings.guardrails)
         self.hooks = AccessHooks(settings, sealer)
         denials = Denials(self.policy_view, catalogs)
         self.auditing = AuditCollector(settings, handle.pool, denials, self.hooks.copy_record)
@@ -80,7 +80,7 @@ class Access:
         self.identify_admin = self.auditing.identifying(own_identify)
         self.protected_resource = ProtectedResource(settings, self._resources, login)
         self._catalogs = catalogs
-        self._policy_guards = self._guards_of(settings)
+        self.policy_guards = self._guards_of(settings)
         loads: dict[str, Load] = {
             **self.identities.loads,
             "policy": self.policy_view.load,
@@ -93,20 +93,15 @@ class Access:
         events.database_connected.subscribe(self._load)
 
     def reconfigure(self, settings: Settings, hooks: "Hooks | None") -> None:
-        """Replace rules, limits, guardrails, hooks and endpoints; `guards` and `middleware` use
-        them from now on. Raises InvalidExpression, before anything has changed."""
+        """Replace rules, limits, guardrails, hooks and endpoints; chains that are
+        composed from now on use them. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
         callers = callers_rules(settings.code, settings.toolsets)
         self.policy_view.reconfigure(settings.policy, settings.limits.json_depth, callers)
-        self._guardrails, self._policy_guards = guardrails, self._guards_of(settings)
+        self.guardrails, self.policy_guards = guardrails, self._guards_of(settings)
         self.hooks.replace(hooks)
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
-
-    @property
-    def guardrails(self) -> Guardrails:
-        """Guardrails of the present settings."""
-        return self._guardrails
 
     def _guards_of(self, settings: Settings) -> Sequence[Guard]:
         approving = ApprovalGate(settings.policy, self._handle.pool, arguments_for_approvers)
@@ -126,23 +121,6 @@ class Access:
         """Load keys, revocations, rules and secrets, before the first request."""
         await self._access_feed.load(pool)
         await self.auditing.begin(pool)
-
-    @property
-    def middleware(self) -> Sequence[Middleware]:
-        """Middleware of every message, outermost first."""
-        limits = self.bounds.rate_limits.middleware
-        return [*self.auditing.middleware, limits, *self.hooks.middleware]
-
-    @property
-    def guards(self) -> Sequence[Guard]:
-        """Guards of every tool call, outermost first: audit, hooks before calls, policy, limits,
-        guardrails on arguments and results, hooks after calls, circuit breaker."""
-        bounds = self.bounds
-        hooks_before, hooks_after = self.hooks.guards()
-        noting = [*self.auditing.guards, *hooks_before, *self._before_rules]
-        before = [*noting, *self._policy_guards, bounds.rate_limits]
-        after = [self._guardrails, *hooks_after, bounds.breaker]
-        return [*before, *after, *self._innermost]
 
     async def reload(self, name: str) -> None:
         """Act by a change that this process has made, before it is answered."""

@@ -11,9 +11,10 @@ from starlette.types import ASGIApp
 from config.access import ADMIN_TOOLSET
 from config.settings import Settings
 from gateway.admin.http_api import AdminApi
-from gateway.admin.operation_tools import OperationLists, counting
+from gateway.admin.operation_tools import OperationLists, count_calls
 from gateway.app.access import Access
 from gateway.app.method_tables import session_methods, tool_methods
+from gateway.app.middleware_order import call_guards, message_middleware
 from gateway.app.routes import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.shared_state import SharedState
 from gateway.context import Principal
@@ -45,10 +46,11 @@ def admin_fronts(
     shared: SharedState,
     catalogs: Catalogs,
     access: Access,
-    middleware: Sequence[Middleware],
+    costs: Sequence[Middleware],
+    counting: Sequence[Middleware],
     answering: AnswerProcessing,
 ) -> dict[str, ASGIApp]:
-    """Fronts by path. `middleware` runs before that of `access`."""
+    """Fronts by path. `costs` and `counting` as in `message_middleware`."""
     operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaper)
     catalogs.fix(ADMIN_TOOLSET, operations.whole)
     lists = OperationLists(
@@ -62,10 +64,12 @@ def admin_fronts(
         OperationBinding: OperationUpstream(api.operations),
         GatewayBinding: BuiltInTools({"describe": Describe(lists)}),
     }
-    plans = CallPlans(upstreams, access.guards, access.policy_view)
+    plans = CallPlans(upstreams, call_guards(access), access.policy_view)
     tools = ToolMethods(lists, plans, verify_scope=settings.auth.verify_scope, answering=answering)
     methods = {**session_methods(lists, shared, INSTRUCTIONS), **tool_methods(lists, tools)}
-    around = [*middleware, counting(api.rates), *access.middleware]
+    around = message_middleware(
+        access, costs=costs, counting=counting, before_audit=[count_calls(api.rates)]
+    )
     dispatcher = Dispatcher(methods, tools.call_by_name, around, tools.rate_limit_result)
     return _fronts(settings, shared, access, dispatcher)
 

@@ -19,7 +19,6 @@ from gateway.console.live_views import LiveViews
 from gateway.console.visitor_operations import ConsoleParts
 from gateway.context import Context
 from gateway.interfaces import Upstream
-from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.message_metrics import Metrics
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.call_recording import CallRecording, RecordingClient, RecordingRelay
@@ -73,9 +72,7 @@ class CallChains:
 
 def _inspects(access: Access, tool: Tool, source: Source | None) -> bool:
     """Whether guardrails are about a tool, and may change what its callers see."""
-    return any(
-        isinstance(guard, Guardrails) and guard.applies(tool, source) for guard in access.guards
-    )
+    return access.guardrails.applies(tool, source)
 
 
 def console_of(

@@ -33,6 +33,7 @@ from gateway.app.erasers import (
 )
 from gateway.app.method_tables import dispatchers, resource_reader, usage_log
 from gateway.app.metrics import register_gauges
+from gateway.app.middleware_order import call_guards, message_middleware
 from gateway.app.routes import admission, application, batches_of, fronts, mcp_front
 from gateway.app.shared_state import SharedState, reap
 from gateway.app.stored_secrets import StoredSecrets
@@ -324,7 +325,8 @@ class Gateway:
             shared=self.shared,
             catalogs=self.catalogs,
             access=self.access,
-            middleware=[*self._cost_middleware, *self._middleware],
+            costs=self._cost_middleware,
+            counting=self._counting,
             answering=self._answering(),
         )
 
@@ -395,7 +397,7 @@ class Gateway:
                 upstreams=self.upstreams.wings,
                 offers={},
                 metrics=self.metrics.registry,
-                middleware=lambda: self._middleware,
+                counting=lambda: self._counting,
                 outcome=self.access.hooks.asking_later(self._outcome),
                 kept=self.shared.kept,
                 embedder=self.embeddings.embedder,
@@ -638,20 +640,18 @@ class Gateway:
         return await self.dispatcher.outcome(context, request)
 
     @property
-    def _middleware(self) -> list[Middleware]:
-        """Middleware in front of that of access."""
+    def _counting(self) -> list[Middleware]:
         counting = self.metrics if self.tracing is None else self.tracing.sampler
         return [counting.middleware, self.legacy_use.middleware]
 
     @property
     def _cost_middleware(self) -> list[Middleware]:
-        """Outermost middleware of the fronts, which sees results as clients get them."""
         return [] if self.costs is None else [self.costs.middleware]
 
     @property
     def guards(self) -> list[Guard]:
         """Guards of every call, outermost first; a call passes those that apply to its tool."""
-        return [*self.access.guards, *([] if self.wings is None else self.wings.guards)]
+        return call_guards(self.access, innermost=[] if self.wings is None else self.wings.guards)
 
     @property
     def executors(self) -> Mapping[type, Upstream]:
@@ -677,13 +677,13 @@ class Gateway:
             federation=self.federation,
             relay=relay if self.wings is None else self.wings.relay(relay),
             shared=self.shared,
-            middleware=[
-                *self._cost_middleware,
-                *self._middleware,
-                *offering,
-                *self.access.middleware,
-                *answering,
-            ],
+            middleware=message_middleware(
+                self.access,
+                costs=self._cost_middleware,
+                counting=self._counting,
+                before_audit=offering,
+                innermost=answering,
+            ),
             guards=self.guards,
             answering=self._answering(),
             find=self.search.run,

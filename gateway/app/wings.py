@@ -23,6 +23,7 @@ from config.settings import Settings
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.app.method_tables import calling, resource_reader
+from gateway.app.middleware_order import call_guards, message_middleware
 from gateway.context import Context, Identify, Principal, new_request_id
 from gateway.guards.body_budget import LimitedBody, declared_size
 from gateway.interfaces import (
@@ -133,7 +134,7 @@ class WingDependencies:
     upstreams: dict[str, Upstream]  # of open wings, by name
     offers: dict[str, WingContributions]  # of open wings, by name
     metrics: CollectorRegistry
-    middleware: Callable[[], Sequence[Middleware]]  # of every message, outermost first
+    counting: Callable[[], Sequence[Middleware]]  # as in `message_middleware`
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
     kept: StoredAnswers
     embedder: Callable[[str], Embedder | None]
@@ -690,9 +691,11 @@ class WingCalls:
         """Use the middleware and the guards of now."""
         access = self._dependencies.access
         upstreams: dict[type, Upstream] = {WingBinding: WingUpstream(self._dependencies.upstreams)}
-        self._plans = CallPlans(upstreams, access.guards, access.policy_view)
+        self._plans = CallPlans(upstreams, call_guards(access), access.policy_view)
         handle: Handler = self._call
-        middleware = [*self._dependencies.middleware(), self._offering, *access.middleware]
+        middleware = message_middleware(
+            access, counting=self._dependencies.counting(), before_audit=[self._offering]
+        )
         for wrap in reversed(middleware):
             handle = wrap(handle, Route(JSON_RPC, OTHER))
         self._handle = handle

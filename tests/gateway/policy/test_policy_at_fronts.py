@@ -316,7 +316,7 @@ async def keep(answers: list[Any], work: Any) -> None:
 
 async def test_one_caller_has_few_calls_waiting(client: Client) -> None:
     apply_rules(client, one=Rule("approve", tools=("getPet",)))
-    for guard in client.gateway.access._policy_guards:
+    for guard in client.gateway.access.policy_guards:
         guard._approving._policy = replace(oracle.usual(), approvals=2)
     ada = Caller(client, "ada")
     for id_ in (1, 2, 1, 2):
