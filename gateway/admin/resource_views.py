@@ -95,6 +95,7 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getPerson", key="id", parameter="person", names="principal",
             acts=("disablePerson", "enablePerson"),
             empty="Nobody has logged in yet.",
+            about="People who have logged in with an account of an identity provider.",
         ),
         ResourceView(
             "backups", "Backups", "listBackups",
@@ -102,6 +103,7 @@ VIEWS: Mapping[str, ResourceView] = {
              ("bytes", "Bytes", "number")),
             key="name", adds=("runBackup",),
             empty="The database was not backed up yet.",
+            about="Copies of the database, to restore it from.",
         ),
         ResourceView(
             "erasures", "Erasures", "listErasures",
@@ -110,6 +112,7 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getErasure", key="id", parameter="erasure", names="pseudonym",
             adds=("erasePerson",),
             empty="Nobody was erased yet.",
+            about="People whose data was erased, and what was erased of them.",
         ),
         ResourceView(
             "logins", "Logins", "listLogins",
@@ -118,6 +121,7 @@ VIEWS: Mapping[str, ResourceView] = {
              ("used", "Last used", "time"), ("expires", "Ends", "time")),
             shows="getLogin", key="id", parameter="login", acts=("endLogin",),
             empty="Nobody is logged in.",
+            about="Programs that act for people who have logged in.",
         ),
         ResourceView(
             "clients", "Clients", "listClients",
@@ -126,6 +130,7 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getClient", key="id", parameter="client", names="client_id",
             acts=("deleteClient",),
             empty="No program has registered, or published a document about itself.",
+            about="Programs that may ask people to log in.",
         ),
         ResourceView(
             "connections", "Connections", "listConnections",
@@ -136,6 +141,7 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getConnection", key="id", parameter="connection",
             acts=("shareConnection", "deleteConnection"),
             empty="Nobody has connected an account at a source yet.",
+            about="Accounts at sources with which the calls of people are made.",
         ),
         ResourceView(
             "tools", "Tools", "listTools",
@@ -158,7 +164,7 @@ VIEWS: Mapping[str, ResourceView] = {
             ),
         ),
         ResourceView(
-            "catalog", "Catalog", "searchCatalog",
+            "catalog", "Registries", "searchCatalog",
             (("name", "Name", "code"), ("version", "Version", "badge"),
              ("registry", "Registry", "text"), ("description", "Description", "text"),
              ("status", "Status", "badge")),
@@ -235,7 +241,8 @@ VIEWS: Mapping[str, ResourceView] = {
              ("subject", "Subject", "badge"), ("title", "Incident", "text"),
              ("detail", "Reason", "text"), ("sent", "Sent to", "text"),
              ("failed", "Not sent to", "text")),
-            empty="The latest incidents.",
+            empty="Nothing has failed, waits or is about to end.",
+            about="What went wrong, since when, and who was told.",
             icon="inbox",
         ),
     )

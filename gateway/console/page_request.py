@@ -1,5 +1,6 @@
 """One request to the console: its visitor, its language, its form, and how a page is rendered."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ SHOWN_BYTES = 200_000  # of JSON on a page
 INDENTED_BYTES, INDENTED_LEVELS = 1 << 20, 32  # of JSON: indented, 800 kB in 900 levels are 720 MB
 RENDERED = 20_000  # characters of Markdown
 RENDERINGS = 64  # that are kept
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,11 @@ class PageRequest:
     @property
     def places(self) -> list[tuple[str, list[Place]]]:
         return list(navigation(self.parts, self.operations))
+
+    def icon_of(self, path: str) -> str:
+        """The icon of a page in the navigation; "" for one that is not there."""
+        places = (place for _, places in self.places for place in places)
+        return next((place.icon for place in places if place.path == path), "")
 
     @property
     def below(self) -> str:
@@ -176,6 +183,7 @@ def environment() -> Environment:
         markdown=markdown,
         number=number,
         short=short,
+        short_id=lambda text: f"{text[:8]}…" if UUID.fullmatch(text) else text,
         short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
     )
     made.globals.update(languages=LANGUAGES, themes=THEMES, version=SERVER.version)

@@ -56,7 +56,8 @@ class ResourceView:
     ended: str = ""  # member that an entry has once its name is free again
     acts: tuple[str, ...] = ()  # on an entry
     adds: tuple[str, ...] = ()  # without one
-    empty: str = ""  # what such entries are, where there is none
+    empty: str = ""  # sentence for a list without entries
+    about: str = ""  # what such entries are, where `empty` does not say it
     also: tuple[tuple[str, str], ...] = ()
     """Further operations whose answers the page of an entry shows: label, id."""
     icon: str = "wing"

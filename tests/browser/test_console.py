@@ -192,7 +192,7 @@ async def a_rule_is_made(visitor: Watched) -> None:
     await expect(page.locator('[name="/tools"]')).to_have_count(2)  # with an empty one behind it
     await expect(page.locator("#matches")).to_contain_text("1 of")
     await page.screenshot(path=picture("walk-4-rule"), full_page=True)
-    await page.get_by_role("button", name="Write a rule").click()
+    await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("cell", name="ask-first").first).to_be_visible()
 
 
@@ -364,15 +364,15 @@ async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(
         await first.open("do/putRule?name.rule=edited-by-two")
         await first.page.locator('[name="/effect"]').select_option(label="deny")
         await first.page.locator('[name="/tools"]').fill("more_0003")
-        await first.page.get_by_role("button", name="Write a rule").click()
+        await first.page.get_by_role("button", name="Save").click()
         await expect(first.page.get_by_role("cell", name="edited-by-two").first).to_be_visible()
         for one in (first, second):
             await one.open("do/putRule?name.rule=edited-by-two")
         await first.page.locator('[name="/reason"]').fill("Too costly.")
-        await first.page.get_by_role("button", name="Write a rule").click()
+        await first.page.get_by_role("button", name="Save").click()
         await expect(first.page.get_by_text("Too costly.")).to_be_visible()
         await second.page.locator('[name="/effect"]').select_option(label="allow")
-        await second.page.get_by_role("button", name="Write a rule").click()
+        await second.page.get_by_role("button", name="Save").click()
         await expect(second.page.locator("#conflict")).to_contain_text("Too costly.")
         await expect(second.page.locator("#conflict tbody tr")).to_have_count(2)
         await second.page.screenshot(path=picture("conflict"), full_page=True)

@@ -24,7 +24,7 @@ from gateway.console.forms import (
 from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
-from gateway.operations.member_texts import NAME_TEXTS
+from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
 from gateway.operations.operation import NoQuery, Operation
 from gateway.operations.resource_view import ResourceView
 from gateway.policy.rule_matches import selection_of
@@ -32,8 +32,16 @@ from schemas.json_schema.references import dereference
 
 JSON_FIELD = "json"
 NAMES = "name."  # prefix of fields for path parameters
-PAGING = frozenset({"after", "before", "limit", "track_id"})
+PAGING = frozenset({"after", "before", "limit", "track_id", "begin"})
 FILTERED = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
+FILTER_TEXTS: MemberTexts = {
+    **NAME_TEXTS,
+    "principal": MemberText("Caller", "", choices="principals"),
+    "skillName": MemberText("Tool", "", choices="tools"),
+    "everyone": MemberText("Of all callers", ""),
+}
+"""Words for filters of lists."""
+
 OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
 SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti")  # those that name what is removed
 EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -47,7 +55,7 @@ TITLES: Mapping[str, str] = {
     "undependSkill": "Remove a dependency",
     "rollBackSkill": "Roll back",
     "deleteSkill": "Delete",
-    "putAgent": "Write an agent",
+    "putAgent": "New agent",
     "grantSkills": "Grant skills",
     "revokeSkills": "Revoke a skill",
     "deleteAgent": "Delete",
@@ -64,8 +72,8 @@ TITLES: Mapping[str, str] = {
     "removeEndedJobs": "Remove ended jobs",
     "putToolset": "New toolset",
     "deleteToolset": "Delete",
-    "putRule": "Write a rule",
-    "putTarget": "Write a target",
+    "putRule": "New rule",
+    "putTarget": "New target",
     "testTarget": "Test",
     "deleteTarget": "Delete",
     "deleteRule": "Delete",
@@ -96,11 +104,30 @@ TITLES: Mapping[str, str] = {
     "events_erase": "Erase a caller",
     "agent_cancel_run": "Cancel",
     "memory_promote": "Promote",
-    "knowledge_put_collection": "Write a collection",
+    "knowledge_put_collection": "New collection",
     "knowledge_delete_collection": "Delete",
     "knowledge_ingest": "Add from a URL",
     "knowledge_add": "Add a text",
     "knowledge_delete": "Delete",
+    "createUser": "New user",
+    "inviteUser": "Invite again",
+    "setUserRoles": "Change the roles",
+    "disableUser": "Disable",
+    "enableUser": "Enable",
+    "resetUserTotp": "Reset the one-time codes",
+    "deleteUser": "Delete",
+    "disablePerson": "Disable",
+    "enablePerson": "Enable",
+    "endLogin": "End",
+    "deleteClient": "Delete",
+    "shareConnection": "Share",
+    "librarian_query": "Ask a question",
+    "librarian_search": "Find passages",
+    "librarian_add_source": "Track a source",
+    "librarian_refresh": "Read again",
+    "librarian_delete_source": "Delete",
+    "librarian_research": "Research a question",
+    "a2a_cancel_task": "Cancel",
     "agent_delete_conversation": "Delete",
 }
 """Short names of operations, for buttons; others have their summary."""
@@ -163,7 +190,7 @@ def buttons(visit: PageRequest, ids: Sequence[str], names: Mapping[str, str]) ->
     )
     return [
         Button(
-            title_of(visit, operation),
+            title_of(visit, operation, replaces=bool(names)),
             visit.url(*PAGES[id_])
             if id_ in PAGES and not names
             else visit.url("do", id_, **{NAMES + name: value for name, value in names.items()}),
@@ -201,9 +228,10 @@ async def list_page(visit: PageRequest) -> Response:
         "list.html",
         200 if answer.ok else answer.status,
         screen=screen,
+        icon=visit.icon_of(screen.path) or screen.icon,
         filters=[
             replace(field, pointer=field.label, help="", example="")
-            for field in add_texts(fields, NAME_TEXTS)
+            for field in add_texts(fields, FILTER_TEXTS)
             if field.kind in FILTERED
         ],
         filtered=bool(value),
@@ -424,7 +452,7 @@ def _act_page(
         "do.html",
         200 if answer is None else answer.status,
         operation=operation,
-        title=title_of(visit, operation),
+        title=title_of(visit, operation, replaces=filled.present is not None),
         names={name: filled.names.get(name, "") for name in operation.names},
         hidden=[field for field in names if field.is_hidden],
         open_names=() if draws else open_names,
@@ -450,6 +478,7 @@ def _act_page(
         conflict=conflict,
         began=_sent_along(filled),
         removes=operation.effect == "remove",
+        saves=operation.method == "PUT" and operation.body is not None,
         named=filled.subject_name,
         confirmed_by=filled.confirmed_by,
         is_typed=TYPED.fullmatch(filled.confirmed_by) is not None
@@ -488,9 +517,11 @@ def _sent_along(filled: ActForm) -> str:
     return text if len(text) <= SHOWN_BYTES else ""
 
 
-def title_of(visit: PageRequest, operation: Operation) -> str:
-    """The short name of an operation; else its summary."""
-    return visit.texts(TITLES.get(operation.id, operation.summary))
+def title_of(visit: PageRequest, operation: Operation, *, replaces: bool = False) -> str:
+    """The short name of an operation, which may replace an entry; else its summary."""
+    if replaces and operation.method == "PUT" and TITLES.get(operation.id, "").startswith("New "):
+        return visit.texts("Edit")
+    return visit.texts(TITLES.get(operation.id) or operation.summary.rstrip("."))
 
 
 def rows_of(value: Any) -> Sequence[Any]:
@@ -563,7 +594,9 @@ def _first(visit: PageRequest, operation: Operation, schema: Any) -> Any:
 
 def _members(operation: Operation) -> set[str]:
     body = operation.body
-    return set() if body is None else {field.encode_name for field in msgspec.structs.fields(body)}
+    if not isinstance(body, type):  # a union, or none
+        return set()
+    return {field.encode_name for field in msgspec.structs.fields(body)}
 
 
 def _read(visit: PageRequest, operation: Operation, form: Form) -> Reading:

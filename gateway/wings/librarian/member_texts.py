@@ -21,6 +21,25 @@ QUESTION: MemberTexts = {
     ),
 }
 
+RESEARCH: MemberTexts = {
+    **QUESTION,
+    "run": MemberText(
+        "Run", "The id of a run of yours that goes on.", "0190c2a4-6f1e-7c3a", rarely=True
+    ),
+    "strategy": MemberText(
+        "Chat model", "A strategy of the settings (models.strategies).", "local", rarely=True
+    ),
+    "limits": MemberText("Limits", "Limits of this run, below those of the settings.", rarely=True),
+    "limits/depth": MemberText("Depth", "The most levels of runs within runs.", "1"),
+    "limits/iterations": MemberText("Steps", "The most steps of a run.", "10"),
+    "limits/calls": MemberText("Model calls", "The most requests to chat models.", "20"),
+    "limits/lookups": MemberText("Lookups", "The most searches and reads.", "50"),
+    "limits/tokens": MemberText("Tokens", "The most tokens of chat models.", "100000"),
+    "limits/cost": MemberText("Cost", "The most money, in the currency of the prices.", "0.5"),
+    "limits/seconds": MemberText("Seconds", "The longest time of a run.", "120"),
+    "limits/concurrency": MemberText("At once", "The most model calls at the same time.", "4"),
+}
+
 PASSAGES: MemberTexts = {
     "query": MemberText("Search", "Words or a sentence; it is found by meaning, too.", "refunds"),
     "collections": _COLLECTIONS,

@@ -21,7 +21,7 @@ from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails, conflict, not_found, unavailable
 from gateway.wings.interface import Screen, WingParts, payer_of
 from gateway.wings.librarian.library_access import DATA, READ, WRITE, LibraryAccess, context_of
-from gateway.wings.librarian.member_texts import QUESTION
+from gateway.wings.librarian.member_texts import QUESTION, RESEARCH
 from gateway.wings.librarian.part_answers import AnswerCache, Asker
 from gateway.wings.librarian.query_engine import (
     LibraryAnswer,
@@ -203,7 +203,7 @@ class QuestionOperations:
                 "librarian_research", "POST", "/research",
                 "Answer a hard question about documents by a model that writes code to search, "
                 "read and ask.", WRITE, self.research, LibraryAnswerView, body=ResearchLibrary,
-                members=QUESTION,
+                members=RESEARCH,
                 waits=True, job=AsJob(), problems=(409, 429), details=DATA,
             ),
             Operation(

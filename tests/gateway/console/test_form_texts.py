@@ -66,6 +66,8 @@ async def test_every_member_of_a_form_has_words_an_example_and_a_translation(
 ) -> None:
     on = {name: replace(getattr(settings, name), enabled=True) for name in (*WINGS, "backups")}
     on["backups"] = replace(on["backups"], to="/nowhere/backups")
+    research = replace(settings.librarian.research, enabled=True)
+    on["librarian"] = replace(on["librarian"], research=research)
     rules = {"reads": Rule("deny", roles=("intern",), tools=("get*",))}
     policy = replace(settings.policy, rules=rules)
     async with console(settings, policy=policy, **on) as (client, browser):

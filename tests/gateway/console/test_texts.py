@@ -12,7 +12,7 @@ from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.page_request import RENDERED, indent_json, markdown
-from gateway.console.pages.acts import TITLES
+from gateway.console.pages.acts import FILTER_TEXTS, TITLES
 from gateway.console.pages.costs import TITLES as COSTS
 from gateway.console.pages.costs import UNNAMED
 from gateway.console.texts import Texts, language_of, translations, visible
@@ -49,11 +49,13 @@ def used_texts() -> Iterator[str]:
         if file.name.endswith(".py"):
             yield from re.findall(r'texts\(\s*"((?:[^"\\]|\\.)*)"', file.read_text())
     for page in (*VIEWS.values(), *AGENT, *EVENTS, *KNOWLEDGE, *LIBRARIAN, MEMORY):
-        yield from (page.title, page.empty, *(label for _, label, _ in page.columns))
+        yield from (page.title, page.empty, page.about)
+        yield from (label for _, label, _ in page.columns)
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
         yield from (group.capitalize(), *(place.title for place in places))
     yield from (*COSTS.values(), *UNNAMED.values())
+    yield from (text.title for text in FILTER_TEXTS.values())
     yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER)
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())

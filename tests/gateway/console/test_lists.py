@@ -1,0 +1,37 @@
+"""Lists of the console: what an empty one says, and its buttons."""
+
+import pytest
+
+from config.settings import Settings
+from gateway.admin.resource_views import VIEWS
+from gateway.console.pages.acts import TITLES
+from gateway.wings.a2a.wing import PAGES as A2A
+from gateway.wings.agent.wing import PAGES as AGENT
+from gateway.wings.events.wing import PAGES as EVENTS
+from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
+from gateway.wings.librarian.wing import PAGES as LIBRARIAN
+from gateway.wings.memory.wing import PAGE as MEMORY
+from tests.gateway.console.visiting import console
+
+
+@pytest.mark.anyio
+async def test_an_empty_list_has_its_first_act_and_no_filters(settings: Settings) -> None:
+    async with console(settings, sources={}) as (_, browser):
+        _, agents = await browser.get("agents")
+        _, erasures = await browser.get("erasures")
+        _, filtered = await browser.get("sessions?principal=ada")
+        status, _ = await browser.get("do/previewImport")
+    assert agents.count("An agent is a caller to whom skills are granted.") == 1
+    assert agents.count("New agent") == 2  # in the head, and where the entries would be
+    assert 'class="button primary"' in agents
+    assert "People whose data was erased" in erasures
+    assert "Nobody was erased yet." in erasures
+    assert "Nothing is like that" in filtered
+    assert "Show all" in filtered
+    assert status == 200  # its body is one of many kinds
+
+
+def test_each_button_of_a_list_has_a_short_name() -> None:
+    views = (*VIEWS.values(), *A2A, *AGENT, *EVENTS, *KNOWLEDGE, *LIBRARIAN, MEMORY)
+    ids = {id_ for view in views for id_ in (*view.acts, *view.adds)}
+    assert not ids - TITLES.keys()
