@@ -11,7 +11,8 @@ from pathlib import Path
 
 from config.load import load
 from registry.importers.drafts import ImportedDescription
-from registry.sources.source_reader import ImportSpec, Origins, find
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import Origins, find
 from schemas.errors import ImportRejected
 
 

@@ -46,8 +46,8 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.app.gateway import Gateway
 from registry.database.postgres import Database
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -93,8 +93,8 @@ from registry.database.migrate import migrate
 from registry.database.postgres import AWAY, Database, DatabaseHandle, Pool
 from registry.embedding.embedder import Embedder
 from registry.search.query import SearchQuery, SearchResult
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from schemas.binding import WingBinding
 from schemas.errors import (

@@ -433,7 +433,8 @@ GROUPS: Mapping[str, CommandGroup] = {
             "versions": CommandRow(operation="listSkillVersions"),
             "version": CommandRow(operation="getSkillVersion"),
             "import": (
-                "gateway.cli.skills.folders:import_", "Import directories with a SKILL.md."
+                "gateway.cli.skills.import_and_export:import_",
+                "Import directories with a SKILL.md.",
             ),
             "generate": CommandRow(
                 operation="generateSkills",
@@ -442,7 +443,8 @@ GROUPS: Mapping[str, CommandGroup] = {
                 a new version; tools that were linked by command stay.""",
             ),
             "export": (
-                "gateway.cli.skills.folders:export", "Write skills as directories with a SKILL.md."
+                "gateway.cli.skills.import_and_export:export",
+                "Write skills as directories with a SKILL.md.",
             ),
             "link": CommandRow(
                 operation="linkTools", arguments=("tools",), says="{skill} may use {given[tools]}.",

@@ -48,7 +48,7 @@ from schemas.mcp.revisions import V2025_11_25
 from schemas.similar_names import did_you_mean
 
 if TYPE_CHECKING:
-    from registry.sources.source_reader import ImportSpec
+    from registry.sources.import_specs import ImportSpec
 
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
 AT_GATEWAY = "Those about a gateway that runs need --url or --key-file."

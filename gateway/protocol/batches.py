@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from gateway.context import Context
-from gateway.protocol.dispatcher import Answer, Dispatcher, Serve, check_id, run_cancellable
+from gateway.protocol.cancellable_requests import run_cancellable
+from gateway.protocol.dispatcher import Answer, Dispatcher, Serve, check_id
 from schemas.errors import Fault, InvalidRequest, Unavailable
 from schemas.jsonrpc import DEPTH, Invalid, Message, Request, Response, encode, error_reply
 

@@ -2,9 +2,7 @@
 cancellation of single requests.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from gateway.context import REQUEST_ID_BYTES, Cancellation, Context, Session
+from gateway.context import REQUEST_ID_BYTES, Context
 from gateway.interfaces import Handler, Middleware, Route
 from gateway.telemetry.traces import TRACEPARENT, parse
 from schemas.errors import (
@@ -21,7 +19,6 @@ from schemas.errors import (
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
-    Unavailable,
 )
 from schemas.jsonrpc import (
     ErrorReply,
@@ -303,30 +300,3 @@ def _is_short(id_: str | int) -> bool:
 
 Answer = Reply | ErrorReply
 Serve = Callable[[Context, Message], Awaitable[Answer | None]]
-
-
-async def run_cancellable(
-    dispatcher: Dispatcher, context: Context, session: Session, request: Request
-) -> Answer | None:
-    """Dispatch such that the session can cancel it by its id, except `initialize`; None when it was
-    cancelled."""
-    id_, task = request.id, asyncio.current_task()
-    if not isinstance(id_, str | int) or task is None or request.method == "initialize":
-        return await dispatcher.dispatch(context, request)
-    if id_ in session.running:
-        fault = InvalidRequest(f"Request id {id_!r} is already running in this session")
-        return error_reply(id_, fault, context.request_id)
-    if len(session.running) >= session.calls_limit:
-        busy = Unavailable(f"This session runs {len(session.running)} calls already; wait for one")
-        return error_reply(id_, busy, context.request_id)
-    session.running[id_] = task
-    try:
-        return await dispatcher.dispatch(context, request)
-    except asyncio.CancelledError as cancelled:
-        if not (cancelled.args and isinstance(cancelled.args[0], Cancellation)):
-            raise
-        task.uncancel()
-        return None
-    finally:
-        del session.running[id_]
-        session.last_used = time.monotonic()

@@ -17,7 +17,8 @@ from gateway.context import Context, Outbox, Principal, QueryOptions, Session
 from gateway.interfaces import SessionChange
 from gateway.protocol import sse_writer
 from gateway.protocol.admission import read_introduction
-from gateway.protocol.dispatcher import check_id, run_cancellable
+from gateway.protocol.cancellable_requests import run_cancellable
+from gateway.protocol.dispatcher import check_id
 from gateway.protocol.sse_writer import STANDALONE
 from gateway.transports.client_connection import DisconnectWatch, StreamPeer, send_all
 from gateway.transports.event_stream import EventStreams

@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.context import NO_OPTIONS, Context, Identity, Principal, Session
 from gateway.protocol.admission import AdmittedRequest, Headers, admit, check_version
 from gateway.protocol.batches import member_server
-from gateway.protocol.dispatcher import UnknownMethod, run_cancellable
+from gateway.protocol.cancellable_requests import run_cancellable
+from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.sse_writer import STANDALONE, read_position
 from gateway.state.session_streams import Ids
 from gateway.transports.client_connection import (

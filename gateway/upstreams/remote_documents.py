@@ -4,7 +4,7 @@ from config.settings import Imports
 from gateway.upstreams.http.source_pools import Connections
 from gateway.upstreams.mcp.list_reader import Lister
 from registry.sources.graphql_documents import introspect
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 
 
 class RemoteDocuments:

@@ -23,11 +23,15 @@ from registry.catalog.catalogs import Catalogs
 from registry.database.embedded_server import DatabaseError
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
-from registry.sources.import_specs import configured_import, removed_from_settings, spec_of
+from registry.sources.import_specs import (
+    ImportSpec,
+    configured_import,
+    removed_from_settings,
+    spec_of,
+)
 from registry.sources.imports import Sources
 from registry.sources.source_reader import (
     NO_SERVICES,
-    ImportSpec,
     Lister,
     Services,
     concurrent_lister,

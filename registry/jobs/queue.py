@@ -218,7 +218,7 @@ class JobWorker:
                 await asyncio.wait([self._task])
 
     async def _work(self) -> None:
-        beside = asyncio.create_task(self._look_after())
+        beside = asyncio.create_task(self._take_over_stalled())
         while not self._stopping.is_set():
             await self._work_once()
             await self._pause(RESTART_S)
@@ -247,7 +247,7 @@ class JobWorker:
         except Exception:
             log.exception("job_worker_crashed")
 
-    async def _look_after(self) -> None:
+    async def _take_over_stalled(self) -> None:
         """Take over stalled jobs, until stopped."""
         after_s = self._settings.stalled_s
         while not self._stopping.is_set():

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
-from psycopg import AsyncConnection
 
 from registry.importers.drafts import ItemDraft
 from registry.names.tool_names import Naming, TakenNames, is_reserved
@@ -92,36 +91,6 @@ def moves(matches: Mapping[str, str], known: Mapping[str, KnownOperation]) -> di
         if key in known and key not in staying:
             moved[known[key].endpoint_id] = f"{known[key].endpoint_id}:{key}"
     return moved
-
-
-class AliasSaving:
-    """Saves and ends aliases during one import, in its transaction."""
-
-    def __init__(self, connection: AsyncConnection, host_id: str) -> None:
-        self._connection = connection
-        self._host_id = host_id
-
-    async def run(self, aliases: Mapping[str, str]) -> None:
-        """Make these names aliases of these tools, by id; end the aliases whose name a tool now
-        has."""
-        if aliases:
-            await self._connection.execute(
-                """
-                INSERT INTO tool_alias_t AS old (host_id, name, tool_id)
-                SELECT %s, name, tool_id FROM unnest(%s::text[], %s::uuid[]) AS one (name, tool_id)
-                ON CONFLICT (host_id, name) DO UPDATE SET
-                    tool_id = excluded.tool_id, since = current_timestamp
-                """,
-                [self._host_id, list(aliases), list(aliases.values())],
-            )
-        await self._connection.execute(
-            """
-            DELETE FROM tool_alias_t AS alias USING tool_t AS tool
-            WHERE alias.host_id = %s AND tool.host_id = alias.host_id AND tool.active
-                AND tool.name = alias.name
-            """,
-            [self._host_id],
-        )
 
 
 __all__ = [

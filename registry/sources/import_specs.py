@@ -1,10 +1,9 @@
 """Import specs: from the settings of a source, and from the stored options of a known one."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from config.sources import SourceSettings
-from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.source import (
     MANUAL,
@@ -17,6 +16,7 @@ from schemas.source import (
     Options,
     Origin,
     Source,
+    SourceFacts,
     facts_of,
     is_importable,
     stdio_location,
@@ -24,6 +24,25 @@ from schemas.source import (
 
 UPLOAD = "upload:"  # prefix of the location of an uploaded description; the name follows
 SETTINGS_ORIGINS: frozenset[Origin | None] = frozenset({"settings", "example"})
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSpec:
+    """An import as the operator specified it."""
+
+    name: str
+    location: str  # path or URL; a module or .py file; `stdio:` and the command of an MCP server
+    base_url: str | None = None  # None: the description's own server
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    kind: str = "openapi"
+    options: Options = field(default_factory=OpenAPIOptions)
+    origin: Origin | None = "cli"
+
+    @property
+    def facts(self) -> SourceFacts:
+        """The spec's fields of its kind."""
+        return facts_of(self.kind)
 
 
 def configured_import(name: str, settings: SourceSettings) -> ImportSpec | None:

@@ -20,7 +20,6 @@ from psycopg.types.json import Json, Jsonb
 from registry.database.tool_and_source_rows import lock
 from registry.names.tool_names import Naming, TakenNames
 from registry.sources.import_plan import (
-    AliasSaving,
     Changes,
     KnownOperation,
     Row,
@@ -582,3 +581,33 @@ ON CONFLICT (host_id, tool_id) DO UPDATE SET
 def _batches(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         yield rows[start : start + ROWS_PER_STATEMENT]
+
+
+class AliasSaving:
+    """Saves and ends aliases during one import, in its transaction."""
+
+    def __init__(self, connection: AsyncConnection, host_id: str) -> None:
+        self._connection = connection
+        self._host_id = host_id
+
+    async def run(self, aliases: Mapping[str, str]) -> None:
+        """Make these names aliases of these tools, by id; end the aliases whose name a tool now
+        has."""
+        if aliases:
+            await self._connection.execute(
+                """
+                INSERT INTO tool_alias_t AS old (host_id, name, tool_id)
+                SELECT %s, name, tool_id FROM unnest(%s::text[], %s::uuid[]) AS one (name, tool_id)
+                ON CONFLICT (host_id, name) DO UPDATE SET
+                    tool_id = excluded.tool_id, since = current_timestamp
+                """,
+                [self._host_id, list(aliases), list(aliases.values())],
+            )
+        await self._connection.execute(
+            """
+            DELETE FROM tool_alias_t AS alias USING tool_t AS tool
+            WHERE alias.host_id = %s AND tool.host_id = alias.host_id AND tool.active
+                AND tool.name = alias.name
+            """,
+            [self._host_id],
+        )

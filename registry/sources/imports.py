@@ -16,7 +16,7 @@ from registry.documents.containers import Bundle
 from registry.importers.drafts import ImportedDescription
 from registry.names.tool_names import is_reserved
 from registry.sources.import_plan import scrub
-from registry.sources.import_specs import UPLOAD, as_imported, credential_names, spec_of
+from registry.sources.import_specs import UPLOAD, ImportSpec, as_imported, credential_names, spec_of
 from registry.sources.import_writer import (
     Check,
     PreviousImport,
@@ -29,7 +29,6 @@ from registry.sources.source_reader import (
     NO_SERVICES,
     NOTHING_OFFERED,
     FoundSource,
-    ImportSpec,
     Lister,
     Offered,
     Origins,

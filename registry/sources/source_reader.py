@@ -24,12 +24,12 @@ from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
 from registry.sources.agent_cards import check_signature, fetch_card
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
 from registry.sources.import_plan import storable
+from registry.sources.import_specs import ImportSpec
 from registry.sources.openapi_documents import describe_openapi, read_openapi
 from schemas.description_kinds import DESCRIPTIONS, looks_like
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
-from schemas.source import A2aOptions, GraphQLOptions, OpenAPIOptions, Origin, SourceFacts, facts_of
-from schemas.source import Options as SourceOptions
+from schemas.source import A2aOptions, GraphQLOptions, OpenAPIOptions
 
 IMPORTER = 5  # increment when the same document would give other tools than before
 
@@ -44,25 +44,6 @@ Offered = Mapping[str, ImportedDescription]  # by name of a wing of this process
 
 NO_SERVICES: Services = {}
 NOTHING_OFFERED: Offered = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ImportSpec:
-    """An import as the operator specified it."""
-
-    name: str
-    location: str  # path or URL; a module or .py file; `stdio:` and the command of an MCP server
-    base_url: str | None = None  # None: the description's own server
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    kind: str = "openapi"
-    options: SourceOptions = field(default_factory=OpenAPIOptions)
-    origin: Origin | None = "cli"
-
-    @property
-    def facts(self) -> SourceFacts:
-        """The spec's fields of its kind."""
-        return facts_of(self.kind)
 
 
 Lister = Callable[[ImportSpec], Awaitable[bytes]]

@@ -28,9 +28,10 @@ from registry.sources.compatibility import (
     output_changes,
 )
 from registry.sources.import_plan import Changes, Row
+from registry.sources.import_specs import ImportSpec
 from registry.sources.import_writer import Check, PreviousImport, Progress, RollbackTarget
 from registry.sources.imports import ImportReport, draft_source
-from registry.sources.source_reader import ImportSpec, Lister, Origins, find, reread
+from registry.sources.source_reader import Lister, Origins, find, reread
 from registry.sources.tool_store import ServedOperation, SourceDraft, ToolStore
 from schemas.binding import (
     Binding,

@@ -28,8 +28,8 @@ from config.access import Policy
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Principal
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_database import Cluster

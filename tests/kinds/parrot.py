@@ -12,7 +12,8 @@ from gateway.app.upstreams import UPSTREAMS
 from gateway.context import Context
 from registry.importers.drafts import ImportedDescription
 from registry.sources.compatibility import SchemaChange
-from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import IMPORTERS, Importer, Limits
 from registry.sources.source_versions import COMPARISONS
 from schemas.binding import KindFacts, ServiceBinding
 from schemas.errors import ImportRejected

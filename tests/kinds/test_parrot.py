@@ -18,8 +18,8 @@ from config.load import load
 from config.settings import DatabaseSettings, Settings
 from gateway.audit.queries import AuditQuery, search
 from registry.database.postgres import Database
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.source_versions import History, Versions
 from registry.sources.tool_store import ToolStore
 from registry.tools.tool_edits import ToolEdits

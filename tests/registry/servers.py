@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts, Snapshot, SnapshotEntry, SnapshotItem

@@ -13,7 +13,8 @@ from graphql.execution.values import get_variable_values
 from msgspec.structs import replace
 
 from gateway.upstreams.graphql.upstream import build
-from registry.sources.source_reader import ImportSpec, Origins, find
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import Origins, find
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.tool import ToolDraft

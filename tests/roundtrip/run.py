@@ -16,7 +16,8 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from registry.importers.drafts import ImportedDescription
-from registry.sources.source_reader import ImportSpec, Origins, find
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import Origins, find
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2025_06_18

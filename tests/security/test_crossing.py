@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.protocol import cursors
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running
 from tests.gateway.events import listening

@@ -25,7 +25,7 @@ from gateway.upstreams.mcp.transport_choice import Transports
 from registry.documents import ssrf_protection
 from registry.documents.fetch import fetch
 from registry.sources.graphql_documents import introspect
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.binding import Credential
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import V2025_06_18

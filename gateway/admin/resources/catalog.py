@@ -44,7 +44,7 @@ from gateway.upstreams.mcp.registries.server_plans import (
     make_plan,
     namespace_proof,
 )
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from registry.sources.source_versions import Difference
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ImportRejected

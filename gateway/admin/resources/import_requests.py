@@ -10,8 +10,7 @@ from config.sources import SourceSettings
 from config.value_types import HostAndPort, HttpUrl, Levels, McpUrl, SourceName
 from gateway.operations.operation import Line
 from registry.documents.ssrf_protection import check_host
-from registry.sources.import_specs import credential_names
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec, credential_names
 from schemas.masking import QUERY
 from schemas.source import (
     KINDS,

@@ -50,7 +50,12 @@ from registry.catalog.toolsets import unknown
 from registry.display.token_budgets import tokens
 from registry.documents.ssrf_protection import has_private_host
 from registry.sources.import_plan import SavedTools
-from registry.sources.import_specs import configured_import, removed_from_settings, spec_of
+from registry.sources.import_specs import (
+    ImportSpec,
+    configured_import,
+    removed_from_settings,
+    spec_of,
+)
 from registry.sources.imports import (
     ImportReport,
     SourceChanged,
@@ -58,7 +63,7 @@ from registry.sources.imports import (
     Sources,
     preview,
 )
-from registry.sources.source_reader import ImportSpec, Lister
+from registry.sources.source_reader import Lister
 from registry.sources.source_versions import Difference, History, Versions
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Binding

@@ -13,7 +13,7 @@ from gateway.upstreams.mcp.message_parsers import first_members
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.session_pool import SHARED
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
 from schemas.mcp.snapshot import Eras, ServerFacts, Snapshot, SnapshotEntry
 from schemas.source import Source

@@ -6,6 +6,8 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote_plus
 
+from msgspec import UNSET
+
 from gateway.upstreams.http.file_arguments import (
     ANY_TYPE,
     CallFile,
@@ -159,6 +161,26 @@ def encode_body(body: Body, value: Any, arguments: Mapping[str, Any]) -> Encoded
             return EncodedBody(body.media_type, data)
         case _:
             return EncodedBody(body.media_type, plain(value).encode())
+
+
+def body_content(body: Body, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody | None:
+    value = _value(body, arguments)
+    return None if value is UNSET else encode_body(body, value, arguments)
+
+
+def _value(body: Body, arguments: Mapping[str, Any]) -> Any:
+    """The value of the body; UNSET where there is none."""
+    if body.properties is not None:
+        value = {name: arguments[key] for key, name in body.properties if key in arguments}
+        if body.additional is not None and body.additional in arguments:
+            value = {**arguments[body.additional], **value}
+        if not value and not body.required:
+            return UNSET
+        return {**value, **body.fixed} if body.fixed else value
+    whole = arguments.get(body.argument or "", UNSET)
+    if body.fixed and isinstance(whole, dict):
+        return {**whole, **body.fixed}
+    return whole
 
 
 @lru_cache(maxsize=1024)

@@ -47,7 +47,7 @@ from gateway.upstreams.rest.parameter_styles import (
     in_query,
     in_querystring,
 )
-from gateway.upstreams.rest.request_bodies import EncodedBody, encode_body
+from gateway.upstreams.rest.request_bodies import body_content
 from registry.documents.ssrf_protection import read_url
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
@@ -224,7 +224,7 @@ class RequestTemplate:
     def _with_body(
         self, body: Body, path: str, headers: Mapping[str, str], arguments: Mapping[str, Any]
     ) -> HttpRequest:
-        binding, content = self.binding, _content(body, arguments)
+        binding, content = self.binding, body_content(body, arguments)
         if content is None:
             return HttpRequest(binding.method, path, headers, server=binding.server)
         if isinstance(content, StreamedBody):
@@ -288,26 +288,6 @@ def _climbs(path: str) -> bool:
     they resolve the dots. So does `..;x`, which servlets read as `..` with a parameter."""
     segments = path.replace("%2F", "/").replace("%5C", "/").split("/")
     return any(segment.partition(";")[0] in (".", "..") for segment in segments)
-
-
-def _content(body: Body, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody | None:
-    value = _value(body, arguments)
-    return None if value is UNSET else encode_body(body, value, arguments)
-
-
-def _value(body: Body, arguments: Mapping[str, Any]) -> Any:
-    """The value of the body; UNSET where there is none."""
-    if body.properties is not None:
-        value = {name: arguments[key] for key, name in body.properties if key in arguments}
-        if body.additional is not None and body.additional in arguments:
-            value = {**arguments[body.additional], **value}
-        if not value and not body.required:
-            return UNSET
-        return {**value, **body.fixed} if body.fixed else value
-    whole = arguments.get(body.argument or "", UNSET)
-    if body.fixed and isinstance(whole, dict):
-        return {**whole, **body.fixed}
-    return whole
 
 
 class OpenAPIUpstream:

@@ -12,7 +12,8 @@ from gateway.upstreams.graphql import upstream as graphql
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.rest.upstream import RequestTemplate
 from registry.importers.drafts import ImportedDescription
-from registry.sources.source_reader import ImportSpec, Origins, find
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import Origins, find
 from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.errors import ImportRejected, InvalidParams
 from tests.roundtrip.generate import arguments

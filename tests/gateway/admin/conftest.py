@@ -27,7 +27,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState
 from registry.database.postgres import Database
 from registry.search import Search
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import wordless

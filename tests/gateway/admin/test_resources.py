@@ -24,8 +24,8 @@ from gateway.policy.engine import Engine
 from registry.access.approvals import ApprovalRequest, Approvals, HeldProgram
 from registry.database.postgres import Database
 from registry.skills.skill_md import compose
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from registry.tools.editable_columns import Address, NewTool
 from registry.tools.tool_edits import ToolEdits

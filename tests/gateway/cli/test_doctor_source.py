@@ -9,8 +9,8 @@ import pytest
 from config.load import load
 from config.settings import DatabaseSettings
 from registry.database.postgres import Database
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.fixtures_servers import serving

@@ -11,8 +11,8 @@ from config.load import load
 from config.settings import DatabaseSettings
 from gateway.cli.common.database import open_registry
 from gateway.hybrid.python_services import load as load_service
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from tests.fixtures_hybrid import RULE, SPEC, action, describe_actions, wanting
 from tests.gateway.cli.conftest import Toolgate, answering
 

@@ -14,8 +14,8 @@ from config.load import load
 from config.settings import DatabaseSettings
 from gateway.connections.oauth_accounts import PIN_CHANGED, OAuthAccounts, OAuthRefused, Pending
 from registry.database.postgres import Database
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
 from schemas.source import DescribedLogin, Source

@@ -7,8 +7,8 @@ import pytest
 
 from config.load import load
 from gateway.console.forms import FIELDS, Form, example, walk
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import preview
-from registry.sources.source_reader import ImportSpec
 
 APIS = Path(__file__).resolve().parents[4] / "shared" / "data" / "openapi"
 pytestmark = pytest.mark.skipif(not APIS.is_dir(), reason=f"there are no descriptions in {APIS}")

@@ -8,7 +8,8 @@ from msgspec import Raw
 
 from gateway.context import CANCELLED_BY_CLIENT
 from gateway.protocol.batches import Batches, BatchLimits, member_server
-from gateway.protocol.dispatcher import Dispatcher, Method, run_cancellable
+from gateway.protocol.cancellable_requests import run_cancellable
+from gateway.protocol.dispatcher import Dispatcher, Method
 from schemas.jsonrpc import Reply
 from schemas.mcp.revisions import V2025_03_26, V2025_06_18
 from tests.gateway.protocol.conftest import context, notification, request, session

@@ -12,8 +12,8 @@ import pytest
 
 from config.settings import Settings
 from gateway.context import Session, new_request_id
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, with_mcp
 from tests.gateway.events import listening

@@ -18,8 +18,9 @@ from registry.catalog import feed as feed_module
 from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services
+from registry.sources.source_reader import NO_SERVICES, Lister, Services
 from registry.sources.tool_store import ToolStore
 from schemas.hybrid import Action
 from schemas.tool import Tool

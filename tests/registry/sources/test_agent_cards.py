@@ -20,9 +20,9 @@ from config.load import load
 from gateway.admin.resources.import_requests import A2aImport
 from registry.database.postgres import Database
 from registry.sources.agent_cards import card_url, check_signature
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
 from registry.sources.pins import Pins
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from schemas.canonical_json import canonical_json
 from schemas.errors import ImportRejected

@@ -14,8 +14,9 @@ from config.load import load
 from registry.documents.containers import Unreadable, unpack
 from registry.documents.fetch import FetchedDocument
 from registry.importers.drafts import ImportedDescription
+from registry.sources.import_specs import ImportSpec
 from registry.sources.openapi_documents import RemoteFiles
-from registry.sources.source_reader import FoundSource, ImportSpec, Origins, find, reread
+from registry.sources.source_reader import FoundSource, Origins, find, reread
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 

@@ -11,9 +11,8 @@ from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
 from registry.sources.graphql_documents import introspect
-from registry.sources.import_specs import configured_import
+from registry.sources.import_specs import ImportSpec, configured_import
 from registry.sources.imports import Sources, preview
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from schemas.binding import GraphQLBinding
 from schemas.errors import ImportRejected

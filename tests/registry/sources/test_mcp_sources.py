@@ -12,9 +12,8 @@ from config.sources import SourceSettings
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
-from registry.sources.import_specs import configured_import
+from registry.sources.import_specs import ImportSpec, configured_import
 from registry.sources.imports import ImportReport, Sources, preview
-from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected

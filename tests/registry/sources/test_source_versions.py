@@ -12,8 +12,8 @@ import pytest
 from config.load import load
 from config.settings import Imports
 from registry.database.postgres import Database
+from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
-from registry.sources.source_reader import ImportSpec
 from registry.sources.source_versions import History, Versions
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ImportRejected

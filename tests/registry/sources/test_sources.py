@@ -13,9 +13,9 @@ from config.settings import Imports
 from config.sources import SchemeSettings, SourceSettings, TokenExchange
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Database
-from registry.sources.import_specs import configured_import
+from registry.sources.import_specs import ImportSpec, configured_import
 from registry.sources.imports import Sources, preview
-from registry.sources.source_reader import ImportSpec, declared_base
+from registry.sources.source_reader import declared_base
 from registry.sources.tool_store import ToolStore
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected

@@ -17,7 +17,7 @@ from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.errors import ImportRejected, Unreachable
 from schemas.mcp.revisions import V2025_11_25
 from schemas.source import McpOptions, Source

@@ -18,7 +18,7 @@ from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.streamable_http_links import HttpLink
 from gateway.upstreams.mcp.transport_choice import Transports
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import decode_snapshot
 from schemas.source import McpOptions

@@ -12,7 +12,7 @@ from gateway.upstreams.http.source_pools import Connections
 from gateway.upstreams.mcp.list_reader import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
-from registry.sources.source_reader import ImportSpec
+from registry.sources.import_specs import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import Snapshot, decode_snapshot
 from schemas.source import McpOptions
