@@ -18,6 +18,7 @@ settings.load_profile("toolgate")
 
 pytest_plugins = [
     "tests.forkserver",
+    "tests.workers",
     "tests.fixtures_servers",
     "tests.fixtures_database",
     "tests.fixtures_gateway",

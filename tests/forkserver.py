@@ -315,17 +315,22 @@ def run_module(request: Mapping[str, Any], streams: Sequence[int]) -> None:
         os.setsid()
     elif request["group"] >= 0:
         os.setpgid(0, request["group"])
+    take_streams(streams)
+    sys.orig_argv[:] = request["args"]
+    *options, module = request["args"][1 : request["args"].index("-m") + 2]
+    sys.argv[:] = ["-m", *request["args"][len(options) + 2 :]]
+    sys.path[:1] = [] if "-I" in options else [request["cwd"]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def take_streams(streams: Sequence[int]) -> None:
+    """Make three descriptors those of standard input, output and error."""
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
         os.close(fd)
     sys.stdin = sys.__stdin__ = stream(0, sys.stdin)
     sys.stdout = sys.__stdout__ = stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = stream(2, sys.stderr)
-    sys.orig_argv[:] = request["args"]
-    *options, module = request["args"][1 : request["args"].index("-m") + 2]
-    sys.argv[:] = ["-m", *request["args"][len(options) + 2 :]]
-    sys.path[:1] = [] if "-I" in options else [request["cwd"]]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def stream(fd: int, inherited: TextIO) -> io.TextIOWrapper:
