@@ -238,8 +238,8 @@ VIEWS: Mapping[str, ResourceView] = {
         ResourceView(
             "incidents", "Incidents", "listIncidents",
             (("begun", "Started", "time"), ("state", "State", "badge"),
-             ("subject", "Subject", "badge"), ("title", "Incident", "text"),
-             ("detail", "Reason", "text"), ("sent", "Sent to", "text"),
+             ("subject", "Subject", "badge"), ("title", "Incident", "sentence"),
+             ("detail", "Reason", "sentence"), ("sent", "Sent to", "text"),
              ("failed", "Not sent to", "text")),
             empty="Nothing has failed, waits or is about to end.",
             about="What went wrong, since when, and who was told.",

@@ -89,7 +89,7 @@ async def activity(visit: PageRequest, status: Mapping[str, Any], down: Sequence
     failures = answer.value["failures"] if answer.ok else ()
     return {
         "steps": _steps(visit, status, sums),
-        "attention": [item async for item in _attention(visit, down, sums)],
+        "attention": [item async for item in _attention(visit, status, down, sums)],
         "sums": sums,
         "failures": [_failed_call(visit, record["entry"]) for record in failures],
         "down": frozenset(down),
@@ -103,9 +103,10 @@ def _steps(
     texts, settings = visit.texts, visit.parts.settings()
     values = client_values(settings, "toolgate", None)
     tool = _first_tool(visit)
-    called = bool(sums and sums["calls"])
+    wings = visit.parts.offers.keys()  # pages of the console call their tools
+    called = any(row["source"] not in wings for row in (sums or {}).get("sources", ()))
     connected = called or bool(status["sessions"])
-    if tool is not None and (called or sums is None):
+    if (called or sums is None) if tool is not None else (wings and status["sessions"]):
         return []
     may_import = visit.operations.may("importSource")
     client = read_clients()[FIRST_CLIENT]
@@ -144,7 +145,7 @@ def _steps(
 def _first_tool(visit: PageRequest) -> Tool | None:
     """A tool of a source, rather one that reads and needs no arguments."""
     tools = visit.parts.catalogs.of(visit.operations.tenant).tools
-    own = [tool for tool in islice(tools, READ) if not tool.binding.facts.own]
+    own = [tool for tool in islice(tools, READ) if not _is_of_gateway(tool)]
     simple = (
         tool
         for tool in own
@@ -153,8 +154,16 @@ def _first_tool(visit: PageRequest) -> Tool | None:
     return next(simple, own[0] if own else None)
 
 
+def _is_of_gateway(tool: Tool) -> bool:
+    """Whether the tool is no source's: the gateway's own, or a wing's."""
+    return tool.binding.facts.own or tool.binding.facts.typed
+
+
 async def _attention(
-    visit: PageRequest, down: Sequence[str], sums: Mapping[str, Any] | None
+    visit: PageRequest,
+    status: Mapping[str, Any],
+    down: Sequence[str],
+    sums: Mapping[str, Any] | None,
 ) -> AsyncIterator[AttentionItem]:
     texts = visit.texts
     last = {row["source"]: row["last_ok"] for row in (sums or {}).get("sources", ())}
@@ -163,6 +172,9 @@ async def _attention(
         text = "" if at else texts("No call has succeeded in the last day.")
         url = visit.url("sources", name)
         yield AttentionItem(texts("source down"), "bad", name, url, at, texts("last success"), text)
+    for name in [name for name, state in status["sources"].items() if state == "failed"][:LISTED]:
+        text = texts("The log of the gateway has the reason.")
+        yield AttentionItem(texts("import failed"), "bad", name, visit.url("sources"), text=text)
     for item in await visit.operations.items("listApprovals", limit=LISTED):
         yield AttentionItem(
             texts("approval"), "warn", item["tool"], visit.url("approvals"), item["created"],
@@ -198,9 +210,13 @@ async def _concerns_of_wings(visit: PageRequest) -> AsyncIterator[AttentionItem]
     for offer in visit.parts.offers.values():
         concerns = await offer.concerns(visit.operations.tenant) if offer.concerns else ()
         for item in pressing_concerns(concerns, share)[:LISTED]:
-            kind, name = visit.texts(CONCERNS[item.subject]), item.title
+            kind, name = visit.texts(CONCERNS[item.subject]), visit.texts.sentence(item.title)
             yield AttentionItem(
-                kind, "warn", name, visit.url(*item.path.split("/")), text=item.detail
+                kind,
+                "warn",
+                name,
+                visit.url(*item.path.split("/")),
+                text=visit.texts.sentence(item.detail),
             )
 
 

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from gateway.console.assets import asset
 from gateway.console.navigation import Place, navigation
 from gateway.console.sessions import csrf_token
-from gateway.console.texts import LANGUAGES, Texts, encode_json, visible
+from gateway.console.texts import LANGUAGES, OUTCOMES, Texts, encode_json, visible
 from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.context import Identity
 from gateway.methods.results_by_revision import SERVER
@@ -186,7 +186,9 @@ def environment() -> Environment:
         short_id=lambda text: f"{text[:8]}…" if UUID.fullmatch(text) else text,
         short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
     )
-    made.globals.update(languages=LANGUAGES, themes=THEMES, version=SERVER.version)
+    made.globals.update(
+        languages=LANGUAGES, outcomes=OUTCOMES, themes=THEMES, version=SERVER.version
+    )
     return made
 
 

@@ -8,6 +8,39 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+OUTCOMES: Mapping[str, str] = {
+    "tool_error": "error of the service",
+    "crashed": "error of the gateway",
+    "1429": "limit reached",
+    "1500": "error of the service",
+    "1502": "no answer",
+    "1503": "overloaded",
+    "-32601": "unknown method",
+    "-32602": "invalid arguments",
+    "-32603": "error of the gateway",
+}
+"""Outcomes of calls that are codes, in words."""
+
+SENTENCES = (
+    "{tool} waits for an approval",
+    "{caller} called {tool} of {source}. Rule {rule}. It waits until {time} UTC.",
+    "The schedule {name} failed",
+    "The call of the schedule {name} failed",
+    "The job {operation} of {caller} failed",
+    "no reason is known",
+    "The account of {caller} at {source} has ended",
+    "The account of {caller} at {source} is about to end",
+    "Its person has to connect it again.",
+    "The source {source} is down",
+    "The TLS certificate cannot be read",
+    "The TLS certificate ends",
+    "server.tls.cert is good until {time} UTC.",
+    "{caller} has used {share} of the agent's budget",
+    "{share} of the documents' budget for {purpose} is used",
+    "{used} of {limit} {unit} of this day.",
+)
+"""Sentences that parts of the gateway write about their concerns, stored in English."""
+
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 # Invisible characters that change how the rest of a line is shown, and control characters.
 _INVISIBLE = re.compile(
@@ -31,6 +64,24 @@ class Texts(NamedTuple):
         """The text, with `values` in place of {names}. What a value has in braces stays."""
         translation = translations(self.language).get(text, text)
         return translation.format(**values) if values else translation
+
+    def sentence(self, text: str) -> str:
+        """A sentence of SENTENCES with its values, in the visitor's language; others as they
+        are."""
+        if self.language == "en":
+            return text
+        for sentence, pattern in _sentences():
+            if match := pattern.fullmatch(text):
+                return self(sentence, **match.groupdict())
+        return text
+
+
+@cache
+def _sentences() -> list[tuple[str, re.Pattern[str]]]:
+    return [
+        (text, re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(text)), re.DOTALL))
+        for text in SENTENCES
+    ]
 
 
 def language_of(cookie: str, accepted: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ColumnKind = Literal["text", "code", "time", "badge", "number"]
+ColumnKind = Literal["text", "code", "time", "badge", "number", "sentence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

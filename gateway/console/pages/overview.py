@@ -1,9 +1,8 @@
-"""Overview pages: calls, errors, latency; health, limits, and the design system."""
+"""Overview pages: calls, errors, latency; health, and the design system."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from config.load import mask_secrets
@@ -12,7 +11,6 @@ from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
-REFUSED = ("toolgate_refusals", "toolgate_breaker", "toolgate_audit", "toolgate_body")
 
 
 async def overview(visit: PageRequest) -> Response:
@@ -24,7 +22,7 @@ async def overview(visit: PageRequest) -> Response:
     figures, sees_calls = visit.parts.figures, visit.operations.is_operator
     if visit.query.get("format") == "json":
         if not sees_calls:
-            return visit.problem(403, _operator_role(visit))
+            return visit.problem(403, operator_role(visit))
         return as_json(figures.points())
     sources = await visit.operations.items("listSources", limit=500)
     down = _broken_sources(visit, sources)
@@ -64,37 +62,9 @@ async def health(visit: PageRequest) -> Response:
     )
 
 
-async def limits(visit: PageRequest) -> Response:
-    status = await visit.operations.run("getStatus")
-    if not status.ok or not visit.operations.is_operator:
-        return visit.problem(403, _operator_role(visit))
-    settings = visit.parts.settings()
-    return visit.page(
-        "limits.html",
-        limits=msgspec.to_builtins(settings.limits),
-        breaker=msgspec.to_builtins(settings.breaker),
-        broken=visit.parts.states().get("breakers", {}),
-        samples=_samples(visit),
-    )
-
-
 async def design(visit: PageRequest) -> Response:
     """The components of the console, side by side."""
     return visit.page("design.html")
-
-
-def _samples(visit: PageRequest) -> Sequence[tuple[str, str, float]]:
-    """Counters of what was refused: the metric, its labels, its value."""
-    return [
-        (
-            sample.name,
-            ", ".join(f"{name} {label}" for name, label in sample.labels.items()),
-            sample.value,
-        )
-        for family in visit.parts.metrics.collect()
-        if family.name.startswith(REFUSED)
-        for sample in family.samples
-    ]
 
 
 def _broken_sources(visit: PageRequest, sources: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -115,13 +85,12 @@ def _flat(states: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def _operator_role(visit: PageRequest) -> str:
+def operator_role(visit: PageRequest) -> str:
     return visit.parts.settings().admin.operator_role
 
 
 ROUTES = (
     PageRoute("/", overview),
     PageRoute("/health", health, ("GET", "POST")),
-    PageRoute("/limits", limits),
     PageRoute("/design", design),
 )

@@ -123,7 +123,7 @@
     const options = {
       width: place.clientWidth, height: place.clientHeight - 32,
       scales: { y: { range: (_self, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [{ ...axis, space: 88, values: (_self, ticks) => ticks.map((one) => clock.format(one * 1000)) }, { ...axis, size: 64, values: (_self, ticks) => ticks.map((one) => `${one} ${unit}`) }],
+      axes: [{ ...axis, space: 88, values: (_self, ticks) => ticks.map((one) => clock.format(one * 1000)) }, { ...axis, size: 76, values: (_self, ticks) => ticks.map((one) => `${one} ${unit}`) }],
       series: [{ label: place.dataset.time, value: (_self, at) => at == null ? "–" : clock.format(at * 1000) }, ...SERIES[kind].map(([, name], at) => ({
         label: labels[at], stroke: colour(name), width: 2, spanGaps: true,
         value: (_self, value) => value == null ? "–" : `${value.toFixed(2)} ${unit}`,

@@ -1,12 +1,14 @@
 """The overview: a place to begin, and to return to (issue 42)."""
 
+import html
 import re
 
 import pytest
 from msgspec.structs import replace
 
-from config.access import Rule
+from config.access import Guardrail, Rate, Rule
 from config.settings import Settings
+from config.sources import SourceSettings
 from tests import polling
 from tests.gateway.console.visiting import console
 
@@ -15,7 +17,13 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_an_empty_gateway_shows_three_steps(settings: Settings) -> None:
-    async with console(settings, sources={}) as (_, browser):
+    memory = replace(settings.memory, enabled=True)
+    async with console(settings, sources={}, memory=memory) as (_, browser):
+
+        async def is_open() -> bool:
+            return (await browser.get("memory"))[0] == 200
+
+        await polling.until(is_open)  # it has called a tool of the gateway's own
         _, text = await browser.get("")
     assert "0 of 3 done" in text
     for step in ("1. Add a source", "2. Connect a client", "3. Call a tool"):
@@ -23,6 +31,33 @@ async def test_an_empty_gateway_shows_three_steps(settings: Settings) -> None:
     assert "toolgate import openapi" in text
     assert 'id="attention"' not in text
     assert "Calls by source" not in text
+
+
+async def test_a_source_that_cannot_be_imported_needs_attention(settings: Settings) -> None:
+    sources = {"gone": SourceSettings(mcp="http://127.0.0.1:9/mcp")}
+    async with console(settings, sources=sources) as (_, browser):
+
+        async def has_failed() -> bool:
+            return "import failed" in (await browser.get(""))[1]
+
+        await polling.until(has_failed)
+        _, text = await browser.get("sources")
+    assert "In the settings, but not imported yet:" in text
+    assert "<bdi>gone</bdi>" in text
+
+
+async def test_page_of_limits_names_their_settings(settings: Settings) -> None:
+    limits = replace(settings.limits, tools={"delete*": Rate(calls=3, per="caller")})
+    rules = {"no-cards": Guardrail("result", "redact", pattern="[0-9]{16}")}
+    guardrails = replace(settings.guardrails, rules=rules)
+    async with console(settings, limits=limits, guardrails=guardrails) as (_, browser):
+        _, text = await browser.get("limits")
+    assert "Calls of one caller at the same time" in text
+    assert "limits.principal_concurrent" in text
+    assert "3 in 60 s" in text
+    assert "no-cards" in text
+    assert "guardrails:\n  rules:" in html.unescape(text)
+    assert "Nothing was refused." in text
 
 
 async def test_a_busy_gateway_shows_calls_failures_and_approvals(settings: Settings) -> None:

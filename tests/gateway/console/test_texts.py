@@ -15,7 +15,15 @@ from gateway.console.page_request import RENDERED, indent_json, markdown
 from gateway.console.pages.acts import FILTER_TEXTS, TITLES
 from gateway.console.pages.costs import TITLES as COSTS
 from gateway.console.pages.costs import UNNAMED
-from gateway.console.texts import Texts, language_of, translations, visible
+from gateway.console.pages.limits import DERIVED, LIMITS, REFUSALS, UNLIMITED, WHEN_DOWN
+from gateway.console.texts import (
+    OUTCOMES,
+    SENTENCES,
+    Texts,
+    language_of,
+    translations,
+    visible,
+)
 from gateway.login import texts as login_texts
 from gateway.operations.csv_cells import csv_cell
 from gateway.wings.agent.wing import PAGES as AGENT
@@ -23,6 +31,7 @@ from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
 from gateway.wings.librarian.wing import PAGES as LIBRARIAN
 from gateway.wings.memory.wing import PAGE as MEMORY
+from gateway.wings.notifications.concerns import sources_down
 
 CONSOLE = files("gateway.console")
 LOGIN = files("gateway.login")
@@ -56,6 +65,8 @@ def used_texts() -> Iterator[str]:
         yield from (group.capitalize(), *(place.title for place in places))
     yield from (*COSTS.values(), *UNNAMED.values())
     yield from (text.title for text in FILTER_TEXTS.values())
+    yield from (*LIMITS.values(), *REFUSALS.values(), *WHEN_DOWN.values(), UNLIMITED, DERIVED)
+    yield from (*OUTCOMES.values(), *SENTENCES)
     yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER)
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())
@@ -147,3 +158,11 @@ def test_json_is_indented_where_that_does_not_multiply_its_length() -> None:
     assert indent_json('{"a":[1]}') == '{\n  "a": [\n    1\n  ]\n}'
     for text in ("[" * 900 + "1," * 999 + "1" + "]" * 900, "[" + "1," * 600_000 + "1]"):
         assert indent_json(text) == text
+
+
+def test_a_sentence_of_a_concern_is_translated_with_its_values() -> None:
+    chinese = Texts("zh")
+    [concern] = sources_down({"shop": "connection refused"})
+    assert chinese.sentence(concern.title) == "来源 shop 不可用"
+    assert chinese.sentence(concern.detail) == "connection refused"
+    assert Texts("en").sentence(concern.title) == concern.title
