@@ -14,9 +14,9 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
-from registry.display.discovery_tools import MissingPart, part
 from registry.display.profiles import SelectedProfile
 from registry.display.schema_folding import Fold
+from registry.display.schema_parts import MissingPart, part
 from registry.display.schema_summaries import shorten
 from registry.display.stubs import StubLanguage, fit_stubs, write_alias, write_comment
 from registry.display.token_budgets import CHARACTERS

@@ -40,12 +40,14 @@ from registry.database.client_programs import (
     service_file,
 )
 from registry.database.embedded_server import DatabaseError
-from registry.database.postgres import (
+from registry.database.move_mark import (
     MARK_PREFIX,
     ClosedMark,
-    Database,
     closed_mark,
     database_comment,
+)
+from registry.database.postgres import (
+    Database,
 )
 
 MARK_TABLE = "toolgate_move_t"  # in the target, until the move is finished

@@ -15,13 +15,10 @@ import re
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import anyio
-import msgspec
 import psycopg
 from anyio import CancelScope, move_on_after, to_thread
 from psycopg import AsyncConnection, IsolationLevel, pq, sql
@@ -33,6 +30,7 @@ from config.settings import DatabaseSettings as Settings
 from registry.database.embedded_server import DatabaseError, Embedded
 from registry.database.migrate import REGISTRY, ChangedMigration, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
+from registry.database.move_mark import closed_mark
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
 _REFUSED = (
@@ -365,52 +363,6 @@ async def _check(connection: AsyncConnection) -> None:
             f"more) and the database has {version}: update the package, then run "
             "ALTER EXTENSION vector UPDATE"
         )
-
-
-MARK_PREFIX = "toolgate database move: "
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedMark:
-    """The comment of a database that is being moved, or was moved: nobody may use it.
-
-    Owners may set comments; settings of our own are for superusers, which managed servers lack.
-    """
-
-    move: str
-    target: str  # HOST:PORT/NAME
-    begun: datetime
-    finished: bool
-    comment: str | None = None  # of the database, before
-
-    def __str__(self) -> str:
-        if self.finished:
-            return (
-                f"this database was moved to {self.target} on {self.begun:%Y-%m-%d}: set "
-                "database.url to that one. `toolgate database reopen` lets this one be used again"
-            )
-        return (
-            f"this database is being moved to {self.target}, or the move was interrupted: run "
-            "`toolgate database move` again to finish it, or `toolgate database reopen` to use "
-            "this one"
-        )
-
-
-async def closed_mark(connection: AsyncConnection) -> ClosedMark | None:
-    text = await database_comment(connection)
-    if text is None or not text.startswith(MARK_PREFIX):
-        return None
-    return msgspec.json.decode(text.removeprefix(MARK_PREFIX), type=ClosedMark)
-
-
-async def database_comment(connection: AsyncConnection) -> str | None:
-    rows = await connection.execute(
-        "SELECT shobj_description(oid, 'pg_database') FROM pg_database "
-        "WHERE datname = current_database()"
-    )
-    row = await rows.fetchone()
-    text: str | None = row[0] if row else None
-    return text
 
 
 async def _has_vector(connection: AsyncConnection) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.display.discovery_tools import MissingPart, part
+from registry.display.schema_parts import MissingPart, part
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
