@@ -120,6 +120,15 @@ class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     is_error: bool = False
     meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
 
+    @property
+    def texts(self) -> list[str]:
+        """The contents that are text."""
+        return [content.text for content in self.content if isinstance(content, TextContent)]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
 
 class Outage(ToolResult, frozen=True):
     """Outage: a failed result because the whole source is down, for every caller and request. The

@@ -30,7 +30,7 @@ from registry.database.postgres import Pool
 from schemas.errors import Fault
 from schemas.jsonrpc import Request
 from schemas.source import Source
-from schemas.tool import TextContent, Tool, ToolResult
+from schemas.tool import Tool, ToolResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,7 @@ class CallChains:
             return "" if recording.exchanges else fault.message
         if recording.exchanges or not isinstance(result, ToolResult):
             return ""
-        return " ".join(
-            content.text for content in result.content if isinstance(content, TextContent)
-        )
+        return " ".join(result.texts)
 
     def _upstreams(self, recording: CallRecording) -> Mapping[type, Upstream]:
         relay = RecordingRelay(self.federation.relay, self.client.connections, recording)

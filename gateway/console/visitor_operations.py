@@ -31,7 +31,7 @@ from schemas.errors import Fault
 from schemas.jsonrpc import Request, encode, error_reply
 from schemas.mcp.revisions import V2025_11_25
 from schemas.source import Source
-from schemas.tool import TextContent, Tool, ToolResult
+from schemas.tool import Tool, ToolResult
 
 Names = Mapping[str, str]
 NOTHING: Mapping[str, Any] = {}
@@ -308,8 +308,9 @@ class ConsoleOperations:
             return NO_CONTENT
         raw, failed = result.structured_content, result.is_error
         if not isinstance(raw, msgspec.Raw):  # such as arguments that its schema refuses
-            texts = [content.text for content in result.content if isinstance(content, TextContent)]
-            return OperationAnswer(422, {"detail": " ".join(texts)}) if failed else NO_CONTENT
+            return (
+                OperationAnswer(422, {"detail": " ".join(result.texts)}) if failed else NO_CONTENT
+            )
         value = msgspec.json.decode(raw)
         return OperationAnswer(int(value.get("status", 400)) if failed else 200, value)
 

@@ -129,7 +129,7 @@ def payload_of(result: ToolResult) -> Payload:
 
 
 def _failure(result: ToolResult) -> tuple[str, dict[str, Any]]:
-    texts = [item.text for item in result.content if isinstance(item, TextContent)]
+    texts = result.texts
     message = texts[0].split("\n", 1)[0][:300] if texts else "The tool failed"
     structure = result.structured_content
     if structure is UNSET:

@@ -18,7 +18,7 @@ from gateway.operations.rest_api import check_known, run_while_connected
 from gateway.wings.interface import WingParts
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25
-from schemas.tool import TextContent, ToolResult
+from schemas.tool import ToolResult
 
 
 class ToolCalls:
@@ -70,7 +70,7 @@ def check_result(result: ToolResult) -> ToolResult:
     if not result.is_error:
         return result
     if result.structured_content is UNSET:  # what its schema or a guard refuses
-        raise ProblemDetails(422, "invalid", text_of(result))
+        raise ProblemDetails(422, "invalid", result.text)
     problem = msgspec.json.decode(structured_body(result))
     raise ProblemDetails(problem["status"], "refused", problem["detail"])
 
@@ -78,10 +78,6 @@ def check_result(result: ToolResult) -> ToolResult:
 def structured_body(result: ToolResult) -> bytes:
     structure = result.structured_content
     return b"{}" if structure is UNSET else bytes(structure)
-
-
-def text_of(result: ToolResult) -> str:
-    return "\n".join(content.text for content in result.content if isinstance(content, TextContent))
 
 
 def problem_of(error: Exception) -> ProblemDetails:

@@ -53,7 +53,7 @@ from schemas.jsonrpc import Request, decode_json, encode
 from schemas.masking import Masks, masks_of
 from schemas.mcp.revisions import JSON_RPC
 from schemas.source import Source
-from schemas.tool import RelayedResult, TextContent, Tool, ToolDraft, ToolResult
+from schemas.tool import RelayedResult, Tool, ToolDraft, ToolResult
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ABOUT = "Each operation names the scope that it requires."
@@ -343,8 +343,7 @@ def response_of(result: ToolResult) -> OperationResponse:
     status = result.status if isinstance(result, OperationResult) else 200
     headers = result.headers if isinstance(result, OperationResult) else {}
     if result.is_error and status < 400:
-        texts = [content.text for content in result.content if isinstance(content, TextContent)]
-        raise ProblemDetails(403, "refused", "\n".join(texts))
+        raise ProblemDetails(403, "refused", result.text)
     structured = result.structured_content
     body = b"" if structured is UNSET else bytes(structured)
     media_type = MEDIA_TYPE if status >= 400 else "application/json"

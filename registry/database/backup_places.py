@@ -8,7 +8,7 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from config.backups import BackupsSettings
 from schemas.errors import ToolgateError
@@ -45,11 +45,6 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def open_private(file: Path) -> BinaryIO:
-    """A file for its owner alone: a backup has everything that the database has."""
-    return os.fdopen(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb")
-
-
 class Folder:
     """A folder, for its owner only where it is made here. Raises BackupRefused."""
 
@@ -83,7 +78,7 @@ class Folder:
 
     def fetch(self, name: str, file: Path) -> None:
         try:
-            with (self._folder / name).open("rb") as source, open_private(file) as target:
+            with (self._folder / name).open("rb") as source, file.open("wb") as target:
                 shutil.copyfileobj(source, target)
         except OSError as error:
             raise self._refusal(error, name) from error
@@ -162,7 +157,7 @@ class Bucket:
     def fetch(self, name: str, file: Path) -> None:
         body = self._call("get_object", name)["Body"]
         try:
-            with open_private(file) as target:
+            with file.open("wb") as target:
                 shutil.copyfileobj(body, target)
         except (*self._errors, OSError) as error:
             raise BackupRefused(f"backups.to: {self._bucket}: {error}") from error

@@ -135,7 +135,7 @@ class Backups:
         await _in_thread(self._fetch_archive, name, file)
 
     def _fetch_archive(self, name: str, file: Path) -> None:
-        try:
+        try:  # for its owner alone: a backup has everything that the database has
             file.touch(mode=0o600, exist_ok=False)
         except OSError as error:
             raise BackupRefused(f"{file}: {error.strerror}") from error

@@ -13,9 +13,6 @@ from schemas.source import Source
 from schemas.tool import Annotations, Tool
 
 TOOL_KINDS = ("rest", "graphql", "hybrid", "mcp", "function", "code")
-Lifecycle = Literal["active", "deprecated", "retired"]
-Cost = Literal["low", "medium", "high"]
-Weight = Annotated[float, Meta(gt=0, le=100)]
 ToolName = Annotated[
     str,
     Meta(
@@ -24,7 +21,19 @@ ToolName = Annotated[
     ),
 ]  # as in registry.names.tool_names
 Name128 = Annotated[str, Meta(max_length=128)]
-Name64 = Annotated[str, Meta(max_length=64)]
+Domain = Annotated[Name128 | None, Meta(description="routing domain")]
+Namespace = Annotated[Name128 | None, Meta(description="semantic namespace")]
+Tier = Annotated[
+    Annotated[str, Meta(max_length=64)] | None,
+    Meta(description="sensitivity tier, of policy.tiers"),
+]
+Weight = Annotated[
+    Annotated[float, Meta(gt=0, le=100)] | None, Meta(description="weight in search")
+]
+Lifecycle = Annotated[
+    Literal["active", "deprecated", "retired"] | None,
+    Meta(description="lifecycle; retired tools are not found"),
+]
 
 
 class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,15 +87,15 @@ class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
         tuple[dict[str, Any], ...], Meta(description="arguments of an example call")
     ] = ()
     keywords: Annotated[tuple[str, ...], Meta(description="keyword for the search")] = ()
-    domain: Annotated[Name128 | None, Meta(description="routing domain")] = None
-    namespace: Annotated[Name128 | None, Meta(description="semantic namespace")] = None
-    tier: Annotated[Name64 | None, Meta(description="sensitivity tier, of policy.tiers")] = None
-    weight: Annotated[Weight | None, Meta(description="weight in search")] = None
-    lifecycle: Annotated[
-        Lifecycle | None, Meta(description="lifecycle; retired tools are not found")
-    ] = None
+    domain: Domain = None
+    namespace: Namespace = None
+    tier: Tier = None
+    weight: Weight = None
+    lifecycle: Lifecycle = None
     personas: Annotated[str | None, Meta(description="target personas")] = None
-    cost: Annotated[Cost | None, Meta(description="cost of a call")] = None
+    cost: Annotated[Literal["low", "medium", "high"] | None, Meta(description="cost of a call")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)

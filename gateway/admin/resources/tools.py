@@ -36,7 +36,7 @@ from registry.sources.pins import HeldTool, Pins
 from registry.sources.tool_store import ToolStore
 from registry.tools.editable_columns import Details, ManualEdit
 from registry.tools.tool_edits import ToolEdits
-from registry.tools.tool_request import Lifecycle, Name64, Name128, Weight
+from registry.tools.tool_request import Domain, Lifecycle, Namespace, Tier, Weight
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolStates
 from schemas.mcp.revisions import V2026_07_28
 from schemas.similar_names import did_you_mean
@@ -159,13 +159,11 @@ class DescribeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
     """Metadata for search and policy. Omitted members are unchanged; "" or [] removes a value."""
 
-    domain: Annotated[Name128 | None, Meta(description="routing domain")] = None
-    namespace: Annotated[Name128 | None, Meta(description="semantic namespace")] = None
-    tier: Annotated[Name64 | None, Meta(description="sensitivity tier, of policy.tiers")] = None
-    weight: Annotated[Weight | None, Meta(description="weight in search")] = None
-    lifecycle: Annotated[
-        Lifecycle | None, Meta(description="lifecycle; retired tools are not found")
-    ] = None
+    domain: Domain = None
+    namespace: Namespace = None
+    tier: Tier = None
+    weight: Weight = None
+    lifecycle: Lifecycle = None
     personas: Annotated[Line | None, Meta(description="target personas")] = None
     keywords: Annotated[
         Annotated[tuple[Line, ...], Meta(max_length=100)] | None,

@@ -14,7 +14,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, ListenerTls, Settings, StateSettings
 from config.sources import SourceSettings
-from gateway.app.access_for_commands import stored_in
+from gateway.app.access_for_commands import NONE, Stored, stored_in
 from gateway.app.components import components_of
 from gateway.cli.common.checks import Check
 from gateway.cli.common.database import open_registry
@@ -251,6 +251,9 @@ async def wings_of_installation(settings: Settings) -> list[Check]:
 async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[Check]:
     """Whether each wing that is switched on can be imported, and what it finds itself. `pool`
     None: without a database."""
+    stored = NONE
+    if pool is not None and settings.secrets.key and any(_strategies(settings).values()):
+        stored = await stored_in(settings, pool)
     for name in enabled_wings(settings):
         try:
             wing = load_wing(name)
@@ -261,7 +264,7 @@ async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[C
             for text in texts:
                 yield Check("wing", "failed", text)
             continue
-        async for missing in _missing_model(name, settings, pool):
+        async for missing in _missing_model(name, settings, stored):
             yield missing
         if wing.checks is None:
             yield Check("wing", "ok", f"{name}: can be opened")
@@ -270,22 +273,25 @@ async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[C
             yield Check("wing", check.status, f"{name}: {check.detail}")
 
 
-async def _missing_model(wing: str, settings: Settings, pool: Pool | None) -> AsyncIterator[Check]:
-    """Why requests to the model of a wing would fail, if it asks one and that is not configured."""
-    strategy = {
+def _strategies(settings: Settings) -> dict[str, str | None]:
+    """The strategies of the models that wings ask; None: one asks none."""
+    knowledge, extraction = settings.knowledge, settings.memory.extraction
+    return {
         "agent": settings.agent.strategy,
-        "knowledge": settings.knowledge.strategy if settings.knowledge.model else None,
-        "memory": settings.memory.extraction.strategy
-        if settings.memory.extraction.enabled
-        else None,
-    }.get(wing)
+        "knowledge": knowledge.strategy if knowledge.model else None,
+        "memory": extraction.strategy if extraction.enabled else None,
+    }
+
+
+async def _missing_model(wing: str, settings: Settings, stored: Stored) -> AsyncIterator[Check]:
+    """Why requests to the model of a wing would fail, if it asks one and that is not configured."""
+    strategy = _strategies(settings).get(wing)
     if strategy is None:
         return
     # their client is imported for installations alone that ask models
     from gateway.wings.models.configured_models import ConfiguredModels
     from gateway.wings.models.messages import ModelFailed
 
-    stored = await stored_in(settings, pool) if pool is not None and settings.secrets.key else {}
     async with ConfiguredModels(settings.models, lambda: stored) as models:
         try:
             models.of(strategy)

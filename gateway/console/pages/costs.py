@@ -26,11 +26,13 @@ UNNAMED: Mapping[str, str] = {
 
 async def costs(visit: PageRequest) -> Response:
     by = _dimension(visit)
-    answer = await visit.operations.run("sumCosts", query={**_days(visit), "by": by})
+    by_day = {**_days(visit), "by": "day", "limit": PLOTTED}
+    query = by_day if by == "day" else {**_days(visit), "by": by}
+    answer = await visit.operations.run("sumCosts", query=query)
     if not answer.ok:
         return visit.problem_page(answer)
     report = answer.value
-    days = await visit.operations.run("sumCosts", query={**_days(visit), "limit": PLOTTED})
+    days = answer if by == "day" else await visit.operations.run("sumCosts", query=by_day)
     return visit.page(
         "costs.html",
         report=report,

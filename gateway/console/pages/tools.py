@@ -144,7 +144,6 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
         return {**values, "state": "refused", "text": trial.fault.message}
     if result is None:
         return values
-    texts = [content.text for content in result.content if isinstance(content, TextContent)]
     others = [
         type(content).__name__ for content in result.content if not isinstance(content, TextContent)
     ]
@@ -153,7 +152,7 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
     if isinstance(raw, Raw):
         text = indent_json(bytes(raw).decode())
     else:
-        text = "\n".join([*texts, *(f"[{name}]" for name in others)])
+        text = "\n".join([*result.texts, *(f"[{name}]" for name in others)])
     state = "waiting" if waits else "failed" if result.is_error else "done"
     shown, is_cut = text[:SHOWN_TEXT], len(text) > SHOWN_TEXT
     if recording is not None:

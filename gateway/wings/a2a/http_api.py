@@ -26,7 +26,7 @@ from gateway.wings.a2a.operations import AgentOperations, TaskView
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_store import StoredTask, status_event
 from gateway.wings.event_stream_responses import stream_events
-from gateway.wings.http_tool_calls import ToolCalls, respond_problem, structured_body, text_of
+from gateway.wings.http_tool_calls import ToolCalls, respond_problem, structured_body
 from gateway.wings.interface import WingParts, is_open
 from registry.database.leases import LeaseLost
 from schemas.a2a import errors
@@ -417,7 +417,7 @@ class A2AApi:
             return msgspec.json.decode(body)
         problem = msgspec.json.decode(body)
         kind = FAULTS.get(str(problem.get("type", "")).rpartition("/")[2])
-        raise (kind or InvalidParameters)(str(problem.get("detail") or text_of(result)))
+        raise (kind or InvalidParameters)(str(problem.get("detail") or result.text))
 
 
 def _check_content_type(request: Request, *expected: str) -> None:

@@ -22,7 +22,7 @@ from gateway.context import Context
 from gateway.policy.approval_gate import awaited_approval
 from gateway.wings.a2a.client_questions import ClientAsker
 from gateway.wings.a2a.task_runner import Execute, TaskWork
-from gateway.wings.http_tool_calls import structured_body, text_of
+from gateway.wings.http_tool_calls import structured_body
 from gateway.wings.interface import WingEvent
 from registry.access.approvals import Approvals
 from schemas.a2a.model import Artifact, Message, Part, TaskState
@@ -105,7 +105,7 @@ async def _end_call(work: TaskWork, tool: Tool, result: ToolResult) -> None:
         await work.artifact(Artifact(artifact_id=uuid4().hex, name=tool.name, parts=parts))
         await work.status(TaskState.COMPLETED)
         return
-    text = text_of(result) or f"{tool.name} failed."
+    text = result.text or f"{tool.name} failed."
     principal = work.context.principal
     approvals = Approvals(work.parts.pool, principal.tenant)
     awaited = await awaited_approval(result, approvals, principal.id, tool.name)
@@ -369,7 +369,7 @@ async def _call_raw(
     body = structured_body(result)
     if result.is_error:
         problem = msgspec.json.decode(body)
-        raise Unavailable(str(problem.get("detail") or text_of(result)))
+        raise Unavailable(str(problem.get("detail") or result.text))
     return body
 
 

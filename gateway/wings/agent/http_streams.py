@@ -25,7 +25,6 @@ from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.run_events import RunEvent, follow_run, terminal_event
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.toolbox import text_of
 from gateway.wings.event_stream_responses import last_event_number, stream_events
 from gateway.wings.http_tool_calls import ToolCalls, problem_of, respond_problem
 from gateway.wings.interface import WingParts
@@ -101,7 +100,7 @@ class StreamApi:
         except Fault as fault:
             raise ProblemDetails(422, "refused", fault.message) from fault
         if result.is_error:
-            raise ProblemDetails(422, "refused", text_of(result))
+            raise ProblemDetails(422, "refused", result.text)
 
     async def run(self, context: Context, run_id: str) -> Run:
         run = await self._runner.get(context, run_id)
@@ -212,7 +211,7 @@ def _run_of(result: ToolResult) -> RunView:
     structured = result.structured_content
     body = b"{}" if structured is UNSET else bytes(structured)
     if result.is_error and structured is UNSET:  # what its schema or a guard refuses
-        raise ProblemDetails(422, "invalid", text_of(result))
+        raise ProblemDetails(422, "invalid", result.text)
     if result.is_error:
         problem = msgspec.json.decode(body, type=_Problem)
         kind = problem.type.rpartition("/")[2]

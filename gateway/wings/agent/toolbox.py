@@ -100,7 +100,7 @@ class Toolbox:
         query = {"query": text[:500], "limit": self._settings.found_tools, "detail": "names"}
         result = await self._answer(context, "search_tools", query)
         structured = result.structured_content
-        body = bytes(structured) if structured is not UNSET else text_of(result).encode()
+        body = bytes(structured) if structured is not UNSET else text_for_model(result).encode()
         try:
             tools = msgspec.json.decode(body, type=_Found).tools
         except msgspec.DecodeError as error:
@@ -126,7 +126,7 @@ class Toolbox:
         except Fault as fault:
             raise SearchFailed(fault.message) from fault
         if result.is_error:
-            raise SearchFailed(text_of(result)[:200])
+            raise SearchFailed(result.text[:200])
         return result
 
     def _is_closed(self, tool: Tool | None) -> bool:
@@ -193,7 +193,9 @@ class Toolbox:
         if held is not None:
             return PendingCall(call.id, held.id, held.expires)
         outside = self._tells_outside(context, planned, result)
-        made = self._result(planned, text_of(result), is_error=result.is_error, outside=outside)
+        made = self._result(
+            planned, text_for_model(result), is_error=result.is_error, outside=outside
+        )
         inner = _count_calls(result) if planned.runs_program else 0
         return msgspec.structs.replace(made, inner_calls=inner)
 
@@ -309,11 +311,11 @@ def _result_text(result: ToolResult) -> str:
             value == [] or name == "note" for name, value in content.items()
         ):
             return ""
-    return text_of(result)
+    return text_for_model(result)
 
 
-def text_of(result: ToolResult) -> str:
-    """The content of a result as text."""
+def text_for_model(result: ToolResult) -> str:
+    """The content of a result as a model reads it, with a mark for each content that is no text."""
     parts = [
         part.text if isinstance(part, TextContent) else f"[{_kind(part)}, not shown]"
         for part in result.content

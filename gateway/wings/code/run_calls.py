@@ -222,7 +222,7 @@ class RunCalls:
         self._check_size(size_of(value_of(result)))
         if not result.is_error:
             return
-        text, data = text_of(result) or f"{tool.name} failed.", data_of(result)
+        text, data = result.text or f"{tool.name} failed.", data_of(result)
         wait = data.get("retryAfter") if isinstance(data, dict) else None
         if isinstance(wait, int):
             raise AskRefused("RateLimited", text, data=data, retryable=True, retry_after=wait)
@@ -249,7 +249,7 @@ class RunCalls:
         except Fault as fault:
             raise refusal_of(fault) from fault
         if result.structured_content is UNSET:
-            raise AskRefused("ToolError", text_of(result))
+            raise AskRefused("ToolError", result.text)
         hits = msgspec.json.decode(result.structured_content, type=_Hits).tools
         catalog = self._catalog
         tools = [tool for hit in hits if (tool := catalog.find(hit.name)) is not None]
@@ -302,7 +302,7 @@ def value_of(result: ToolResult) -> Any:
         return result.structured_content
     content = [link_of(part) or part for part in result.content]
     is_text = all(isinstance(part, TextContent) for part in content)
-    return text_of(result) if is_text else {"content": content}
+    return result.text if is_text else {"content": content}
 
 
 def link_of(part: Content) -> Json | None:
@@ -315,10 +315,6 @@ def link_of(part: Content) -> Json | None:
         return None
     is_link = isinstance(link, dict) and link.get("type") == "resource_link" and "uri" in link
     return link if is_link else None
-
-
-def text_of(result: ToolResult) -> str:
-    return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
 
 
 def size_of(value: Any) -> int:

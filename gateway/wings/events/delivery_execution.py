@@ -36,7 +36,7 @@ from schemas.errors import (
     Unreachable,
 )
 from schemas.jsonrpc import decode_json, encode
-from schemas.tool import TextContent, Tool, ToolResult
+from schemas.tool import Tool, ToolResult
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may not have
 NOT_DONE = frozenset({425, 429})  # statuses of requests that had no effect
@@ -135,10 +135,7 @@ class Execution:
             return failed_end(delivery, text)
         if not result.is_error:
             return delivery.end(result=kept)
-        text = next(
-            (content.text for content in result.content if isinstance(content, TextContent)), ""
-        )
-        message = text.split("\n", 1)[0][:300] or "The tool failed"
+        message = "".join(result.texts[:1]).split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, members):
             return self._again(delivery, message, wait_s=asked_wait_s(members), result=kept)
         return failed_end(delivery, message, result=kept, status=members.get("status"))

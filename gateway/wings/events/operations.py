@@ -56,7 +56,6 @@ from gateway.wings.interface import CallTool, background
 from registry.database.postgres import is_uuid
 from schemas.errors import TooManyRequests
 from schemas.jsonrpc import decode_json, encode
-from schemas.tool import TextContent
 
 INVOKE, READ = "events:invoke", "events:read"
 WORK_SCOPE, ADMIN = "events:work", "events:admin"
@@ -231,10 +230,7 @@ class EventOperations:
         }
         result = await self._call(background(principal), "events_invoke", wanted)
         if result.is_error or not isinstance(result.structured_content, Raw):
-            text = next(
-                (content.text for content in result.content if isinstance(content, TextContent)), ""
-            )
-            raise invalid(text or "The invocation was not accepted.")
+            raise invalid("".join(result.texts[:1]) or "The invocation was not accepted.")
         return decode_json(bytes(result.structured_content))
 
     async def invoke(self, request: OperationInput) -> OperationOutput:

@@ -26,7 +26,7 @@ from config.knowledge import KnowledgeSettings
 from gateway.context import Principal, Upload
 from gateway.operations.problems import ProblemDetails, bad_request
 from gateway.wings.documents.reading.media_types import EXTENSIONS
-from gateway.wings.http_tool_calls import ToolCalls, structured_body, text_of
+from gateway.wings.http_tool_calls import ToolCalls, structured_body
 from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
 from gateway.wings.knowledge.lightrag_requests import (
@@ -431,7 +431,7 @@ class LightRag:
             arguments["filter"] = {"documents": given.ids}
         result = await workspace.call("knowledge_query", arguments)
         result_found = msgspec.json.decode(structured_body(result), type=KnowledgeFound)
-        text = text_of(result) if result_found.evidence else self._settings.no_context_reply
+        text = result.text if result_found.evidence else self._settings.no_context_reply
         return _Asked(workspace, given, result_found, text)
 
     async def track_status(self, request: Request) -> Response:
