@@ -1,7 +1,9 @@
 """Erasers of the gateway's own tables, for erasures of people."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from msgspec import to_builtins
@@ -28,6 +30,11 @@ OF_PRINCIPAL: LiteralString = "r.host_id = %(host)s AND r.principal = %(person)s
 MADE: LiteralString = "r.host_id = %(host)s AND %(person)s = ANY (r.makers)"
 RENAMED_MAKERS: LiteralString = "makers = array_replace(r.makers, %(person)s, %(pseudonym)s)"
 OF_LOGIN: LiteralString = "r.tenant_id = %(host)s AND r.principal = %(person)s"
+OF_CALL: LiteralString = (
+    "r.host_id = %(host)s AND r.arguments <> '{}' AND EXISTS (SELECT FROM approval_t AS a"
+    " WHERE a.host_id = r.host_id AND a.approval_id = r.approval_id"
+    " AND a.principal IN (%(person)s, %(pseudonym)s))"  # the latter once interrupted
+)
 ADDRESSES: LiteralString = (
     "SELECT email FROM login_person_t WHERE tenant_id = %(host)s AND principal = %(person)s"
     " AND email IS NOT NULL"
@@ -52,13 +59,6 @@ UNDATED = (
 def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
     """Rows of the registry's tables, those of approvals and jobs among them."""
 
-    async def revoke(person: ErasedPerson) -> None:
-        if (opened := pool()) is not None:
-            now = datetime.now(UTC)
-            await Revocations(opened, person.tenant).add(Revocation(
-                None, person.id, issued_before=now, expires=now + REVOKED, reason="person erased",
-            ))  # fmt: skip
-
     def rows_of(
         place: str, table: LiteralString, condition: LiteralString, blanks: LiteralString = "",
         **more: Any,
@@ -67,16 +67,12 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
             place=place, table=table, pool=pool, condition=condition, blanks=blanks, **more
         )
 
-    of_call: LiteralString = (
-        "r.host_id = %(host)s AND r.arguments <> '{}' AND EXISTS (SELECT FROM approval_t AS a"
-        " WHERE a.host_id = r.host_id AND a.approval_id = r.approval_id"
-        " AND a.principal IN (%(person)s, %(pseudonym)s))"  # the latter once interrupted
-    )
     rows = [
-        rows_of("API keys", "api_key_t", OF_PRINCIPAL, before=revoke, is_copy=False),
+        rows_of("API keys", "api_key_t", OF_PRINCIPAL,
+             before=partial(_revoke, pool), is_copy=False),
         rows_of("keys of others", "api_key_t", MADE, RENAMED_MAKERS, is_copy=False),
         rows_of("waiting approvals", "approval_t", OF_PRINCIPAL + " AND r.state = 'waiting'"),
-        rows_of("calls in approvals", "approval_call_t", of_call, "arguments = '{}'"),
+        rows_of("calls in approvals", "approval_call_t", OF_CALL, "arguments = '{}'"),
         rows_of("decided approvals", "approval_t", OF_PRINCIPAL,
              "principal = %(pseudonym)s, arguments = '{}', program = NULL"),
         rows_of("decisions", "approval_t", "r.host_id = %(host)s AND r.decide_user = %(person)s",
@@ -112,6 +108,14 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
         )
         rows.append(rows_of("sessions of the console", "console_session_t", by, is_copy=False))
     return rows
+
+
+async def _revoke(pool: GetPool, person: ErasedPerson) -> None:
+    if (opened := pool()) is not None:
+        now = datetime.now(UTC)
+        await Revocations(opened, person.tenant).add(Revocation(
+            None, person.id, issued_before=now, expires=now + REVOKED, reason="person erased",
+        ))  # fmt: skip
 
 
 def rows_of_login(pool: GetPool, erase_login: EraseHeld, disconnect: EraseHeld) -> list[HeldRows]:
@@ -173,34 +177,37 @@ class SessionsOfPerson:
         return len(own)
 
 
-def person_erasure(
-    settings: Callable[[], Settings],
-    pool: GetPool,
-    *,
-    own: Sequence[PersonEraser],
-    audit: AuditEraser,
-    offers: Mapping[str, "WingContributions"],
-) -> PersonErasure:
-    """The erasure over the gateway's own erasers, those of open wings, and at last the audit
-    log."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedPlaces:
+    """Places of a person that are erased, and those that are left: the gateway's own, those of
+    open wings, and at last the audit log."""
 
-    async def fetch(statement: LiteralString, person: ErasedPerson) -> list[str]:
-        if (opened := pool()) is None:
+    settings: Callable[[], Settings]
+    pool: GetPool
+    own: Sequence[PersonEraser]
+    audit: AuditEraser
+    offers: Mapping[str, "WingContributions"]
+
+    @property
+    def erasure(self) -> PersonErasure:
+        return PersonErasure(
+            erasers=self._erasers, addresses=self._addresses, ask=self._ask, remains=self._remains
+        )
+
+    def _erasers(self) -> Sequence[PersonEraser]:
+        of_wings = [eraser for offer in [*self.offers.values()] for eraser in offer.erasers]
+        return [*self.own, *of_wings, self.audit]
+
+    async def _addresses(self, tenant: str, person: str) -> list[str]:
+        if not self.settings().login.enabled:
             return []
-        async with borrow(opened) as connection:
-            rows = await connection.execute(statement, person.values)
-            return [name for (name,) in await rows.fetchall()]
+        return await self._fetch(ADDRESSES, ErasedPerson(tenant, person, ""))
 
-    async def addresses(tenant: str, person: str) -> list[str]:
-        if not settings().login.enabled:
-            return []
-        return await fetch(ADDRESSES, ErasedPerson(tenant, person, ""))
-
-    async def ask(person: ErasedPerson) -> list[str]:
-        accounts = await fetch(ACCOUNTS, person) if settings().login.enabled else []
-        called = [name for name in await audit.find_sources(person) if name not in WINGS]
-        asks = not offers.keys().isdisjoint(("agent", "knowledge", "librarian", "memory"))
-        models = sorted(settings().models.strategies) if asks else []
+    async def _ask(self, person: ErasedPerson) -> list[str]:
+        accounts = await self._fetch(ACCOUNTS, person) if self.settings().login.enabled else []
+        called = [name for name in await self.audit.find_sources(person) if name not in WINGS]
+        asks = not self.offers.keys().isdisjoint(("agent", "knowledge", "librarian", "memory"))
+        models = sorted(self.settings().models.strategies) if asks else []
         return [
             *(f"{name}: an account of the person was connected there" for name in accounts),
             *(f"{name}: was called for the person" for name in called),
@@ -208,18 +215,18 @@ def person_erasure(
             *UNDATED,
         ]
 
-    async def remains(person: ErasedPerson) -> list[tuple[str, str]]:
-        named = _paths_of(to_builtins(settings(), str_keys=True), person.id)
-        rules = await fetch(
+    async def _remains(self, person: ErasedPerson) -> list[tuple[str, str]]:
+        named = _paths_of(to_builtins(self.settings(), str_keys=True), person.id)
+        rules = await self._fetch(
             "SELECT name FROM policy_rule_t WHERE host_id = %(host)s"
             " AND rule -> 'principals' ? %(person)s",
             person,
         )
-        closed = await fetch(
+        closed = await self._fetch(
             "SELECT DISTINCT component FROM schema_version_t ORDER BY component", person
         )
-        off = [name for name in closed if name in WINGS and name not in offers]
-        fixed = await fetch(
+        off = [name for name in closed if name in WINGS and name not in self.offers]
+        fixed = await self._fetch(
             "SELECT 'audit_t' WHERE NOT has_table_privilege('audit_t', 'UPDATE')", person
         )
         return [
@@ -230,11 +237,12 @@ def person_erasure(
             *((name, "it names the person: the database user may not update it") for name in fixed),
         ]
 
-    def erasers() -> Sequence[PersonEraser]:
-        of_wings = [eraser for offer in [*offers.values()] for eraser in offer.erasers]
-        return [*own, *of_wings, audit]
-
-    return PersonErasure(erasers=erasers, addresses=addresses, ask=ask, remains=remains)
+    async def _fetch(self, statement: LiteralString, person: ErasedPerson) -> list[str]:
+        if (opened := self.pool()) is None:
+            return []
+        async with borrow(opened) as connection:
+            rows = await connection.execute(statement, person.values)
+            return [name for (name,) in await rows.fetchall()]
 
 
 def _paths_of(value: Any, person: str, path: str = "") -> list[str]:

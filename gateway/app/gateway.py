@@ -25,8 +25,8 @@ from gateway.app.catalogs import make_catalogs, personal_places
 from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
 from gateway.app.erasers import (
+    ErasedPlaces,
     SessionsOfPerson,
-    person_erasure,
     rows_of_costs,
     rows_of_gateway,
     rows_of_login,
@@ -345,13 +345,13 @@ class Gateway:
         ]
         if self.connections is not None and self.login is not None:
             own += rows_of_login(pool, self.login.erase, self.connections.connector.erase)
-        erasure = person_erasure(
-            lambda: self.settings,
-            pool,
+        erasure = ErasedPlaces(
+            settings=lambda: self.settings,
+            pool=pool,
             own=own,
             audit=AuditEraser(pool, settings.audit.key.encode(), self.access.auditing.settle),
             offers={} if self.wings is None else self.wings.offers,
-        )
+        ).erasure
         self.events.person_erased.subscribe(erasure.erase_copies)
         return erasure
 

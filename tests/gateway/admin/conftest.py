@@ -15,7 +15,7 @@ from gateway.admin.health import Health
 from gateway.admin.http_api import AdminAction
 from gateway.admin.resources.status import Restarted
 from gateway.app.admin import AdminParts, admin_api
-from gateway.app.erasers import person_erasure, rows_of_gateway
+from gateway.app.erasers import ErasedPlaces, rows_of_gateway
 from gateway.audit.erasure import AuditEraser
 from gateway.guards.authentication import Authenticator
 from gateway.hybrid.functions import load_function
@@ -93,13 +93,13 @@ async def parts(
         functions=lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
         scripts=lambda: settings.scripts,
         restart=lambda: Restarted("settings"),
-        erasure=person_erasure(
-            lambda: settings,
-            lambda: database.pool,
+        erasure=ErasedPlaces(
+            settings=lambda: settings,
+            pool=lambda: database.pool,
             own=rows_of_gateway(settings, lambda: database.pool),
             audit=AuditEraser(lambda: database.pool, b"", nothing),
             offers={},
-        ),
+        ).erasure,
     )
     await sessions.close_all()
 
