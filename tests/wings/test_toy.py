@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import psycopg
 import pytest
 from mcp import ClientSession
@@ -461,8 +460,7 @@ async def test_bodies_of_the_own_path_of_a_wing_count_in_the_budget(
         tasks.start_soon(uploads, client, slow())
         with anyio.fail_after(DEADLINE_S):
             await sent.wait()
-            while client.gateway.access.bounds.bodies.held_bytes < 150_000:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: client.gateway.access.bounds.bodies.held_bytes >= 150_000)
         assert (await uploads(client, b"x" * 100_000))[0] == 429
         status, problem = await uploads(client, parts(2))
         assert (status, json.loads(problem)["type"]) == (429, "problems/too-many-requests")

@@ -1,9 +1,9 @@
 """Two gateways whose agents are each other's tools."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -11,8 +11,9 @@ from config.a2a import A2AAgent
 from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from tests.fixtures_database import HOST
-from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
+from tests.fixtures_gateway import Client, running, wordless
 from tests.fixtures_servers import free_ports
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
@@ -44,10 +45,12 @@ async def gateways(
             await client.gateway.wait_for_wings()
         for client in (first, second):  # the other was not there yet when this one began
             await client.gateway.events.source_changed.publish("peer")
-            with anyio.fail_after(DEADLINE_S):
-                while client.gateway.catalogs.of(HOST).find("peer") is None:
-                    await anyio.lowlevel.checkpoint()
+            await until(partial(has_peer, client))
         yield first, second
+
+
+def has_peer(client: Client) -> bool:
+    return client.gateway.catalogs.of(HOST).find("peer") is not None
 
 
 def nested_call(depth: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from registry.access.approvals import Approvals
+from tests.polling import until
 from tests.wings.code.shop import CodeShop, code_shop
 from tests.wings.events.rig import with_events
 
@@ -49,18 +50,18 @@ async def read_job(shop: CodeShop, job: str) -> dict[str, Any]:
 
 
 async def wait_for_job(shop: CodeShop, job: str) -> dict[str, Any]:
-    with anyio.fail_after(30):
-        while (read := await read_job(shop, job))["state"] not in OVER:
-            await anyio.lowlevel.checkpoint()
-    return read
+    async def read_ended_job() -> dict[str, Any] | None:
+        read = await read_job(shop, job)
+        return read if read["state"] in OVER else None
+
+    ended: dict[str, Any] = await until(read_ended_job)
+    return ended
 
 
 async def approve_next(shop: CodeShop) -> None:
     gateway = shop.client.gateway
     approvals = Approvals(gateway.feed.pool, gateway.principal.tenant)
-    with anyio.fail_after(20):
-        while not (waiting := await approvals.waiting()):
-            await anyio.lowlevel.checkpoint()
+    waiting = await until(approvals.waiting)
     assert await approvals.decide(waiting[0].id, True, "carol")
 
 
@@ -98,9 +99,7 @@ async def hang(shop: CodeShop, code: str) -> str:
     """A job whose eight open calls hang."""
     shop.shop.hangs = True
     job = await begin_job(shop, code)
-    with anyio.fail_after(20):
-        while shop.shop.open < 8:
-            await anyio.lowlevel.checkpoint()
+    await until(lambda: shop.shop.open >= 8)
     return job
 
 
@@ -122,8 +121,7 @@ async def test_a_cancelled_run_ends_its_process_and_open_calls(
             else:
                 ended = await shop.ask("", WRITING, run=job, cancel=True)
                 assert ended["result"]["error"] == "the run was cancelled"
-            while shop.shop.open:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: not shop.shop.open)
         state = "cancelled" if by == "job" else "succeeded"
         assert (await wait_for_job(shop, job))["state"] == state
 

@@ -6,12 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import aiohttp
-import anyio
 import pytest
 import yaml
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from gateway.sandbox.program_process import javascript_engine
 from registry.access.approvals import Approvals
 from registry.database.postgres import Pool
 from tests.gateway.cli.processes import Served, serving
+from tests.polling import until
 from tests.properties import seeds
 from tests.wings.code.shop import CodeShop, Shop, code_shop
 
@@ -103,14 +104,19 @@ def kill_at(shop: Shop, step: int, kill: Callable[[], None]) -> None:
 
 async def wait_for_stop(pool: Pool) -> tuple[str, Any]:
     """State and result of the only run, once it has ended or waits."""
-    async with pool.connection() as connection:
-        with anyio.fail_after(60):
-            while True:
-                rows = await connection.execute("SELECT state, result FROM code_run_t")
-                [(state, result)] = await rows.fetchall()
-                if state in ("ended", "waiting"):
-                    return state, json.loads(result)
-                await connection.rollback()
+
+    async def read_stop() -> tuple[str, Any] | None:
+        async with pool.connection() as connection:
+            rows = await connection.execute("SELECT state, result FROM code_run_t")
+            [(state, result)] = await rows.fetchall()
+        return (state, json.loads(result)) if state in ("ended", "waiting") else None
+
+    stop: tuple[str, Any] = await until(read_stop)
+    return stop
+
+
+async def has_gone_on(pool: Pool, end: Any) -> bool:
+    return (await wait_for_stop(pool))[1] != end
 
 
 def check_ends(shop: Shop, texts: list[str], ends: dict[str, str], denied: set[str]) -> None:
@@ -131,7 +137,7 @@ async def test_a_program_whose_process_is_killed_goes_on(
 ) -> None:
     random = Random(seed)
     texts = [f"m{number}" for number in range(random.randint(2, 6))]
-    async with code_shop(settings, tmp_path) as shop:
+    async with code_shop(settings, tmp_path, code={"ready": 1}) as shop:
         kill_at(shop.shop, random.randrange(2 * len(texts)), kill_jails)
         program = draw_program(random, texts)
         end = await shop.run(**program, tool=WRITING)
@@ -198,8 +204,6 @@ async def test_a_program_whose_gateway_is_killed_goes_on_at_another(
             if not approve:
                 denied |= {call["arguments"]["text"] for call in end["pending"]}
             assert await approvals.decide(end["pending"][0]["approval"], approve, "carol")
-            with anyio.fail_after(60):
-                while (await wait_for_stop(pool))[1] == end:
-                    await anyio.lowlevel.checkpoint()
+            await until(partial(has_gone_on, pool, end))
         assert end["state"] == "completed", end
         check_ends(shop.shop, texts, end["result"], denied)

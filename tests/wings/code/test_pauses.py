@@ -24,6 +24,7 @@ from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import running
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
+from tests.polling import until
 from tests.properties import seeds
 from tests.wings.code.shop import CodeShop, code_shop
 
@@ -117,17 +118,17 @@ async def test_calls_made_together_wait_for_one_approval(
 
 async def wait_for_end(shop: CodeShop, run: str) -> dict[str, Any]:
     """The result that was stored for a run, without asking for it."""
-    async with shop.client.gateway.feed.pool.connection() as connection:
-        with anyio.fail_after(20):
-            while True:
-                rows = await connection.execute(
-                    "SELECT state, result FROM code_run_t WHERE run_id = %s", [run]
-                )
-                [(state, result)] = await rows.fetchall()
-                if state == "ended":
-                    end: dict[str, Any] = json.loads(result)
-                    return end
-                await connection.rollback()
+
+    async def read_end() -> dict[str, Any] | None:
+        async with shop.client.gateway.feed.pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT state, result FROM code_run_t WHERE run_id = %s", [run]
+            )
+            [(state, result)] = await rows.fetchall()
+        return json.loads(result) if state == "ended" else None
+
+    end: dict[str, Any] = await until(read_end)
+    return end
 
 
 @pytest.mark.parametrize("approve", [True, False])
@@ -157,9 +158,7 @@ async def test_new_runs_wait_behind_approved_runs(settings: Settings, tmp_path: 
             for _ in range(4):
                 group.start_soon(read_without_end)
             await decide(shop, paused)
-            with anyio.fail_after(20):
-                while not shop.shop.mails:  # noqa: ASYNC110 - no event
-                    await anyio.sleep(0.02)
+            await until(lambda: shop.shop.mails)
             group.cancel_scope.cancel()
 
 

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-from anyio.lowlevel import checkpoint
 from msgspec import Meta, Struct
 
 from config.value_types import END
@@ -10,6 +9,7 @@ from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
 from gateway.operations.problems import not_found
 from gateway.wings.interface import CallTool
+from tests.polling import until
 from tests.wings.toy.store import Notes
 
 
@@ -178,8 +178,11 @@ class NoteOperations:
     async def copy(self, request: OperationInput) -> NoteList:
         tenant, owner = request.tenant, request.principal.id
         request.job.progress(0, len(request.body.texts), "waiting")
-        while "go" not in [text for _, text in await self._notes.of(tenant, owner)]:
-            await checkpoint()
+
+        async def may_go() -> bool:
+            return "go" in [text for _, text in await self._notes.of(tenant, owner)]
+
+        await until(may_go)
         for number, text in enumerate(request.body.texts, 1):
             await self._notes.add(tenant, owner, text)
             request.job.progress(number, len(request.body.texts))
