@@ -17,7 +17,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 def shop_options() -> dict[str, Any]:
     """Options of `code_shop` that the shop of a module has."""
-    return {}
+    return {"code": {"ready": 1}}
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,9 @@ async def code_shop(
     more: Mapping[str, SourceSettings] | None = None,
     **sections: Any,
 ) -> AsyncIterator[CodeShop]:
-    """`crm`: the URL of an MCP server beside the shop. `more`: further sources."""
+    """`crm`: the URL of an MCP server beside the shop. `more`: further sources.
+
+    No process waits for a second program, which few tests run: each costs 0.1 s of CPU."""
     shop = Shop()
     async with serving(shop.app) as url:
         path = folder / "shop.json"
@@ -176,7 +178,9 @@ async def code_shop(
         if crm:
             sources["crm"] = SourceSettings(mcp=crm)
         sources.update(more or {})
-        own = replace(settings.code, **{"enabled": True, "writes": "allow", **(code or {})})
+        own = replace(
+            settings.code, **{"enabled": True, "writes": "allow", "ready": 0, **(code or {})}
+        )
         async with running(replace(settings, sources=sources, code=own, **sections)) as client:
             async with asyncio.timeout(30):
                 await client.gateway.wait_for_wings()
