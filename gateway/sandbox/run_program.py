@@ -9,6 +9,11 @@ likes. The event loop has no sockets, which the filter refuses, and a clock of i
 sleep takes no time. Random numbers, hashes and the clock are the same in each run.
 """
 
+import sys
+
+if __name__ == "__main__":  # asyncio would load it: 10 ms, for sockets that the filter refuses
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+
 import ast
 import asyncio
 import asyncio.base_events
@@ -17,7 +22,6 @@ import datetime
 import inspect
 import json
 import operator
-import sys
 import time
 import traceback
 from collections.abc import (
@@ -583,6 +587,7 @@ def error_text(error: BaseException, code: str) -> str:
 
 
 def main() -> None:
+    del sys.modules["ssl"]  # programs may import it
     host = Host(*take_pipes())
     host.write({"ready": True})
     options = host.read()
