@@ -32,6 +32,7 @@ from schemas.jsonrpc import encode, error_reply
 SHARE = 0.75  # of the open-file limit: calls to services need some, too
 SPARE = 32  # connections beyond the limit that are accepted, because they may be probes
 PIECE_BYTES = 16384  # least progress within send_timeout_s; a client that reads less is dropped
+CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts as part of a head
 PART_BYTES = 131072  # counted of an incomplete request: a larger body has a budget of its own
 FULL = "Too many connections; try again later"
 REASONS = {
@@ -117,7 +118,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._part = HEAD
         self._timer: TimerHandle | None = None  # timeout of the incomplete part
         self._timed = DONE  # the part that the timer is for
-        self._head_raw = 0  # bytes, of a head that arrives in pieces
+        self._framing_bytes = 0  # of a head, trailers or chunk sizes that arrive in pieces
         self._head_bytes = 0  # bytes, of the parsed headers
         self._head_fields = 0
         self._refusal: Fault | None = None
@@ -144,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        in_head = self._part is HEAD
+        self._framing_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             self._untime()
@@ -154,18 +155,17 @@ class BoundedProtocol(HttpToolsProtocol):
             # line breaks between requests have ended uvicorn's own timer
             self._time(HEAD) if idle else self._untime()
         else:
-            if in_head and self._part is HEAD:  # one header may be longer than one read
-                self._head_raw += len(data)
-                if self._head_raw > self.limits.header_bytes:
-                    self._give_up(self._too_large("header_bytes"))
-                    return
+            if self._framing_bytes > self.limits.header_bytes:  # one header may be several reads
+                self._give_up(self._too_large("header_bytes"))
+                return
+            self._framing_bytes = max(0, self._framing_bytes)  # many chunks allow no long one
             self._time(self._part)
             if self._held < PART_BYTES:
                 self._hold(min(len(data), PART_BYTES - self._held))
 
     def on_message_begin(self) -> None:
         self._part = HEAD
-        self._head_raw = self._head_bytes = self._head_fields = 0
+        self._framing_bytes = self._head_bytes = self._head_fields = 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -181,11 +181,19 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin a request. Raises HeadersTooLarge and TooManyPipelined, which end the parsing."""
         self._add(len(self.url))
         self._part = BODY
+        self._framing_bytes = 0
         if len(self.pipeline) >= self.limits.pipelined:
             self.on_refused("pipelined")
             self._refusal = TooManyPipelined("Too many pipelined requests (limits.pipelined)")
             raise self._refusal
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes -= len(body)
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        self._framing_bytes -= CHUNK_FRAMING_BYTES
 
     def on_message_complete(self) -> None:
         self._part = DONE

@@ -276,6 +276,42 @@ async def test_headers_are_few_and_short(sent, limit):
         assert (served.refused, served.app.seen) == ([limit], [])
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"0\r\nX-A: " + b"1" * 400_000, b"0\r\n" + b"X: 1\r\n" * 60_000, b"2;" + b"1" * 400_000],
+    ids=["trailer", "trailers", "chunk extension"],
+)
+async def test_framing_of_a_body_is_bounded(endless):
+    sent = CHUNKED + endless
+    async with server() as served:
+        client = await served.connect()
+        for start in range(0, len(sent), 1000):
+            try:
+                await client.send(sent[start : start + 1000])
+            except ConnectionError:
+                break
+            await asyncio.sleep(0)
+        answer = await client.answer()
+        assert answer is None or answer[0] == 431  # a reset may overtake it
+        assert answer is None or b"limits.header" in answer[2]
+        assert len(served.refused) == 1
+        with anyio.fail_after(DEADLINE_S):
+            await served.app.left.wait()
+
+
+async def test_a_body_of_many_small_chunks_passes():
+    async with server() as served:
+        client = await served.connect()
+        sent = CHUNKED + b"1;ext=1\r\nx\r\n" * 10_000 + b"0\r\n\r\n"
+        for start in range(0, len(sent), 1000):
+            await client.send(sent[start : start + 1000])
+        assert (await client.answer())[2] == b"10002"
+        assert served.refused == []
+
+
 async def test_allowed_numbers_of_headers_pass_in_any_pieces():
     sent = request(headers=[*((f"X-{n}", "1") for n in range(17)), ("X-A", "1" * 3700)])
     async with server() as served:
