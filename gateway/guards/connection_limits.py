@@ -26,7 +26,7 @@ from gateway.guards.body_budget import BodyBudget
 from gateway.guards.error_responses import refuse
 from gateway.guards.host_and_origin import OPEN_PATHS
 from gateway.state.rate_windows import network_of
-from schemas.errors import Fault, Overloaded, TooManyRequests
+from schemas.errors import Fault, InvalidRequest, Overloaded, TooManyRequests
 from schemas.jsonrpc import encode, error_reply
 
 SHARE = 0.75  # of the open-file limit: calls to services need some, too
@@ -36,6 +36,7 @@ CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts as part o
 PART_BYTES = 131072  # counted of an incomplete request: a larger body has a budget of its own
 FULL = "Too many connections; try again later"
 REASONS = {
+    400: b"Bad Request",
     408: b"Request Timeout",
     429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
@@ -201,10 +202,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        if self._refusal is not None:
-            self._give_up(self._refusal)
-        else:
-            super().send_400_response(msg)
+        self._give_up(self._refusal or InvalidRequest(msg))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -300,7 +298,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._untime()
         cycle = self.cycle
         running = cycle is not None and not cycle.response_complete
-        if running and (cycle.response_started or self.pipeline or self._part is HEAD):
+        if running and (cycle.response_started or self.pipeline or self._part is not BODY):
             self._abort()
             return
         if running:

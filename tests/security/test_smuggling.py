@@ -4,11 +4,13 @@ connection with it."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from config.load import load
 from gateway.guards.connection_limits import bounded_protocol
@@ -45,6 +47,10 @@ HEADERS = {  # RFC 9112, sections 2.2, 5, 6.1 to 6.3
     "two encodings": CHUNKED + b"Transfer-Encoding: identity\r\n",
     "identity": b"Transfer-Encoding: identity\r\n",
     "a vertical tab": b"Transfer-Encoding: \x0bchunked\r\n",
+    "a length of nothing": b"Content-Length: \r\n",
+    "a zero byte in a name": b"X-\0A: a\r\n",
+    "a header without a name": b": a\r\n",
+    "a header without a colon": b"X-A\r\n",
 }
 CHUNKS = {
     "a size with a prefix": b"0x3\r\nabc\r\n",
@@ -54,10 +60,15 @@ CHUNKS = {
     "an extension that ends in a line feed": b"3;a\nabc\r\n",
     "a chunk longer than its size": b"3\r\nabcd\r\n",
     "a chunk without an end": b"3\r\nabcX",
+    "a negative size": b"-3\r\nabc\r\n",
+    "a length among the trailers": b"3\r\nabc\r\n0\r\nContent-Length: 50\r\n\r\n",
 }
 OTHERS = {
     "line feeds alone": b"POST / HTTP/1.1\nHost: x\n" + LENGTH.replace(b"\r", b"") + b"\n" + HIDDEN,
     "a space before the first header": b"POST / HTTP/1.1\r\n Host: x\r\n\r\n" + HIDDEN,
+    "a zero byte in the target": b"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
+    "tabs in the request line": b"GET\t/\tHTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
+    "a method in lower case": b"get / HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
     "another version": b"POST / HTTP/1.9\r\nHost: x\r\n\r\n" + HIDDEN,
     "a tunnel": b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
     "http/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN,
@@ -67,6 +78,21 @@ REFUSED = {
     **{name: START + CHUNKED + b"\r\n" + one + END + HIDDEN for name, one in CHUNKS.items()},
     **OTHERS,
 }
+LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+SERVED = {  # the requests that both servers find
+    "chunk extensions": (START + CHUNKED + b'\r\n3;a=b;c="d"\r\nabc\r\n' + END, ("/", b"abc")),
+    "capitals": (START + CHUNKED.upper() + b"\r\n3\r\nabc\r\n" + END, ("/", b"abc")),
+    "a length with zeros": (START + b"Content-Length: 0003\r\n\r\nabc", ("/", b"abc")),
+    "a body of GET": (b"GET / HTTP/1.1\r\nHost: x\r\n" + LENGTH + b"\r\n" + HIDDEN, ("/", HIDDEN)),
+    "an absolute target": (b"GET http://y/a HTTP/1.1\r\nHost: x\r\n\r\n", ("/a", b"")),
+    "two slashes": (b"GET //y/a HTTP/1.1\r\nHost: x\r\n\r\n", ("//y/a", b"")),
+    "a fragment": (b"GET /a#/b HTTP/1.1\r\nHost: x\r\n\r\n", ("/a", b"")),
+    "the server itself": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", ("*", b"")),
+    "an early answer": (
+        b"POST /early HTTP/1.1\r\nHost: x\r\n" + LENGTH + b"\r\n" + HIDDEN,
+        ("/early", b""),
+    ),
+}
 
 
 class Server:
@@ -75,7 +101,7 @@ class Server:
         self.url = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, more = b"", True
+        body, more = b"", scope["path"] != "/early"
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -85,16 +111,21 @@ class Server:
         self.seen.append((scope["path"], body))
         await respond(send, 200, b"")
 
-    async def status_lines(self, *pieces: bytes) -> list[bytes]:
-        """The status lines of all that is answered until the server hangs up."""
+    async def status_lines(self, *pieces: bytes, end: bool = False) -> list[bytes]:
+        """The status lines of all that is answered until the server hangs up. `end`: the client
+        sends no more."""
         address = urlsplit(self.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
             for piece in pieces:
                 writer.write(piece)
                 await asyncio.sleep(0)
+            if end:
+                writer.write_eof()
             with anyio.fail_after(60):
                 answer = await reader.read()
+        except ConnectionResetError:
+            return []
         finally:
             writer.close()
         return [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
@@ -102,10 +133,15 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    found = Server()
-    async with serving(found, bounded_protocol(load(None, {}).limits, lambda _limit: None)) as url:
-        found.url = url
-        yield found
+    async with serve(bounded_protocol(load(None, {}).limits, lambda _limit: None)) as server:
+        yield server
+
+
+@asynccontextmanager
+async def serve(protocol: type[HttpToolsProtocol]) -> AsyncIterator[Server]:
+    server = Server()
+    async with serving(server, protocol) as server.url:
+        yield server
 
 
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
@@ -117,11 +153,32 @@ async def test_ambiguous_requests_are_refused(server: Server, sent: bytes) -> No
 
 
 async def test_a_request_in_a_body_is_a_body(server: Server) -> None:
-    last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     plain = START + LENGTH + b"\r\n" + HIDDEN
     chunked = START + CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(HIDDEN), HIDDEN) + END
-    assert len(await server.status_lines(plain + chunked + last)) == 3
+    assert len(await server.status_lines(plain + chunked + LAST)) == 3
     assert server.seen == [("/", HIDDEN), ("/", HIDDEN), ("/last", b"")]
+
+
+@pytest.mark.parametrize(("sent", "request_"), SERVED.values(), ids=SERVED)
+async def test_unusual_requests_are_read_as_by_uvicorn(
+    server: Server, sent: bytes, request_: tuple[str, bytes]
+) -> None:
+    async with serve(HttpToolsProtocol) as reference:
+        for target in (server, reference):
+            assert len(await target.status_lines(sent + LAST)) == 2
+            assert target.seen == [request_, ("/last", b"")]
+
+
+@pytest.mark.parametrize("sent", [b"GARBAGE\r\n\r\n", b"\0", START + b"X\r\n\r\n"])
+async def test_no_request_gets_the_refusal_of_the_next(server: Server, sent: bytes) -> None:
+    request = b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert await server.status_lines(request + sent) == []
+
+
+async def test_half_a_request_before_the_end_is_none(server: Server) -> None:
+    for half in (START[:-1], START + LENGTH + b"\r\n" + HIDDEN[:-1]):
+        assert await server.status_lines(half, end=True) == []
+    assert server.seen == []
 
 
 async def test_after_an_upgrade_that_nobody_knows_nothing_is_read(server: Server) -> None:
@@ -131,7 +188,6 @@ async def test_after_an_upgrade_that_nobody_knows_nothing_is_read(server: Server
 
 
 async def test_a_name_that_only_looks_like_a_length_is_none(server: Server) -> None:
-    close = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     looks = START + b"Content_Length: 5\r\nContent-Length: 0\r\n\r\n"
-    assert len(await server.status_lines(looks + close)) == 2
+    assert len(await server.status_lines(looks + LAST)) == 2
     assert server.seen == [("/", b""), ("/last", b"")]
