@@ -1,8 +1,10 @@
 """Clients that are slow, large or many, on real sockets."""
 
+import ast
 import asyncio
 import gc
 from contextlib import asynccontextmanager, suppress
+from inspect import getsource, signature
 from urllib.parse import urlsplit
 
 import anyio
@@ -10,11 +12,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from config.load import load
-from gateway.guards.connection_limits import PIECE_BYTES, SPARE, bounded_protocol
+from gateway.guards import connection_limits
+from gateway.guards.connection_limits import (
+    PIECE_BYTES,
+    SPARE,
+    BoundedProtocol,
+    bounded_protocol,
+)
 from tests.fixtures_servers import serving
 
 pytestmark = pytest.mark.anyio
@@ -493,3 +502,65 @@ async def test_a_client_hanging_up_midway_leaves_no_bytes_behind():
             client._writer.write_eof()
             assert await client.wait_for_end()
         assert served.refused == []
+
+
+OVERRIDDEN = {
+    "connection_made": "transport",
+    "connection_lost": "exc",
+    "data_received": "data",
+    "on_message_begin": "",
+    "on_header": "name value",
+    "on_headers_complete": "",
+    "on_body": "body",
+    "on_message_complete": "",
+    "on_response_complete": "",
+    "send_400_response": "msg",
+    "timeout_keep_alive_handler": "",
+    "pause_writing": "",
+    "resume_writing": "",
+    "_start_asgi_task": "cycle app",
+}
+READ = {"client", "connections", "cycle", "flow", "loop", "pipeline", "transport", "url"}
+OF_CYCLES = {
+    "body", "disconnected", "expected_content_length", "keep_alive", "message_event",
+    "response_complete", "response_started", "scope", "transport",
+}  # fmt: skip
+
+
+def protocol_of(kind):
+    config = Config(App(), log_config=None)
+    config.load()
+    protocol = kind(config, ServerState(), {})
+    protocol.connection_made(Unread())
+    return protocol
+
+
+async def test_uvicorn_has_the_names_that_its_subclasses_use():
+    """None of them is public; a release that lacks one needs changes before it is allowed."""
+    for name, parameters in OVERRIDDEN.items():
+        function = getattr(HttpToolsProtocol, name)
+        assert " ".join(signature(function).parameters).removeprefix("self").strip() == parameters
+    protocol = protocol_of(HttpToolsProtocol)
+    assert list(signature(FlowControl).parameters) == ["transport"]
+    assert vars(protocol.flow).keys() >= {"read_paused", "write_paused"}
+    protocol._start_asgi_task = lambda cycle, _app: None
+    protocol.data_received(request())
+    assert vars(protocol).keys() >= READ
+    assert vars(protocol.cycle).keys() >= OF_CYCLES
+
+
+async def test_the_subclasses_use_no_other_names_of_uvicorn():
+    tree = ast.parse(getsource(connection_limits))
+    inherited = {*dir(HttpToolsProtocol), *vars(protocol_of(HttpToolsProtocol)), "url"}
+    own = vars(protocol_of(bounded_protocol(LIMITS, [].append))).keys() - inherited
+    named = {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    of_protocol = {name for owner, name in named if owner == "self"}
+    assert (of_protocol & inherited) - own <= OVERRIDDEN.keys() | READ
+    of_cycles = {name for owner, name in named if owner == "cycle"}
+    assert of_cycles <= OF_CYCLES
+    overrides = vars(BoundedProtocol).keys() & set(vars(HttpToolsProtocol))
+    assert overrides - {"__init__", "__module__", "__doc__"} == OVERRIDDEN.keys()
