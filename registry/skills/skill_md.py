@@ -20,7 +20,7 @@ import msgspec
 import yaml
 from msgspec import Raw, Struct
 
-from registry.importers.openapi.yaml_and_json import parse_yaml
+from registry.documents.yaml_and_json import parse_yaml
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import visible, without_hidden, without_hidden_in
 from schemas.skill_files import SKILL_FILE

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from registry.documents.yaml_and_json import DEPTH_LIMIT, merge_duplicates
 from registry.importers.openapi import parse
-from registry.importers.openapi.yaml_and_json import DEPTH_LIMIT, merge_duplicates
 from schemas.errors import ImportRejected
 
 

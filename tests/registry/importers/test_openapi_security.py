@@ -4,10 +4,10 @@ import pytest
 
 from config.sources import SchemeSettings, SourceSettings, TokenExchange
 from registry.documents.containers import Bundle
+from registry.documents.yaml_and_json import parse_yaml
 from registry.importers.openapi import read
 from registry.importers.openapi.import_options import OpenApiOptions
 from registry.importers.openapi.x_toolgate import overlay
-from registry.importers.openapi.yaml_and_json import parse_yaml
 from registry.sources.import_specs import configured_import
 from registry.sources.source_reader import reread
 from schemas.binding import Credential
