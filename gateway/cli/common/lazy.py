@@ -91,4 +91,4 @@ def load(target: str) -> Any:
 
 def import_later(target: str) -> Callable[..., Any]:
     """A function that is imported at its first call."""
-    return lambda *args: load(target)(*args)
+    return lambda *args, **named: load(target)(*args, **named)

@@ -5,7 +5,6 @@ path, the query, the headers, or the body.
 """
 
 import functools
-import os
 import re
 import ssl
 from abc import ABC, abstractmethod
@@ -15,13 +14,13 @@ from http import HTTPStatus
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import click
 
 from config.settings import Settings
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
+from gateway.cli.common.lazy import import_later
 from gateway.cli.common.text import one_line
 from gateway.cli.common.tls import trusting
 from gateway.cli.running.stored_logins import token_for
@@ -36,10 +35,11 @@ Json = dict[str, Any]
 EXPECTED_URL = "expected the address of a gateway without a path, such as http://127.0.0.1:8765"
 UNSPECIFIC = frozenset({BODY_MISTAKEN, PARAMETER_MISTAKEN})  # where errors follow
 NO_TEXTS: Mapping[str, str] = {}
-TIMEOUT_S = 60.0  # imports are slow
 KEY_BYTES = 65536
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers that listen there
 REFUSED_FILES = frozenset({413, 422})
+# aiohttp takes a quarter of the start of a command, and most commands work in the registry
+send_request = import_later("gateway.cli.running.http_requests:send_request")
 _SCOPE = re.compile(r"^Required scope: (\S+)\.$")
 AS_JOB, RESPOND_ASYNC = "as_job", {"Prefer": "respond-async"}  # RFC 7240
 
@@ -267,21 +267,14 @@ class RunningGateway(OperationClient):
         key = await token_for(self.url) if self.key is None else self.key
         authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         content = {} if body is None else {"Content-Type": "application/json"}
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as http,
-                http.request(
-                    method,
-                    f"{self.url}{self.root}{path}",
-                    data=body,
-                    headers={**authorization, **content, **(headers or {})},
-                    allow_redirects=False,
-                    ssl=self.tls,
-                ) as response,
-            ):
-                data, status, answered = await response.read(), response.status, response.headers
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            fail(unreachable(self.url, error))
+        data, status, answered = await send_request(
+            method,
+            f"{self.url}{self.root}{path}",
+            {**authorization, **content, **(headers or {})},
+            body,
+            gateway=self.url,
+            tls=self.tls,
+        )
         try:
             value = decode_json(data) if data else None
         except ParseError:
@@ -317,28 +310,6 @@ def running_gateway(
     url = url.rstrip("/")
     key = None if key_file is None else read_key(key_file)
     return RunningGateway(url, root, key, True if tls is None else tls)
-
-
-def unreachable(url: str, error: Exception) -> str:
-    """The reason why nothing answers at `url`, and what to do."""
-    if isinstance(error, aiohttp.ClientSSLError):
-        certificate = isinstance(error, aiohttp.ClientConnectorCertificateError)
-        reason = "its certificate is not trusted" if certificate else "it does not speak TLS"
-        remedy = "SSL_CERT_FILE names a file with its issuer" if certificate else "expected http://"
-        return f"no gateway answers at {url}: {reason}; {remedy}"
-    if isinstance(error, TimeoutError):
-        return f"no gateway answers at {url}: nothing came in time"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        remedy = "`toolgate serve` starts one, and --url names another"
-        return f"no gateway answers at {url}: {_reason(error.os_error)}; {remedy}"
-    return f"no gateway answers at {url} ({error or type(error).__name__}); does it speak TLS?"
-
-
-def _reason(error: OSError) -> str:
-    """Connection refused, or why a name has no address."""
-    if error.errno is None or error.errno <= 0:  # of a name: codes of the resolver
-        return (error.strerror or str(error)).lower()
-    return os.strerror(error.errno).lower()
 
 
 def _access_hint(problem: Any, status: int, key: str | None) -> str:

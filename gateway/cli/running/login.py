@@ -16,14 +16,13 @@ from msgspec import Struct
 
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import USAGE, fail, warn
+from gateway.cli.running.http_requests import FORM_TIMEOUT_S, post_form
 from gateway.cli.running.stored_logins import (
     CLIENT_ID,
     ENDED,
-    TIMEOUT_S,
     file_of_logins,
     keep_login,
     login_of,
-    post_form,
     read_logins,
 )
 from schemas.pkce import challenge_of
@@ -168,7 +167,7 @@ async def _find_metadata(url: str) -> Metadata:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         fail(f"expected a URL such as https://gateway.example.com, not {url!r}", USAGE)
     place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{parts.path}"
-    timeout = aiohttp.ClientTimeout(TIMEOUT_S)
+    timeout = aiohttp.ClientTimeout(FORM_TIMEOUT_S)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as http,

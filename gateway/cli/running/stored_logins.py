@@ -4,7 +4,6 @@ of the account).
     ~/.config/toolgate/logins.json, or where the system keeps settings of programs; mode 0600
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -12,16 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import click
 import msgspec
 from msgspec import Struct
 
 from gateway.cli.common.failure import fail
+from gateway.cli.common.lazy import import_later
 
 CLIENT_ID = "toolgate-cli"  # known to each gateway with a login
 SOON_S = 30.0  # a token that ends within that time is refreshed
-TIMEOUT_S = 30.0
+post_form = import_later("gateway.cli.running.http_requests:post_form")  # with aiohttp
 ENDED = ("invalid_grant", "invalid_client")  # errors after which a login is of no use
 
 
@@ -93,17 +92,3 @@ def login_of(answer: Mapping[str, Any], token: str, revocation: str) -> StoredLo
         str(answer.get("refresh_token", "")),
         time.time() + float(answer.get("expires_in", 3600)),
     )
-
-
-async def post_form(url: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Status and answer of a form; fails where nobody answers."""
-    timeout = aiohttp.ClientTimeout(TIMEOUT_S)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as http,
-            http.post(url, data=dict(form), allow_redirects=False) as response,
-        ):
-            text = await response.text()
-            return response.status, json.loads(text) if text.startswith("{") else {}
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        fail(f"{url} does not answer: {type(error).__name__}")

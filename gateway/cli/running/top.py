@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import IO
 
-import aiohttp
 import anyio
 import click
 from msgspec import Struct
@@ -24,8 +23,8 @@ from gateway.cli.running.client import (
     RunningGateway,
     gateway_options,
     running_gateway,
-    unreachable,
 )
+from gateway.cli.running.http_requests import send_request
 
 TIMEOUT_S = 10.0
 SERVED = "ok"
@@ -175,14 +174,10 @@ async def _get(gateway: RunningGateway) -> tuple[int, str]:
     """Status and body of what the gateway has at its root."""
     url, key = f"{gateway.url}{gateway.root}", gateway.key
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as http,
-            http.get(url, headers=headers, allow_redirects=False, ssl=gateway.tls) as response,
-        ):
-            return response.status, await response.text()
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        fail(unreachable(url, error))
+    data, status, _ = await send_request(
+        "GET", url, headers, gateway=url, tls=gateway.tls, timeout_s=TIMEOUT_S
+    )
+    return status, data.decode(errors="replace")
 
 
 def rates(before: Scrape, after: Scrape) -> list[CallRate]:
