@@ -355,13 +355,13 @@ class OperationCall:
         return [{**names, last: value} for value in names[last]]
 
     async def _call(self, client: OperationClient, names: Json) -> Any:
-        given = {**self._given, **names, **self._conditions()}
+        arguments = {**self._given, **names, **self._conditions()}
         try:
             if self._row.lists(self._operation):
                 limit = self._values.get("limit") or self._row.limit
-                items = partial(client.items, self._operation.id, given, limit)
+                items = partial(client.items, self._operation.id, arguments, limit)
                 return await hinting(client, {**self._given, **names}, items)
-            call = partial(client.call, self._operation.id, given)
+            call = partial(client.call, self._operation.id, arguments)
             answer = await hinting(client, {**self._given, **names}, call, self._lists)
         except OperationRefused as refused:
             raise CommandFailure(self._refusal(refused), refused.exit_code) from refused
@@ -500,7 +500,7 @@ def _ambiguity(given: str, *, is_key: bool, named: Sequence[str]) -> str:
 
 async def hinting(
     client: OperationClient,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     call: Callable[[], Awaitable[T]],
     lists: str = "",
 ) -> T:
@@ -511,21 +511,23 @@ async def hinting(
     except OperationRefused as refused:
         if refused.status != 404:
             raise
-        text = f"{refused.message} {await _hint(client, given) or lists}".rstrip()
+        text = f"{refused.message} {await _hint(client, arguments) or lists}".rstrip()
         raise CommandFailure(text, refused.exit_code) from refused
 
 
 async def check_source(client: OperationClient, name: str | None) -> None:
     """Fail if there is no such source."""
     if name is not None:
-        given = {"source": name}
-        await hinting(client, given, partial(client.call, "getSource", given))
+        arguments = {"source": name}
+        await hinting(client, arguments, partial(client.call, "getSource", arguments))
 
 
-async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
-    several = {name: value for name, value in given.items() if value and isinstance(value, list)}
+async def _hint(client: OperationClient, arguments: Mapping[str, Any]) -> str:
+    several = {
+        name: value for name, value in arguments.items() if value and isinstance(value, list)
+    }
     firsts = {name[:-1]: value[0] for name, value in several.items()}
-    for name, value in {**given, **firsts}.items():
+    for name, value in {**arguments, **firsts}.items():
         view = next((view for view in VIEWS.values() if view.parameter == name), None)
         if view is None or not view.key or not isinstance(value, str):
             continue
@@ -534,9 +536,9 @@ async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
         except CommandFailure:  # such as that of a list that only a gateway has
             continue
         members = [member for member in (view.key, view.names) if member]
-        known = {str(entry[member]) for entry in entries for member in members}
-        if value not in known:
-            return did_you_mean(value, known) or f"`{command_of(view)}` lists the {view.path}."
+        names = {str(entry[member]) for entry in entries for member in members}
+        if value not in names:
+            return did_you_mean(value, names) or f"`{command_of(view)}` lists the {view.path}."
     return ""
 
 

@@ -132,55 +132,59 @@ def parity(
     rpc = default_rpc if rpc_path is None else rpc_path
     paths = {"query": query_path, "command": command_path, "rpc": rpc}
     other_paths = paths | _pairs(against_paths)
-    wanted = ParityOptions(
+    options = ParityOptions(
         target, against, compat, expect == "legacy", paths, other_paths, timeout_s
     )
-    _check_urls(wanted)
-    passed = run(_parity(wanted, vectors, key, only, as_json))
+    _check_urls(options)
+    passed = run(_parity(options, vectors, key, only, as_json))
     if not passed:
         click.get_current_context().exit(FAILED)
 
 
-def _pairs(given: Iterable[str]) -> dict[str, str]:
-    pairs = dict(text.partition("=")[::2] for text in given)
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    pairs = dict(text.partition("=")[::2] for text in texts)
     for name in pairs.keys() - {"query", "command", "rpc"}:
         fail(f"--against-path: expected query=, command= or rpc=, not {name!r}", USAGE)
     return pairs
 
 
-def _check_urls(wanted: ParityOptions) -> None:
-    for option, url in (("--target", wanted.target), ("--against", wanted.against)):
+def _check_urls(options: ParityOptions) -> None:
+    for option, url in (("--target", options.target), ("--against", options.against)):
         if url is not None and not url.startswith(("http://", "https://")):
             fail(f"{option}: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
-    for path in {*wanted.paths.values(), *wanted.against_paths.values()} - {""}:
+    for path in {*options.paths.values(), *options.against_paths.values()} - {""}:
         if not path.startswith(("/", "http://", "https://")):
             fail(f"expected a path such as /portal/query, or a URL, not {path!r}", USAGE)
 
 
 async def _parity(
-    wanted: ParityOptions, folder: Path | None, key: Path | None, only: Sequence[str], as_json: bool
+    options: ParityOptions,
+    folder: Path | None,
+    key: Path | None,
+    only: Sequence[str],
+    as_json: bool,
 ) -> bool:
     """Whether all runs passed."""
     suite = load(folder)
     tokens = mint(suite, key)
-    rpc = bool(wanted.paths["rpc"]) and (not wanted.against or bool(wanted.against_paths["rpc"]))
-    due = plan(_select_runs(suite, only), wanted.compat, legacy=wanted.legacy, rpc=rpc)
-    servers = [(wanted.target, wanted.paths)]
-    if wanted.against is not None:
-        servers.append((wanted.against, wanted.against_paths))
+    rpc = bool(options.paths["rpc"]) and (not options.against or bool(options.against_paths["rpc"]))
+    due = plan(_select_runs(suite, only), options.compat, legacy=options.legacy, rpc=rpc)
+    servers = [(options.target, options.paths)]
+    if options.against is not None:
+        servers.append((options.against, options.against_paths))
     async with AsyncExitStack() as stack:
         senders = [
-            await stack.enter_async_context(open_sender(url, paths, wanted.timeout_s))
+            await stack.enter_async_context(open_sender(url, paths, options.timeout_s))
             for url, paths in servers
         ]
         for sender in senders:
             await reach(sender, due.due)
             await check_services(sender, suite, due.due, tokens)
-        outcomes = await _outcomes(senders, due, tokens, wanted.legacy)
+        outcomes = await _outcomes(senders, due, tokens, options.legacy)
     if len(servers) == 1:
-        return _report(wanted, due, [outcome for [outcome] in outcomes], as_json)
+        return _report(options, due, [outcome for [outcome] in outcomes], as_json)
     return _report_differences(
-        wanted, due, [(outcome, second) for outcome, second in outcomes], as_json
+        options, due, [(outcome, second) for outcome, second in outcomes], as_json
     )
 
 
@@ -209,25 +213,25 @@ async def _outcomes(
 
 
 def _report(
-    wanted: ParityOptions, due: VectorPlan, outcomes: Sequence[VectorOutcome], as_json: bool
+    options: ParityOptions, due: VectorPlan, outcomes: Sequence[VectorOutcome], as_json: bool
 ) -> bool:
     passed = all(outcome.is_passed for outcome in outcomes)
     if as_json:
-        print_json({**_facts(wanted), **report.as_json(due, outcomes)})
+        print_json({**_facts(options), **report.as_json(due, outcomes)})
         return passed
     if not passed:
         print_rows(report.COLUMNS, report.failure_rows(outcomes))
-    for hint in report.hints(outcomes, wanted.compat):
+    for hint in report.hints(outcomes, options.compat):
         say(hint, "yellow")
-    applied = [] if wanted.legacy else report.applied_differences(outcomes)
+    applied = [] if options.legacy else report.applied_differences(outcomes)
     if applied:
         say(f"Intended differences from light-hybrid-4j (LEDGER.md): {', '.join(applied)}")
-    say(report.summary(due, outcomes, wanted.compat), "green" if passed else "red")
+    say(report.summary(due, outcomes, options.compat), "green" if passed else "red")
     return passed
 
 
 def _report_differences(
-    wanted: ParityOptions,
+    options: ParityOptions,
     due: VectorPlan,
     pairs: Sequence[tuple[VectorOutcome, VectorOutcome]],
     as_json: bool,
@@ -235,7 +239,7 @@ def _report_differences(
     differences = [difference for pair in pairs for difference in compare(*pair)]
     unexplained = [difference for difference in differences if difference.reason is None]
     if as_json:
-        print_json({**_facts(wanted), **report.comparison_json(due, len(due.due), differences)})
+        print_json({**_facts(options), **report.comparison_json(due, len(due.due), differences)})
         return not unexplained
     if unexplained:
         columns = ("VECTOR", "WHERE", "TARGET", "AGAINST")
@@ -246,13 +250,13 @@ def _report_differences(
         for name, outcomes in zip(
             ("The target", "--against"), zip(*pairs, strict=True), strict=True
         ):
-            for hint in report.hints(outcomes, wanted.compat, name):
+            for hint in report.hints(outcomes, options.compat, name):
                 say(hint, "yellow")
-    text = report.difference_summary(due, differences, wanted.compat)
+    text = report.difference_summary(due, differences, options.compat)
     say(text, "red" if unexplained else "green")
     return not unexplained
 
 
-def _facts(wanted: ParityOptions) -> dict[str, Any]:
-    target = {"target": wanted.target, "compat": wanted.compat}
-    return target if wanted.against is None else {**target, "against": wanted.against}
+def _facts(options: ParityOptions) -> dict[str, Any]:
+    target = {"target": options.target, "compat": options.compat}
+    return target if options.against is None else {**target, "against": options.against}

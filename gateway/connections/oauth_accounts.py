@@ -97,13 +97,13 @@ class OAuthAccounts:
         self._discovery = Discovery(self._limits)
         self._clients = OAuthClients(self._documents)
 
-    def host_of(self, source: Source, wanted: Sequence[Credential]) -> str:
+    def host_of(self, source: Source, credentials: Sequence[Credential]) -> str:
         """The host at which a person logs in; "" where they type a key instead."""
         connect = connect_of(self._settings(), source.place)
-        if connect.oauth is False or not _schemes(wanted):
+        if connect.oauth is False or not _schemes(credentials):
             return ""
         url = connect.authorization_url or connect.issuer
-        if url is None and (logins := _logins(source, wanted)):
+        if url is None and (logins := _logins(source, credentials)):
             reach = self._reach(connect, source.place, source)
             if connect.oauth or connect.client or all(map(reach.is_named, logins[0].urls)):
                 url = logins[0].urls[0]
@@ -114,7 +114,7 @@ class OAuthAccounts:
     async def begin(
         self,
         source: Source,
-        wanted: Sequence[Credential],
+        credentials: Sequence[Credential],
         former: Sequence[Connection],
         *,
         pinned: dict[str, Any] | None,
@@ -127,7 +127,7 @@ class OAuthAccounts:
         connect, place = connect_of(self._settings(), source.place), source.place
         try:
             reach = self._reach(connect, source.place, source)
-            server = (await self._server(source, wanted, connect, reach)).server
+            server = (await self._server(source, credentials, connect, reach)).server
             check_pin(server, pinned, connect, place)
             client = await self._clients.find(
                 server,
@@ -139,14 +139,14 @@ class OAuthAccounts:
             )
         except (DiscoveryFailed, ClientMissing, RequestFailed, SecretRefused, ValueError) as error:
             raise OAuthRefused(str(error)) from error
-        needed = {scope for credential in wanted for scope in credential.scopes}
+        needed = {scope for credential in credentials for scope in credential.scopes}
         granted = {scope for row in former for scope in row.scopes}
         scopes = choose_scopes(server, connect.scopes, more=sorted(needed | granted))
         state = secrets.token_urlsafe(STATE_BYTES)
         stricter = msgspec.structs.replace(connect, authorize={**connect.authorize, **login})
         grants = await self._grants(server, client, reach, stricter)
         url, attempt = grants.begin(self.callback(place), state, scopes)
-        return url, state, Pending(place, _schemes(wanted), server, client, attempt, away)
+        return url, state, Pending(place, _schemes(credentials), server, client, attempt, away)
 
     async def redeem(
         self, source: Source, pending: Pending, answer: Mapping[str, str]
@@ -223,7 +223,7 @@ class OAuthAccounts:
             await grants.revoke(secret.entry.token or "", "access_token")
 
     async def examine(
-        self, source: Source, wanted: Sequence[Credential]
+        self, source: Source, credentials: Sequence[Credential]
     ) -> AsyncIterator[DiscoveryStep]:
         """The steps of a connection that need no person and store nothing: a doctor shows them. The
         last one has failed, or all is well."""
@@ -233,7 +233,7 @@ class OAuthAccounts:
         pinned = await rows.pinned_server(place)
         try:
             reach = self._reach(connect, place, source)
-            discovered = await self._server(source, wanted, connect, reach)
+            discovered = await self._server(source, credentials, connect, reach)
         except DiscoveryFailed as failure:
             for step in failure.steps:
                 yield step
@@ -275,9 +275,9 @@ class OAuthAccounts:
         except ClientMissing as error:
             yield DiscoveryStep("client", str(error), failed=True)
             return
-        method, known = WIRE_NAMES[client.method], server.token_endpoint_auth_methods_supported
-        if known and method not in known:
-            text = f"{setting}.auth: expected one of {', '.join(known)[:DETAIL]}, found {method}"
+        method, methods = WIRE_NAMES[client.method], server.token_endpoint_auth_methods_supported
+        if methods and method not in methods:
+            text = f"{setting}.auth: expected one of {', '.join(methods)[:DETAIL]}, found {method}"
             yield DiscoveryStep("client", text, failed=True)
             return
         yield DiscoveryStep("client", f"{client.id}, which authenticates by {method}")
@@ -323,7 +323,7 @@ class OAuthAccounts:
         return self._documents.body(method)
 
     async def _server(
-        self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
+        self, source: Source, credentials: Sequence[Credential], connect: Connect, reach: Reach
     ) -> Discovered:
         """Raises DiscoveryFailed and ValueError."""
         if connect.authorization_url and connect.token_url:
@@ -339,7 +339,7 @@ class OAuthAccounts:
         elif connect.issuer:
             discovered = await self._discovery.of_issuer(connect.issuer, reach)
         else:
-            discovered = await self._described_server(source, wanted, connect, reach)
+            discovered = await self._described_server(source, credentials, connect, reach)
         changes: dict[str, Any] = {}
         if connect.resource not in ("auto", "off"):
             changes["resource"] = connect.resource
@@ -349,11 +349,11 @@ class OAuthAccounts:
         return Discovered(server, discovered.steps)
 
     async def _described_server(
-        self, source: Source, wanted: Sequence[Credential], connect: Connect, reach: Reach
+        self, source: Source, credentials: Sequence[Credential], connect: Connect, reach: Reach
     ) -> Discovered:
         """The server that the description of a source names, at addresses of the operator only: it
         receives secrets. Raises DiscoveryFailed and ValueError."""
-        setting, logins = f"sources.{source.place}.connect", _logins(source, wanted)
+        setting, logins = f"sources.{source.place}.connect", _logins(source, credentials)
         if len(logins) != 1:
             text = f"its description names {len(logins) or 'no'} logins for what is asked for"
             raise ValueError(
@@ -474,13 +474,13 @@ def place_of_attempt(state: str) -> str:
     return f"\\x{secret_digest(state).hex()}"
 
 
-def _schemes(wanted: Sequence[Credential]) -> tuple[str, ...]:
-    return tuple(each.scheme for each in wanted if each.kind in OAUTH_KINDS)
+def _schemes(credentials: Sequence[Credential]) -> tuple[str, ...]:
+    return tuple(each.scheme for each in credentials if each.kind in OAUTH_KINDS)
 
 
-def _logins(source: Source, wanted: Sequence[Credential]) -> list[DescribedLogin]:
+def _logins(source: Source, credentials: Sequence[Credential]) -> list[DescribedLogin]:
     """The different logins that a description has for the wanted schemes."""
-    named = (source.logins.get(each.scheme) for each in wanted)
+    named = (source.logins.get(each.scheme) for each in credentials)
     return [*dict.fromkeys(login for login in named if login is not None)]
 
 

@@ -25,21 +25,21 @@ class KeyTable:
 
     async def load(self, pool: Pool) -> None:
         """Reload all keys from the registry."""
-        keys = {known.key.id: known for known in await known_keys(pool)}
-        self._keys = {id_: (known, self._identity(known)) for id_, known in keys.items()}
+        keys = {entry.key.id: entry for entry in await known_keys(pool)}
+        self._keys = {id_: (entry, self._identity(entry)) for id_, entry in keys.items()}
 
     def read(self, text: bytes) -> Identity:
         """The identity that the API key `text` belongs to. Raises UnknownKey."""
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
-        known, identity = self._keys.get(id_, (None, None))
+        entry, identity = self._keys.get(id_, (None, None))
         digest = secret_digest(secret)
         # constant time: an unknown key is compared too, so that timing does not reveal which keys
         # exist
-        same = hmac.compare_digest(digest, known.digest if known else bytes(len(digest)))
+        same = hmac.compare_digest(digest, entry.digest if entry else bytes(len(digest)))
         same = same and is_key(text)
-        if known is None or identity is None or not same or not self._is_good(known):
+        if entry is None or identity is None or not same or not self._is_good(entry):
             raise UnknownKey("no such key")
-        self._used[known.tenant, id_] = self._clock()
+        self._used[entry.tenant, id_] = self._clock()
         return identity
 
     async def write_uses(self, pool: Pool) -> None:
@@ -52,25 +52,25 @@ class KeyTable:
         except AWAY:
             self._used = {**used, **self._used}
 
-    def _identity(self, known: KnownKey) -> Identity:
-        key = known.key
+    def _identity(self, entry: KnownKey) -> Identity:
+        key = entry.key
         principal = Principal(
             key.principal,
-            known.tenant,
+            entry.tenant,
             frozenset(key.scopes),
             roles=frozenset(key.roles),
             mark=f"{KEY_MARK}{key.id}",
             makers=frozenset(key.makers),
         )
-        return Identity(principal, verified=True, still=partial(self._still_good, known))
+        return Identity(principal, verified=True, still=partial(self._still_good, entry))
 
-    def _is_good(self, known: KnownKey) -> bool:
-        expires = known.key.expires
+    def _is_good(self, entry: KnownKey) -> bool:
+        expires = entry.key.expires
         return expires is None or expires.timestamp() > self._clock()
 
-    def _still_good(self, known: KnownKey) -> bool:
-        now = self._keys.get(known.key.id)
-        return now is not None and now[0].digest == known.digest and self._is_good(known)
+    def _still_good(self, entry: KnownKey) -> bool:
+        now = self._keys.get(entry.key.id)
+        return now is not None and now[0].digest == entry.digest and self._is_good(entry)
 
 
 def is_key(text: bytes) -> bool:

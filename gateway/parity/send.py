@@ -48,13 +48,13 @@ class Sender:
     def path(self, target: str) -> str:
         return URL(self.url(target)).raw_path
 
-    async def send(self, given: VectorRequest, tokens: Mapping[str, str]) -> VectorAnswer:
-        """The answer to one request. Raises Unanswered. `tokens` has those that `given` names."""
-        query = query_string(given.query)
-        url = self.url(str(given.target)) + (f"?{query}" if query else "")
-        content = body(given)
+    async def send(self, request: VectorRequest, tokens: Mapping[str, str]) -> VectorAnswer:
+        """The answer to one request. Raises Unanswered. `tokens` has those that `request` names."""
+        query = query_string(request.query)
+        url = self.url(str(request.target)) + (f"?{query}" if query else "")
+        content = body(request)
         return await self._request(
-            given.method, URL(url, encoded=True), content, headers(given, tokens)
+            request.method, URL(url, encoded=True), content, headers(request, tokens)
         )
 
     async def _request(
@@ -133,27 +133,27 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def body(given: VectorRequest) -> bytes | None:
-    if given.body is not UNSET:
-        return _json(given.body).encode()
-    if given.parts is not None:
-        return "".join(text * count for text, count in given.parts).encode()
-    if given.base64 is not None:
+def body(request: VectorRequest) -> bytes | None:
+    if request.body is not UNSET:
+        return _json(request.body).encode()
+    if request.parts is not None:
+        return "".join(text * count for text, count in request.parts).encode()
+    if request.base64 is not None:
         try:
-            return base64.b64decode(given.base64, validate=True)
+            return base64.b64decode(request.base64, validate=True)
         except binascii.Error as error:
             raise ToolgateError(f"base64 of a vector: {error}") from error
-    return None if given.text is None else given.text.encode()
+    return None if request.text is None else request.text.encode()
 
 
-def headers(given: VectorRequest, tokens: Mapping[str, str]) -> dict[str, str]:
+def headers(request: VectorRequest, tokens: Mapping[str, str]) -> dict[str, str]:
     """Request headers; the body is JSON unless the vector sets another type."""
     sent: dict[str, str | None] = {}
-    if body(given) is not None:
+    if body(request) is not None:
         sent["Content-Type"] = "application/json"
-    if given.token is not None:
-        sent["Authorization"] = f"Bearer {tokens[given.token]}"
-    if given.scope_token is not None:
-        sent["X-Scope-Token"] = f"Bearer {tokens[given.scope_token]}"
-    sent |= given.headers
+    if request.token is not None:
+        sent["Authorization"] = f"Bearer {tokens[request.token]}"
+    if request.scope_token is not None:
+        sent["X-Scope-Token"] = f"Bearer {tokens[request.scope_token]}"
+    sent |= request.headers
     return {name: value for name, value in sent.items() if value is not None}

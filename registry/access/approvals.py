@@ -270,7 +270,7 @@ class Approvals(Tables):
         if not stored.rowcount:
             raise NotPending(f"no pending call of this run is one of {grant.tool}")
 
-    async def use(self, wanted: ApprovalRequest) -> Use | None:
+    async def use(self, request: ApprovalRequest) -> Use | None:
         """Consume an approval of this call, if there is one. Two calls never share one."""
         row = await self._fetch_first(
             """
@@ -282,11 +282,11 @@ class Approvals(Tables):
                 ORDER BY expire_ts LIMIT 1 FOR UPDATE SKIP LOCKED)
             RETURNING approval_id::text
             """,
-            [self._host_id, wanted.principal, wanted.digest, sorted(wanted.makers)],
+            [self._host_id, request.principal, request.digest, sorted(request.makers)],
         )
         return None if row is None else Use(str(row[0]))
 
-    async def use_in_run(self, wanted: ApprovalRequest, call: RunCall) -> Use | None:
+    async def use_in_run(self, request: ApprovalRequest, call: RunCall) -> Use | None:
         """Consume an approval of this call of a run, or else a grant. The call with this number may
         do so again: its run repeats it only with the same Idempotency-Key."""
         row = await self._fetch_first(
@@ -309,13 +309,13 @@ class Approvals(Tables):
             {
                 "host": self._host_id,
                 "run": call.run,
-                "principal": wanted.principal,
-                "makers": sorted(wanted.makers),
+                "principal": request.principal,
+                "makers": sorted(request.makers),
                 "code": call.code_digest,
-                "tool": wanted.tool_id,
-                "definition": wanted.definition,
+                "tool": request.tool_id,
+                "definition": request.definition,
                 "number": call.number,
-                "digest": wanted.digest,
+                "digest": request.digest,
             },
         )
         return None if row is None else Use(*row)
@@ -336,11 +336,11 @@ class Approvals(Tables):
         )
 
     async def request(
-        self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
+        self, request: ApprovalRequest, arguments: str, waits_s: float, limit: int
     ) -> tuple[str, datetime]:
         """Request an approval of this call: its id and expiry; idempotent. Raises TooManyWaiting
         for a caller who has `limit` of them."""
-        values = self._values(wanted, arguments, waits_s, limit)
+        values = self._values(request, arguments, waits_s, limit)
         async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             rows = await connection.execute(
@@ -357,17 +357,17 @@ class Approvals(Tables):
     async def request_together(
         self,
         program: HeldProgram,
-        wanted: Mapping[int, tuple[ApprovalRequest, str]],
+        requests: Mapping[int, tuple[ApprovalRequest, str]],
         waits_s: float,
         limit: int,
     ) -> tuple[str, datetime]:
         """Request one approval of calls of a run, by their numbers, with their arguments for
         display, instead of one that it still waits for: its id and expiry. Raises TooManyWaiting,
         as `request`."""
-        counts = Counter(call.tool for call, _ in wanted.values())
-        digests = [[number, call.digest] for number, (call, _) in wanted.items()]
-        first, arguments = next(iter(wanted.values()))
-        if len(wanted) > 1:
+        counts = Counter(call.tool for call, _ in requests.values())
+        digests = [[number, call.digest] for number, (call, _) in requests.items()]
+        first, arguments = next(iter(requests.values()))
+        if len(requests) > 1:
             arguments = json.dumps({"calls": counts}, ensure_ascii=False)
         together = replace(
             first,
@@ -393,7 +393,7 @@ class Approvals(Tables):
                     [
                         (self._host_id, id_, place, call.tool_id, call.tool, call.source,
                          call.definition, shown, number, call.digest)
-                        for place, (number, (call, shown)) in enumerate(wanted.items())
+                        for place, (number, (call, shown)) in enumerate(requests.items())
                     ],
                 )  # fmt: skip
         return id_, expires
@@ -406,19 +406,19 @@ class Approvals(Tables):
         )
 
     def _values(
-        self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
+        self, request: ApprovalRequest, arguments: str, waits_s: float, limit: int
     ) -> dict[str, Any]:
         return {
             "host": self._host_id,
-            "principal": wanted.principal,
-            "makers": sorted(wanted.makers),
-            "digest": wanted.digest,
-            "tool_id": wanted.tool_id,
-            "tool": wanted.tool,
-            "source": wanted.source,
+            "principal": request.principal,
+            "makers": sorted(request.makers),
+            "digest": request.digest,
+            "tool_id": request.tool_id,
+            "tool": request.tool,
+            "source": request.source,
             "arguments": arguments,
-            "rule": wanted.rule,
-            "reason": wanted.reason,
+            "rule": request.rule,
+            "reason": request.reason,
             "waits": waits_s,
             "kept": KEPT_DAYS,
             "limit": limit,

@@ -42,11 +42,11 @@ class SavedSkill:
 
 class SkillWriter:
     def __init__(
-        self, connection: AsyncConnection, host_id: str, known: KnownSkills, limits: Limits
+        self, connection: AsyncConnection, host_id: str, tenant_skills: KnownSkills, limits: Limits
     ) -> None:
         self._connection = connection
         self._host_id = host_id
-        self._known = known
+        self._known = tenant_skills
         self._limits = limits
 
     async def run(self, folders: Sequence[SkillFolder], origin: str) -> list[SavedSkill]:
@@ -297,8 +297,10 @@ class SkillStore(Tables):
     ) -> list[SavedSkill]:
         """Save these skills atomically. `strict`: refuse all if one names an unknown tool.
         `dry_run`: only report the outcomes."""
-        async with self._writing(host_id) as (connection, known):
-            saved = await SkillWriter(connection, host_id, known, self._limits).run(folders, origin)
+        async with self._writing(host_id) as (connection, tenant_skills):
+            saved = await SkillWriter(connection, host_id, tenant_skills, self._limits).run(
+                folders, origin
+            )
             if strict and (lacking := [skill for skill in saved if skill.missing]):
                 each = "; ".join(f"{skill.name}: {', '.join(skill.missing)}" for skill in lacking)
                 raise SkillRefused(f"there are no such tools here: {each}")
@@ -308,8 +310,8 @@ class SkillStore(Tables):
 
     async def remove(self, host_id: str, name: str) -> RelatedSkills:
         """Remove a skill with its versions. Refused while other skills require it."""
-        async with self._writing(host_id) as (connection, known):
-            skill = known.skill(name)
+        async with self._writing(host_id) as (connection, tenant_skills):
+            skill = tenant_skills.skill(name)
             rows = await connection.execute(
                 "SELECT skill.name, required FROM skill_dependency_t AS dependency"
                 " JOIN skill_t AS skill USING (host_id, skill_id)"
@@ -324,7 +326,7 @@ class SkillStore(Tables):
             )
         below = sorted(
             skill_name
-            for skill_name, known_skill in known.skills.items()
+            for skill_name, known_skill in tenant_skills.skills.items()
             if known_skill.parent == name
         )
         return RelatedSkills(below, list(naming))
@@ -333,9 +335,9 @@ class SkillStore(Tables):
         self, host_id: str, name: str, tools: Sequence[str], access: Access | None
     ) -> dict[str, Access]:
         """Link tools to the skill; returns the access level of each, by name."""
-        async with self._writing(host_id) as (connection, known):
-            skill = known.skill(name)
-            known_tools = [known.tool(tool) for tool in tools]
+        async with self._writing(host_id) as (connection, tenant_skills):
+            skill = tenant_skills.skill(name)
+            known_tools = [tenant_skills.tool(tool) for tool in tools]
             levels = {tool.name: tool.access(access) for tool in known_tools}
             await connection.execute(
                 """
@@ -358,8 +360,8 @@ class SkillStore(Tables):
 
     async def unlink(self, host_id: str, name: str, tools: Sequence[str]) -> list[str]:
         """Unlink tools from the skill; returns the names of those that were linked."""
-        async with self._writing(host_id) as (connection, known):
-            skill = known.skill(name)
+        async with self._writing(host_id) as (connection, tenant_skills):
+            skill = tenant_skills.skill(name)
             rows = await connection.execute(
                 "DELETE FROM skill_tool_t AS link USING tool_t AS tool"
                 " WHERE (link.host_id, link.tool_id) = (tool.host_id, tool.tool_id)"
@@ -375,9 +377,9 @@ class SkillStore(Tables):
 
     async def depend(self, host_id: str, name: str, on: str, *, required: bool) -> None:
         """Make a skill depend on another. Refused where that would create a cycle."""
-        async with self._writing(host_id) as (connection, known):
-            skill, prerequisite = known.skill(name), known.skill(on)
-            known.depend(name, on, self._limits.depth)
+        async with self._writing(host_id) as (connection, tenant_skills):
+            skill, prerequisite = tenant_skills.skill(name), tenant_skills.skill(on)
+            tenant_skills.depend(name, on, self._limits.depth)
             await connection.execute(
                 """
                 INSERT INTO skill_dependency_t AS old
@@ -392,11 +394,11 @@ class SkillStore(Tables):
             )
 
     async def undepend(self, host_id: str, name: str, on: str) -> None:
-        async with self._writing(host_id) as (connection, known):
+        async with self._writing(host_id) as (connection, tenant_skills):
             gone = await connection.execute(
                 "DELETE FROM skill_dependency_t"
                 " WHERE (host_id, skill_id, depends_on_skill_id) = (%s, %s, %s)",
-                [host_id, known.skill(name).id, known.skill(on).id],
+                [host_id, tenant_skills.skill(name).id, tenant_skills.skill(on).id],
             )
             if not gone.rowcount:
                 raise NoSuchEntry("dependency", on, f"{name} does not depend on {on}")
@@ -418,12 +420,12 @@ class SkillStore(Tables):
 
     async def rollback(self, host_id: str, name: str, number: int) -> SavedSkill:
         """Serve an earlier version again. The next import makes a new one."""
-        async with self._writing(host_id) as (connection, known):
-            skill = known.skill(name)
+        async with self._writing(host_id) as (connection, tenant_skills):
+            skill = tenant_skills.skill(name)
             document, digest = await _version(connection, host_id, skill.id, name, number=number)
-            links = known.links(document)
-            known.add([document], self._limits.depth)
-            saving = SkillWriter(connection, host_id, known, self._limits)
+            links = tenant_skills.links(document)
+            tenant_skills.add([document], self._limits.depth)
+            saving = SkillWriter(connection, host_id, tenant_skills, self._limits)
             await saving.serve(skill, number, document, digest)
             await saving.relate(document, links)
         tools = tuple(tool.name for tool, _ in links.tools.values())

@@ -110,9 +110,9 @@ def leads_home(spec: ImportSpec, declared: str | None) -> bool:
     return not {parts.hostname, parts.netloc}.isdisjoint(spec.options.allowed_hosts)
 
 
-def is_rolled_back(known: Source, spec: ImportSpec, found: FoundSource) -> bool:
+def is_rolled_back(source: Source, spec: ImportSpec, found: FoundSource) -> bool:
     """Whether this document is the one that the source was rolled back from."""
-    held = known.rolled_back
+    held = source.rolled_back
     if held is None or found.document is None:
         return False
     return same_stored_spec(held.spec, _stored_spec_for(spec, found)) and held.document == (
@@ -120,16 +120,16 @@ def is_rolled_back(known: Source, spec: ImportSpec, found: FoundSource) -> bool:
     )
 
 
-def is_current(known: Source, spec: ImportSpec, found: FoundSource) -> bool:
+def is_current(source: Source, spec: ImportSpec, found: FoundSource) -> bool:
     """Whether the source has this document already, and no rollback that importing it would end."""
-    if known.rolled_back is not None or known.origin != spec.origin:
+    if source.rolled_back is not None or source.origin != spec.origin:
         return False
-    if known.location != found.location:
+    if source.location != found.location:
         return False
-    if not _same_target(known, spec):
+    if not _same_target(source, spec):
         return False
-    return known.digest == found.digest and same_stored_spec(
-        stored_spec(known), _stored_spec_for(spec, found)
+    return source.digest == found.digest and same_stored_spec(
+        stored_spec(source), _stored_spec_for(spec, found)
     )
 
 
@@ -146,11 +146,11 @@ def _stored_spec_for(spec: ImportSpec, found: FoundSource) -> dict[str, Any]:
     )
 
 
-def _same_target(known: Source, spec: ImportSpec) -> bool:
+def _same_target(source: Source, spec: ImportSpec) -> bool:
     base_url = stated_base_url(spec)
     if base_url is None:
-        return not known.base_url_trusted or leads_home(spec, known.base_url)
-    return known.base_url == base_url
+        return not source.base_url_trusted or leads_home(spec, source.base_url)
+    return source.base_url == base_url
 
 
 class SourceExists(ImportRejected):
@@ -268,10 +268,10 @@ class Sources:
     async def _existing_source(self, spec: ImportSpec) -> Source | None:
         """The source of this name. Raises SourceExists if either is a part of the gateway itself,
         and the other is not."""
-        known = await self._store.source(self._host_id, spec.name)
-        if known is not None and known.facts.own != facts_of(spec.kind).own:
+        source = await self._store.source(self._host_id, spec.name)
+        if source is not None and source.facts.own != facts_of(spec.kind).own:
             raise SourceExists(spec.name)
-        return known
+        return source
 
     async def _with_credentials(self, spec: ImportSpec) -> ImportSpec:
         """The spec with the names of the credentials that the settings and the registry have for
@@ -284,10 +284,10 @@ class Sources:
             known_names = credential_names(self._configured.get(spec.name, SourceSettings()))
         if known_names is None:
             return replace(spec, options=structs.replace(options, credentials=None))
-        credentials = [known for known in known_names if not known.stored]
-        names = {known.name for known in credentials}
+        credentials = [credential for credential in known_names if not credential.stored]
+        names = {credential.name for credential in credentials}
         stored = await self._store.credential_names(self._host_id, spec.name)
-        credentials += [known for known in stored if known.name not in names]
+        credentials += [credential for credential in stored if credential.name not in names]
         return replace(spec, options=structs.replace(options, credentials=tuple(credentials)))
 
     async def _read(
@@ -383,9 +383,9 @@ def _check_version(name: str, number: int | None) -> Check:
     return check
 
 
-def _check_not_rolled_back(name: str, known: Source | None) -> Check:
+def _check_not_rolled_back(name: str, source: Source | None) -> Check:
     """Check that no rollback made while the description was read is undone by this import."""
-    held = known.rolled_back if known else None
+    held = source.rolled_back if source else None
 
     def check(before: PreviousImport | None) -> None:
         if before and before.rolled_back not in (None, held and held.version):

@@ -384,13 +384,13 @@ class SourceOperations:
     ) -> ImportResult:
         """Import a server of a registry, with secrets of its own; `after_secrets` makes them count
         here. It replaces the source that it is an update of. Raises ProblemDetails."""
-        known = await self._store.source(request.tenant, spec.name)
+        source = await self._store.source(request.tenant, spec.name)
         if not self._at_machine:
             self._check_ours(request, spec.name)
-        if known is not None and not is_same_server(known.options, spec.options):
+        if source is not None and not is_same_server(source.options, spec.options):
             raise conflict(f"There is a source {spec.name} already, of something else.")
         has_secrets = await self._secrets.has_secrets(request.tenant, spec.name)
-        if known is None and has_secrets and not self._at_machine:
+        if source is None and has_secrets and not self._at_machine:
             raise conflict(f"There are secrets for {spec.name}, which it would get.")
         try:
             await self._secrets.store(request.tenant, spec.name, secrets)
@@ -400,7 +400,7 @@ class SourceOperations:
                     self.restrict_spec(spec), request.job.progress, force=True
                 )
         except BaseException:
-            if known is None and not has_secrets:
+            if source is None and not has_secrets:
                 with CancelScope(shield=True):
                     await self._secrets.forget(request.tenant, spec.name)
             raise
@@ -437,8 +437,8 @@ class SourceOperations:
 
     async def refresh(self, request: OperationInput) -> ImportResult:
         name = request.names["source"]
-        wanted = self._wanted().get(name)
-        spec = configured_import(name, wanted) if wanted and self._is_own(request) else None
+        settings = self._wanted().get(name)
+        spec = configured_import(name, settings) if settings and self._is_own(request) else None
         sources = self._sources(request)
         try:
             with self._turn(request.tenant):
@@ -452,9 +452,9 @@ class SourceOperations:
 
     async def compare(self, request: OperationInput) -> Difference:
         name = request.names["source"]
-        wanted = self._wanted().get(name)
-        is_configured = wanted is not None and self._is_own(request)
-        spec = configured_import(name, wanted) if is_configured and wanted else None
+        settings = self._wanted().get(name)
+        is_configured = settings is not None and self._is_own(request)
+        spec = configured_import(name, settings) if is_configured and settings else None
         spec = spec or spec_of(await self._find_source(request))
         if request.body is not None and request.body.location is not None:
             spec = self._elsewhere(spec, request.body.location)
@@ -640,11 +640,11 @@ def _number(request: OperationInput) -> int | None:
 
 
 def _report(
-    report: ImportReport, wanted: SourceSettings | None, *, is_operator: bool
+    report: ImportReport, settings: SourceSettings | None, *, is_operator: bool
 ) -> ImportReportView:
     source, saved = report.source, report.saved
     costs = {draft.key: tokens(_definition(draft)) for draft in report.drafts}
-    stated = wanted.base_url if wanted else None
+    stated = settings.base_url if settings else None
     base_url = stated or source.base_url
     return ImportReportView(
         title=source.title,

@@ -103,10 +103,10 @@ class Present:
     left_out: dict[tuple[str, str], str] = field(default_factory=dict)  # with the reason
 
 
-async def read_gateway(client: OperationClient, wanted: Sequence[Section]) -> Present:
+async def read_gateway(client: OperationClient, sections: Sequence[Section]) -> Present:
     present = Present()
     addresses: dict[str, str] = {}
-    for section in wanted:
+    for section in sections:
         rows = {}
         async for view in _list(client, section):
             name = view[section.key]
@@ -139,19 +139,19 @@ async def _list(client: OperationClient, section: Section) -> AsyncIterator[Json
                 continue
             entry = row
             if stored.shows or stored.links:
-                given = {view.parameter: row[view.key]}
+                arguments = {view.parameter: row[view.key]}
                 for operation in dict.fromkeys((view.shows, stored.shows)):
                     if operation:
-                        entry = {**entry, **(await client.call(operation, given)).value}
+                        entry = {**entry, **(await client.call(operation, arguments)).value}
             yield entry
 
 
-async def _address(client: OperationClient, source: str, known: dict[str, str]) -> Json:
+async def _address(client: OperationClient, source: str, addresses: dict[str, str]) -> Json:
     """The address of a source that tools made by hand have brought."""
-    if source not in known:
+    if source not in addresses:
         view = (await client.call("getSource", {"source": source})).value
-        known[source] = view["base_url"] if view["kind"] == MANUAL else ""
-    return {"base_url": known[source]}
+        addresses[source] = view["base_url"] if view["kind"] == MANUAL else ""
+    return {"base_url": addresses[source]}
 
 
 def _members(section: Section, view: Json) -> Json:
@@ -176,7 +176,7 @@ def _normal(section: Section, members: Json, view: Json) -> Json:
 
 def _read_links(links: StoredLinks, view: Json) -> Json:
     linked: Json = {}
-    for member, given in links.read:
+    for member, link_members in links.read:
         value = view[member]
         if isinstance(value, dict):
             linked |= {name: {links.attribute: attribute} for name, attribute in value.items()}
@@ -186,14 +186,14 @@ def _read_links(links: StoredLinks, view: Json) -> Json:
                 rest = {name: value for name, value in link.items() if name != links.parameter}
                 linked[link[links.parameter]] = rest
             else:
-                linked[link] = dict(given)
+                linked[link] = dict(link_members)
     return dict(sorted(linked.items()))
 
 
-def read_document(document: Document, known: Sequence[Section]) -> Sections:
+def read_document(document: Document, sections: Sequence[Section]) -> Sections:
     """The entries of a file, checked. Raises DocumentError."""
-    by_name = {section.name: section for section in known}
-    wanted: Sections = {name: {} for name in document.sections if name in by_name}
+    by_name = {section.name: section for section in sections}
+    target: Sections = {name: {} for name in document.sections if name in by_name}
     for name, key, entry in document.entries((*by_name, SECRETS)):
         if name == SECRETS:
             continue
@@ -201,10 +201,10 @@ def read_document(document: Document, known: Sequence[Section]) -> Sections:
         links = {link: entry.pop(link) for link in section.links if link in entry}
         named = {**entry, "name": key} if section.is_keyed else entry
         value = document.convert((name, key), named, section.type)
-        wanted[name][key] = _normal_of_file(section, value)
+        target[name][key] = _normal_of_file(section, value)
         for link, linked in links.items():
-            wanted[name][key] |= _checked_links(document, (name, key, link), linked)
-    return wanted
+            target[name][key] |= _checked_links(document, (name, key, link), linked)
+    return target
 
 
 def _normal_of_file(section: Section, value: Any) -> Json:
@@ -243,15 +243,15 @@ class Change:
 
 
 def compare(
-    known: Sequence[Section], present: Present, wanted: Sections, *, prune: bool
+    sections: Sequence[Section], present: Present, target: Sections, *, prune: bool
 ) -> list[Change]:
     """The changes that bring a gateway to what a file has. Sections that it lacks stay, and so do
     entries that cannot be compared."""
     changes = []
-    for section in known:
-        if section.name not in wanted:
+    for section in sections:
+        if section.name not in target:
             continue
-        there, file = present.entries[section.name], wanted[section.name]
+        there, file = present.entries[section.name], target[section.name]
         for name, entry in file.items():
             if (section.name, name) in present.left_out:
                 continue
@@ -259,9 +259,9 @@ def compare(
                 changes.append(Change(section, name, "+", {}, entry))
             elif there[name] != entry:
                 changes.append(Change(section, name, "~", there[name], entry))
-    for section in sorted(known, key=lambda section: REMOVALS.index(section.name)):
-        if prune and section.name in wanted:
-            gone = present.entries[section.name].keys() - wanted[section.name].keys()
+    for section in sorted(sections, key=lambda section: REMOVALS.index(section.name)):
+        if prune and section.name in target:
+            gone = present.entries[section.name].keys() - target[section.name].keys()
             changes += [Change(section, name, "-", {}, {}) for name in sorted(gone)]
     return changes
 
@@ -331,12 +331,12 @@ class Changes:
         """Make the links of an entry, once all entries of its section are there."""
         section, view = change.section, change.section.view
         for name, links in section.links.items():
-            given = {view.parameter: change.name}
-            entry = {**given}
+            arguments = {view.parameter: change.name}
+            entry = {**arguments}
             shown = (await self._client.call(view.shows, entry)).value
             before, after = _read_links(links, shown), change.after.get(name, {})
             for linked in before.keys() - after.keys():
-                await self._client.call(links.removes, {**given, links.parameter: linked})
+                await self._client.call(links.removes, {**arguments, links.parameter: linked})
             for linked, members in after.items():
                 if before.get(linked) == members:
                     continue
@@ -346,8 +346,8 @@ class Changes:
         self, section: Section, links: StoredLinks, name: str, linked: str, members: Json
     ) -> None:
         target = {links.listed: [linked]} if links.listed else {links.parameter: linked}
-        given = {**members, **target, section.view.parameter: name}
-        await self._client.call(links.adds, given)
+        arguments = {**members, **target, section.view.parameter: name}
+        await self._client.call(links.adds, arguments)
 
     def _replaces(self, change: Change) -> bool:
         """A command of this machine imports a source again in its place."""
@@ -364,12 +364,12 @@ class Changes:
             body = msgspec.to_builtins(local_import(request))
         if stored.listed:
             body = {stored.listed: [body]}
-        given: Json = {BODY: {**body, **stored.given}}
+        arguments: Json = {BODY: {**body, **stored.given}}
         if operation.names:
-            given[section.view.parameter] = change.name
+            arguments[section.view.parameter] = change.name
         if operation.match:
-            given |= {IF_NONE_MATCH: "*"} if change.sign == "+" else {IF_MATCH: "*"}
-        answer = await self._client.call(stored.writes, given)
+            arguments |= {IF_NONE_MATCH: "*"} if change.sign == "+" else {IF_MATCH: "*"}
+        answer = await self._client.call(stored.writes, arguments)
         if answer.is_job:
             job = await wait_for_job(self._client, answer.value["job"], cancels=True)
             if job["state"] != "succeeded":
@@ -381,8 +381,10 @@ class Changes:
         section = change.section
         operation = section.operations[section.stored.removes]
         key = self._present.ids[section.name, change.name]
-        given: Json = {section.view.parameter: key}
-        await self._client.call(operation.id, given | ({IF_MATCH: "*"} if operation.match else {}))
+        arguments: Json = {section.view.parameter: key}
+        await self._client.call(
+            operation.id, arguments | ({IF_MATCH: "*"} if operation.match else {})
+        )
 
 
 def _without(entry: Json, links: Mapping[str, Any]) -> Json:

@@ -62,15 +62,15 @@ class InvocationAcceptor:
         await self._commits.run()
 
     async def accept(
-        self, context: Context, wanted: NewInvocation, *, id_: str = "", task_id: str | None = None
+        self, context: Context, request: NewInvocation, *, id_: str = "", task_id: str | None = None
     ) -> AcceptedInvocation:
         """Accept an invocation: it is committed when this returns. `id_` is that of the invocation
         if it has one, `task_id` of its MCP task. Raises Fault."""
         draft = replace(
-            self._draft(context, wanted), invocation_id=id_ or str(uuid.uuid4()), task_id=task_id
+            self._draft(context, request), invocation_id=id_ or str(uuid.uuid4()), task_id=task_id
         )
         await self._check_webhook(draft)
-        draft = replace(draft, hops=await self._hops(context, wanted))
+        draft = replace(draft, hops=await self._hops(context, request))
         await self._count(draft)
         stored = await self._commits.put(draft)
         if isinstance(stored, Conflict):
@@ -83,15 +83,15 @@ class InvocationAcceptor:
         catalog = self._parts.catalogs.of(context.principal.tenant, context.toolset)
         return catalog.find(name)
 
-    def _draft(self, context: Context, wanted: NewInvocation) -> Draft:
-        arguments = encode(wanted.arguments)
+    def _draft(self, context: Context, request: NewInvocation) -> Draft:
+        arguments = encode(request.arguments)
         most = self.settings.payload_bytes
         if len(arguments) > most:
             text = f"the arguments have {len(arguments)} bytes, expected at most {most}"
             raise InvalidParams(f"Not accepted: {text} (events.payload_bytes)")
-        if b"\\u0000" in arguments and has_nul(wanted.arguments):
+        if b"\\u0000" in arguments and has_nul(request.arguments):
             raise InvalidParams("Not accepted: no text in the arguments may have a NUL character")
-        name, queue, repeatable, attempts = self._target(context, wanted)
+        name, queue, repeatable, attempts = self._target(context, request)
         return Draft(
             host_id=context.principal.tenant,
             skill_name=name,
@@ -100,28 +100,28 @@ class InvocationAcceptor:
             principal_id=context.principal.id,
             principal=Raw(caller_of(context)),
             repeatable=repeatable,
-            max_attempts=min(wanted.attempts or attempts, attempts),
-            correlation_id=wanted.correlation_id or "",
-            topic=self._topic(wanted.topic),
-            reply_to=self._reply_to(context, wanted.reply_to),
+            max_attempts=min(request.attempts or attempts, attempts),
+            correlation_id=request.correlation_id or "",
+            topic=self._topic(request.topic),
+            reply_to=self._reply_to(context, request.reply_to),
             traceparent=_traceparent(context),
-            order_key=wanted.order_key,
-            on_failure=wanted.on_failure,
-            idempotency_key=wanted.idempotency_key,
-            priority=wanted.priority,
-            due_ts=_due(wanted.not_before),
-            delay_s=wanted.delay_s,
-            deadline_s=wanted.deadline_s,
+            order_key=request.order_key,
+            on_failure=request.on_failure,
+            idempotency_key=request.idempotency_key,
+            priority=request.priority,
+            due_ts=_due(request.not_before),
+            delay_s=request.delay_s,
+            deadline_s=request.deadline_s,
         )
 
-    def _target(self, context: Context, wanted: NewInvocation) -> tuple[str, str, bool, int]:
+    def _target(self, context: Context, request: NewInvocation) -> tuple[str, str, bool, int]:
         """Name, queue, whether it is repeatable, and attempts. Raises InvalidParams."""
-        name, always, auto = wanted.skill_name, wanted.retry == "always", wanted.retry == "auto"
+        name, always, auto = request.skill_name, request.retry == "always", request.retry == "auto"
         skill = self.settings.skills.get(name)
         if skill is not None:
             attempts = skill.attempts or self.settings.attempts
             return name, name, always or (auto and skill.repeatable), attempts
-        tool = self._parts.check(context, name, wanted.arguments)
+        tool = self._parts.check(context, name, request.arguments)
         if tool.source == OWN or tool.binding.facts.own:
             raise InvalidParams(f"Not accepted: {tool.name} is called at once only")
         hints = tool.annotations
@@ -153,11 +153,11 @@ class InvocationAcceptor:
         if kind == "webhook" and not await self._receivers.is_known(draft.host_id, name):
             raise InvalidParams(REPLY_TO)
 
-    async def _hops(self, context: Context, wanted: NewInvocation) -> int:
+    async def _hops(self, context: Context, request: NewInvocation) -> int:
         """How many invocations led to this one. Raises InvalidParams for too many."""
         tenant = context.principal.tenant
-        cause = wanted.caused_by or context.headers.correlation_id
-        if cause is None or cause == wanted.correlation_id:
+        cause = request.caused_by or context.headers.correlation_id
+        if cause is None or cause == request.correlation_id:
             return 0
         before = await self._journal.find_correlated(tenant, cause, context.principal.id)
         hops = 0 if before is None else before.hops + 1

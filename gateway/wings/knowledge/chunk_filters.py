@@ -55,36 +55,36 @@ def _escape_text(text: str) -> str:
     return re.sub(r"([^\w\s/-])", r"\\\1", text)
 
 
-def narrowing(wanted: ChunkFilter) -> tuple[Fragment | None, dict[str, Any]]:
+def narrowing(filters: ChunkFilter) -> tuple[Fragment | None, dict[str, Any]]:
     """The condition on `chunk` and `document`, and its parameters; None: there is none. Raises
     ProblemDetails."""
     conditions: list[tuple[sql.Composable, str, Any]] = []
-    if wanted.paths:
-        if sum(path.count("*") for path in wanted.paths) > STARS:
+    if filters.paths:
+        if sum(path.count("*") for path in filters.paths) > STARS:
             raise invalid(f"filter.paths: expected at most {STARS} asterisks in all patterns")
-        whole = "|".join(map(pattern, wanted.paths))
+        whole = "|".join(map(pattern, filters.paths))
         text = sql.SQL("document.path ~ %(paths)s")
         conditions.append((text, "paths", f"^(?:{whole})$"))
-    if wanted.documents:
+    if filters.documents:
         text = sql.SQL("document.document_id = ANY (%(documents)s::uuid[])")
-        conditions.append((text, "documents", list(wanted.documents)))
-    if wanted.metadata:
+        conditions.append((text, "documents", list(filters.documents)))
+    if filters.metadata:
         text = sql.SQL("document.metadata @> %(metadata)s")
-        conditions.append((text, "metadata", Jsonb(wanted.metadata)))
-    if wanted.heading:
+        conditions.append((text, "metadata", Jsonb(filters.metadata)))
+    if filters.heading:
         text = sql.SQL("strpos(lower(chunk.header), lower(%(heading)s)) > 0")
-        conditions.append((text, "heading", wanted.heading))
-    if wanted.kinds:
-        conditions.append((sql.SQL("chunk.kind = ANY (%(kind)s)"), "kind", list(wanted.kinds)))
-    if wanted.languages:
+        conditions.append((text, "heading", filters.heading))
+    if filters.kinds:
+        conditions.append((sql.SQL("chunk.kind = ANY (%(kind)s)"), "kind", list(filters.kinds)))
+    if filters.languages:
         text = sql.SQL("document.language = ANY (%(language)s)")
-        conditions.append((text, "language", list(wanted.languages)))
-    if wanted.since is not None:
+        conditions.append((text, "language", list(filters.languages)))
+    if filters.since is not None:
         text = sql.SQL("coalesce(document.dated_ts, document.changed_ts) >= %(since)s")
-        conditions.append((text, "since", wanted.since))
-    if wanted.until is not None:
+        conditions.append((text, "since", filters.since))
+    if filters.until is not None:
         text = sql.SQL("coalesce(document.dated_ts, document.changed_ts) < %(until)s")
-        conditions.append((text, "until", wanted.until))
+        conditions.append((text, "until", filters.until))
     if not conditions:
         return None, {}
     all_ = sql.SQL(" AND ").join(condition for condition, _, _ in conditions)

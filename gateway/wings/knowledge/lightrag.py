@@ -185,24 +185,24 @@ class LightRag:
 
     async def text(self, request: Request) -> Response:
         most = self._settings.upload_bytes
-        workspace, given = await self._workspaces.read(request, LightRagText, most, stores=True)
-        _check_text(given.text, ("body", "text"), given.text)
-        added = await self._add(workspace, given.text, given.file_source)
+        workspace, body = await self._workspaces.read(request, LightRagText, most, stores=True)
+        _check_text(body.text, ("body", "text"), body.text)
+        added = await self._add(workspace, body.text, body.file_source)
         text = "Skipped: it says nothing." if added.skipped else STORED
         return _success_response(text, added.track_id)
 
     async def texts(self, request: Request) -> Response:
         most = self._settings.upload_bytes
-        workspace, given = await self._workspaces.read(request, LightRagTexts, most, stores=True)
-        names: Sequence[str | None] = given.file_sources or [None] * len(given.texts)
-        if len(names) != len(given.texts):
+        workspace, body = await self._workspaces.read(request, LightRagTexts, most, stores=True)
+        names: Sequence[str | None] = body.file_sources or [None] * len(body.texts)
+        if len(names) != len(body.texts):
             raise bad_request("A valid file_source is required for each text")
-        for text in given.texts:
-            _check_text(text, ("body", "texts"), given.texts)
+        for text in body.texts:
+            _check_text(text, ("body", "texts"), body.texts)
         track_id = new_track_id()
         added = [
             await self._add(workspace, text, name, track_id)
-            for text, name in zip(given.texts, names, strict=True)
+            for text, name in zip(body.texts, names, strict=True)
         ]
         changed = [document for document in added if document.changed and not document.skipped]
         text = f"{len(changed)} texts stored."
@@ -245,9 +245,9 @@ class LightRag:
         if not self._settings.lightrag.allow_clear:
             text = "Deleting all documents is switched off (knowledge.lightrag.allow_clear)."
             raise ProblemDetails(403, "forbidden", text)
-        count, given = 0, {"collection": workspace.collection, "limit": DELETED}
+        count, listing = 0, {"collection": workspace.collection, "limit": DELETED}
         while True:
-            listed = await workspace.call("knowledge_documents", given)
+            listed = await workspace.call("knowledge_documents", listing)
             page = msgspec.json.decode(structured_body(listed), type=DocumentList)
             if ids := [document.document for document in page.items]:
                 arguments = {"collection": workspace.collection, "documents": ids}
@@ -255,7 +255,7 @@ class LightRag:
                 count += msgspec.json.decode(structured_body(gone))["documents"]
             if not page.next:
                 break
-            given["after"] = page.next
+            listing["after"] = page.next
         message = f"All documents cleared successfully. Deleted {count} files."
         return JSONResponse({"status": "success", "message": message})
 
@@ -334,23 +334,23 @@ class LightRag:
         """Lines of JSON: references first, then the response."""
         started = time.perf_counter()
         question = await self._ask(request)
-        given = question.given
-        references = _references(question.found, content=bool(given.include_chunk_content))
-        at_once = not given.stream or given.mode == "bypass" or not question.wants_answer
+        body = question.given
+        references = _references(question.found, content=bool(body.include_chunk_content))
+        at_once = not body.stream or body.mode == "bypass" or not question.wants_answer
         if (model := self._model) is None or at_once:
             answer = await self._answer(question)
-            members = {"references": references} if given.include_references else {}
+            members = {"references": references} if body.include_references else {}
             response = {"response": answer or question.text, "llm_generated": bool(answer)}
             lines: list[dict[str, Any]] = [{**response, **members}]
-            if given.stream and members:
+            if body.stream and members:
                 lines = [members, response]
             return Response(b"".join(map(_line, lines)), media_type=NDJSON)
         parts = model.answerer.parts(self._request(model, question))
 
         async def stream_lines() -> AsyncIterator[bytes]:
-            if given.include_progress:
+            if body.include_progress:
                 yield _line({"progress": "retrieving_chunks"})
-            if given.include_references:
+            if body.include_references:
                 yield _line({"references": references})
             has_text = False
             try:
@@ -364,7 +364,7 @@ class LightRag:
                     yield _line({"error": str(error)})
             if not has_text:
                 yield _line({"response": question.text, "llm_generated": False})
-            if given.include_progress:
+            if body.include_progress:
                 yield _line({"response_time": round(time.perf_counter() - started, 6)})
 
         return StreamingResponse(stream_lines(), media_type=NDJSON)
@@ -399,40 +399,40 @@ class LightRag:
 
     async def _ask(self, request: Request, *, names: bool = False) -> "_Asked":
         """Parsed request and its results, with `names` or without."""
-        workspace, given = await self._workspaces.read(request, LightRagQuery)
-        query = given.query.strip()
+        workspace, body = await self._workspaces.read(request, LightRagQuery)
+        query = body.query.strip()
         if not query:
-            raise invalid_value(("body", "query"), "query cannot be empty", given.query)
-        if not all(message.role.strip() for message in given.conversation_history or ()):
+            raise invalid_value(("body", "query"), "query cannot be empty", body.query)
+        if not all(message.role.strip() for message in body.conversation_history or ()):
             turns = [
                 {name: text for name, text in msgspec.structs.asdict(message).items() if text}
-                for message in given.conversation_history or ()
+                for message in body.conversation_history or ()
             ]
             place = ("body", "conversation_history")
             raise invalid_value(place, "Each message must have a 'role' key.", turns)
-        if given.mode != "bypass" and _length(query) < 3:
-            raise invalid_value(("body",), SHORT, {"query": given.query})
-        if given.mode == "bypass":
+        if body.mode != "bypass" and _length(query) < 3:
+            raise invalid_value(("body",), SHORT, {"query": body.query})
+        if body.mode == "bypass":
             if self._model is None:
                 text = "No chat model is configured (knowledge.model)."
                 raise ProblemDetails(503, "unavailable", text)
             await workspace.call("knowledge_query", {"query": query, **BYPASSED})
-            return _Asked(workspace, given, KnowledgeFound((), ()), "")
+            return _Asked(workspace, body, KnowledgeFound((), ()), "")
         arguments: dict[str, Any] = {
             "query": query,
             "collections": [workspace.collection],
-            "mode": given.mode,
-            "names": (given.top_k or NAMES) if names else 0,
-            "limit": min(given.chunk_top_k or CHUNKS, 100),
+            "mode": body.mode,
+            "names": (body.top_k or NAMES) if names else 0,
+            "limit": min(body.chunk_top_k or CHUNKS, 100),
         }
-        if given.max_total_tokens is not None:
-            arguments["tokens"] = min(given.max_total_tokens, self._settings.context_tokens)
-        if given.ids is not None:
-            arguments["filter"] = {"documents": given.ids}
+        if body.max_total_tokens is not None:
+            arguments["tokens"] = min(body.max_total_tokens, self._settings.context_tokens)
+        if body.ids is not None:
+            arguments["filter"] = {"documents": body.ids}
         result = await workspace.call("knowledge_query", arguments)
         result_found = msgspec.json.decode(structured_body(result), type=KnowledgeFound)
         text = result.text if result_found.evidence else self._settings.no_context_reply
-        return _Asked(workspace, given, result_found, text)
+        return _Asked(workspace, body, result_found, text)
 
     async def track_status(self, request: Request) -> Response:
         track_id = request.path_params["track_id"].strip()
@@ -465,9 +465,9 @@ class LightRag:
 
     async def _statuses(self, workspace: Workspace) -> Mapping[str, int]:
         """How many documents have which status."""
-        given = {"collection": workspace.collection}
+        arguments = {"collection": workspace.collection}
         try:
-            result = await workspace.call("knowledge_get_collection", given)
+            result = await workspace.call("knowledge_get_collection", arguments)
         except ProblemDetails as problem:
             if problem.status != 404:
                 raise
@@ -480,27 +480,27 @@ class LightRag:
         return JSONResponse(PIPELINE)
 
     async def paginate(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagPage)
-        one_status = [given.status_filter] if given.status_filter else []
-        wanted = set(given.status_filters or one_status)
+        workspace, body = await self._workspaces.read(request, LightRagPage)
+        one_status = [body.status_filter] if body.status_filter else []
+        statuses = set(body.status_filters or one_status)
         documents_found = await self._documents(workspace)
         documents_found = [
-            document for document in documents_found if not wanted or document.status in wanted
+            document for document in documents_found if not statuses or document.status in statuses
         ]
         counts = await self._statuses(workspace)
-        counts = {name: count for name, count in counts.items() if not wanted or name in wanted}
+        counts = {name: count for name, count in counts.items() if not statuses or name in statuses}
         total = sum(counts.values())
-        documents_found.sort(key=_SORTED[given.sort_field], reverse=given.sort_direction == "desc")
-        pages = max(-(-total // given.page_size), 1)
-        begin = (given.page - 1) * given.page_size
-        shown = documents_found[begin : begin + given.page_size]
+        documents_found.sort(key=_SORTED[body.sort_field], reverse=body.sort_direction == "desc")
+        pages = max(-(-total // body.page_size), 1)
+        begin = (body.page - 1) * body.page_size
+        shown = documents_found[begin : begin + body.page_size]
         pagination = {
-            "page": given.page,
-            "page_size": given.page_size,
+            "page": body.page,
+            "page_size": body.page_size,
             "total_count": total,
             "total_pages": pages,
-            "has_next": given.page < pages,
-            "has_prev": given.page > 1,
+            "has_next": body.page < pages,
+            "has_prev": body.page > 1,
         }
         documents = [_document(document) for document in shown]
         return JSONResponse(
@@ -510,26 +510,26 @@ class LightRag:
     async def _documents(self, workspace: Workspace) -> list[DocumentView]:
         """The first documents of the collection, at most DOCUMENTS."""
         documents: list[DocumentView] = []
-        given: dict[str, Any] = {"collection": workspace.collection, "limit": LISTED}
-        given["begin"] = SUMMARY + 1
+        arguments: dict[str, Any] = {"collection": workspace.collection, "limit": LISTED}
+        arguments["begin"] = SUMMARY + 1
         while len(documents) < DOCUMENTS:
-            result = await workspace.call("knowledge_documents", given)
+            result = await workspace.call("knowledge_documents", arguments)
             page = msgspec.json.decode(structured_body(result), type=DocumentList)
             documents += page.items
             if not page.next:
                 break
-            given["after"] = page.next
+            arguments["after"] = page.next
         return documents
 
     async def delete(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagDelete)
-        if not given.doc_ids:
+        workspace, body = await self._workspaces.read(request, LightRagDelete)
+        if not body.doc_ids:
             raise invalid_value(("body", "doc_ids"), "Document IDs list cannot be empty", [])
-        named = [id_.strip() for id_ in given.doc_ids]
+        named = [id_.strip() for id_ in body.doc_ids]
         if not all(named):
-            raise invalid_value(("body", "doc_ids"), "Document ID cannot be empty", given.doc_ids)
+            raise invalid_value(("body", "doc_ids"), "Document ID cannot be empty", body.doc_ids)
         if len(set(named)) < len(named):
-            raise invalid_value(("body", "doc_ids"), "Document IDs must be unique", given.doc_ids)
+            raise invalid_value(("body", "doc_ids"), "Document IDs must be unique", body.doc_ids)
         ids = [id_ for id_ in named if is_uuid(id_)]  # others are no documents of ours
         count = 0
         if ids:

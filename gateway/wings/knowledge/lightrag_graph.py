@@ -64,11 +64,11 @@ class LightRagGraph:
 
     async def _names(self, request: Request, prefix: str, limit: int) -> list[str]:
         workspace = await self._workspaces.of(request)
-        given = {"collection": workspace.collection, "prefix": prefix, "limit": limit}
+        arguments = {"collection": workspace.collection, "prefix": prefix, "limit": limit}
         return list(
-            msgspec.json.decode(structured_body(await workspace.call("knowledge_names", given)))[
-                "items"
-            ]
+            msgspec.json.decode(
+                structured_body(await workspace.call("knowledge_names", arguments))
+            )["items"]
         )
 
     async def exists(self, request: Request) -> Response:
@@ -119,8 +119,8 @@ class LightRagGraph:
     async def _whole(self, request: Request, most: int) -> Response:
         """The names that most passages mention, and which of them stand in the same ones."""
         workspace = await self._workspaces.of(request)
-        given = {"collection": workspace.collection, "limit": min(most + 1, TOP), "pairs": True}
-        result = await workspace.call("knowledge_names", given)
+        arguments = {"collection": workspace.collection, "limit": min(most + 1, TOP), "pairs": True}
+        result = await workspace.call("knowledge_names", arguments)
         page = msgspec.json.decode(structured_body(result), type=NameList)
         names = page.items[:most]
         edges = [_pair(pair) for pair in page.pairs if {pair.source, pair.target} <= set(names)]
@@ -130,25 +130,25 @@ class LightRagGraph:
         )
 
     async def create_entity(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagEntity)
-        name, data = _line(given.entity_name), given.entity_data
+        workspace, body = await self._workspaces.read(request, LightRagEntity)
+        name, data = _line(body.entity_name), body.entity_data
         if await _entity(workspace, name) is not None:
             raise bad_request(f"Entity '{name}' already exists")
         made = await self._state_entity(workspace, name, data.description, data.entity_type)
         return _success_response(f"Entity '{name}' created successfully", made)
 
     async def edit_entity(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagEntityEdit)
-        name, data = _line(given.entity_name), given.updated_data
+        workspace, body = await self._workspaces.read(request, LightRagEntityEdit)
+        name, data = _line(body.entity_name), body.updated_data
         entity = await _entity(workspace, name)
         if entity is None:
             raise bad_request(f"Entity '{name}' does not exist")
         new = _line(data.entity_name or name)
         renamed = new != name
-        if renamed and not given.allow_rename:
+        if renamed and not body.allow_rename:
             raise bad_request("Entity renaming is not allowed. Set allow_rename to True to enable.")
         merged = renamed and await _entity(workspace, new) is not None
-        if merged and not given.allow_merge:
+        if merged and not body.allow_merge:
             raise bad_request(f"Entity name '{new}' already exists, cannot rename.")
         made = await self._state_entity(workspace, new, data.description, data.entity_type)
         if renamed:
@@ -165,38 +165,38 @@ class LightRagGraph:
         return _success_response("Entity updated successfully", made, operation_summary=summary)
 
     async def create_relation(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagRelation)
-        ends = _line(given.source_entity), _line(given.target_entity)
+        workspace, body = await self._workspaces.read(request, LightRagRelation)
+        ends = _line(body.source_entity), _line(body.target_entity)
         for kind, name in zip(("Source", "Target"), ends, strict=True):
             if await _entity(workspace, name) is None:
                 raise bad_request(f"{kind} entity '{name}' does not exist")
-        made = await self._state_relation(workspace, ends, given.relation_data)
+        made = await self._state_relation(workspace, ends, body.relation_data)
         return _success_response(
             f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", made
         )
 
     async def edit_relation(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagRelationEdit)
-        ends = _line(given.source_id), _line(given.target_id)
+        workspace, body = await self._workspaces.read(request, LightRagRelationEdit)
+        ends = _line(body.source_id), _line(body.target_id)
         if not await _direct(workspace, ends):
             raise bad_request(f"Relation from '{ends[0]}' to '{ends[1]}' does not exist")
-        made = await self._state_relation(workspace, ends, given.updated_data)
+        made = await self._state_relation(workspace, ends, body.updated_data)
         return _success_response("Relation updated successfully", made)
 
     async def merge(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagMerge)
-        into = _line(given.entity_to_change_into)
-        await _merge(workspace, given.entities_to_change, into)
+        workspace, body = await self._workspaces.read(request, LightRagMerge)
+        into = _line(body.entity_to_change_into)
+        await _merge(workspace, body.entities_to_change, into)
         entity = await _entity(workspace, into)
         members = _describe_entity(into, () if entity is None else entity.mentions)
         data = {"entity_name": into, "source_id": members["source_id"], "graph_data": members}
-        count = len(given.entities_to_change)
+        count = len(body.entities_to_change)
         return _success_response(f"Successfully merged {count} entities into '{into}'", data)
 
     async def delete_entity(self, request: Request) -> Response:
         """Delete a name with the documents that edits stated it in; other documents stay."""
-        workspace, given = await self._workspaces.read(request, LightRagDeleteEntity)
-        name = _line(given.entity_name)
+        workspace, body = await self._workspaces.read(request, LightRagDeleteEntity)
+        name = _line(body.entity_name)
         entity = await _entity(workspace, name)
         if entity is None:
             raise ProblemDetails(404, "not-found", f"Entity '{name}' not found.")
@@ -207,8 +207,8 @@ class LightRagGraph:
         return _deletion_response(text)
 
     async def delete_relation(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagDeleteRelation)
-        ends = _line(given.source_entity), _line(given.target_entity)
+        workspace, body = await self._workspaces.read(request, LightRagDeleteRelation)
+        ends = _line(body.source_entity), _line(body.target_entity)
         paths = await _direct(workspace, ends)
         if not paths:
             text = f"Relation from '{ends[0]}' to '{ends[1]}' does not exist"
@@ -251,10 +251,10 @@ class LightRagGraph:
 
 
 async def _state(workspace: Workspace, path: str, text: str, type_: str) -> None:
-    given: dict[str, Any] = {"path": path, "text": text, "replace": True}
+    arguments: dict[str, Any] = {"path": path, "text": text, "replace": True}
     metadata = {"entity_type": type_} if type_ else {}
     await workspace.call(
-        "knowledge_add", {"collection": workspace.collection, "metadata": metadata, **given}
+        "knowledge_add", {"collection": workspace.collection, "metadata": metadata, **arguments}
     )
 
 
@@ -277,20 +277,20 @@ async def _delete_stated(
         and any(mention.path.startswith(part) or mention.path.endswith(part) for part in paths)
     }
     if documents:
-        given = {"collection": workspace.collection, "documents": sorted(documents)}
-        await workspace.call("knowledge_delete", given)
+        arguments = {"collection": workspace.collection, "documents": sorted(documents)}
+        await workspace.call("knowledge_delete", arguments)
 
 
 async def _delete_names(
     workspace: Workspace, names: Sequence[str], *, relations: bool = False
 ) -> None:
-    given = {"collection": workspace.collection, "names": list(names), "relations": relations}
-    await workspace.call("knowledge_delete_names", given)
+    arguments = {"collection": workspace.collection, "names": list(names), "relations": relations}
+    await workspace.call("knowledge_delete_names", arguments)
 
 
 async def _merge(workspace: Workspace, names: Sequence[str], into: str) -> None:
-    given = {"collection": workspace.collection, "names": list(names), "into": into}
-    await workspace.call("knowledge_merge", given)
+    arguments = {"collection": workspace.collection, "names": list(names), "into": into}
+    await workspace.call("knowledge_merge", arguments)
 
 
 async def _entity(workspace: Workspace, name: str) -> EntityView | None:

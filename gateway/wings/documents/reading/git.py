@@ -156,35 +156,37 @@ def _commit(repository: Repo, id_: ObjectID) -> Commit:
     return target
 
 
-def _files(repository: Repo, commit: Commit, wanted: WantedFiles) -> Iterator[Found]:
+def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator[Found]:
     """The files of a commit; links and submodules are left out."""
-    store, count, left = repository.object_store, 0, wanted.limits.source_bytes
+    store, count, left = repository.object_store, 0, selection.limits.source_bytes
     for entry in iter_tree_contents(store, commit.tree, max_depth=_DEPTH):
         raw = (entry.path or b"").decode("utf-8", "replace")
-        path = safe_name(raw, wanted.limits)
-        if not path or entry.mode is None or entry.sha is None or not wanted.selects(path):
+        path = safe_name(raw, selection.limits)
+        if not path or entry.mode is None or entry.sha is None or not selection.selects(path):
             continue
         count += 1  # links too: a tree that stands in a tree many times has any number of paths
-        if count > wanted.limits.files:
-            raise ReadingRefused(f"the repository has more than {wanted.limits.files:,} files")
+        if count > selection.limits.files:
+            raise ReadingRefused(f"the repository has more than {selection.limits.files:,} files")
         if not stat.S_ISREG(entry.mode):
             what = "a link" if stat.S_ISLNK(entry.mode) else "a submodule"
             yield LeftOut(path, f"it is {what}")
             continue
-        file = _blob(store, path, entry.sha, wanted)
+        file = _blob(store, path, entry.sha, selection)
         left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
         if left < 0:
-            raise ReadingRefused(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+            raise ReadingRefused(
+                f"the files are larger than {selection.limits.source_bytes:,} bytes"
+            )
         yield file
 
 
-def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: WantedFiles) -> Found:
+def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, selection: WantedFiles) -> Found:
     id_ = f"git:{sha.decode()}"
-    if wanted.known.get(path) == id_:
+    if selection.known.get(path) == id_:
         return SourceFile(path, id_, None)
     _, data = store.get_raw(sha)
-    if len(data) > wanted.limits.container_bytes:
-        reason = f"it is larger than {wanted.limits.container_bytes:,} bytes"
+    if len(data) > selection.limits.container_bytes:
+        reason = f"it is larger than {selection.limits.container_bytes:,} bytes"
         return LeftOut(path, reason, unread=True)
     if data.startswith(_LFS):
         return LeftOut(path, "it is a pointer of Git LFS", unread=True)

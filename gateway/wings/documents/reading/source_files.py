@@ -114,7 +114,9 @@ def matches(patterns: Sequence[str], path: str) -> bool:
 
 
 def _is_selected(patterns: Sequence[tuple[bool, Any]], path: str) -> bool:
-    return next((wanted for wanted, pattern in reversed(patterns) if pattern.match(path)), False)
+    return next(
+        (selected for selected, pattern in reversed(patterns) if pattern.match(path)), False
+    )
 
 
 @lru_cache(maxsize=64)
@@ -144,30 +146,30 @@ def is_generated(path: str, text: str) -> bool:
     return bool(_GENERATED.search(path)) or "@generated" in head or minified
 
 
-def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
+def directory(root: Path, selection: WantedFiles) -> Iterator[Found]:
     """The files of a directory, but for those that .gitignore leaves out. Links are not
     followed."""
-    left = wanted.limits.source_bytes
-    for path, file in list_files(root, wanted):
-        content = read_file(path, file.path, wanted)
+    left = selection.limits.source_bytes
+    for path, file in list_files(root, selection):
+        content = read_file(path, file.path, selection)
         if isinstance(content, SourceFile) and content.data is not None:
             left -= len(content.data)
             if left < 0:
                 raise ReadingRefused(
-                    f"the files are larger than {wanted.limits.source_bytes:,} bytes"
+                    f"the files are larger than {selection.limits.source_bytes:,} bytes"
                 )
         yield content
 
 
-def list_files(root: Path, wanted: WantedFiles) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def list_files(root: Path, selection: WantedFiles) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The paths of these files, sorted, and the files. Raises ReadingRefused and OSError."""
     count = 0
     for path, file in _walk(root, ()):
-        if not wanted.selects(path):
+        if not selection.selects(path):
             continue
         count += 1
-        if count > wanted.limits.files:
-            raise ReadingRefused(f"the directory has more than {wanted.limits.files:,} files")
+        if count > selection.limits.files:
+            raise ReadingRefused(f"the directory has more than {selection.limits.files:,} files")
         yield path, file
 
 
@@ -208,9 +210,9 @@ def _is_ignored(rules: _Rules, path: str) -> bool:
     return False
 
 
-def read_file(path: str, file_path: str, wanted: WantedFiles) -> Found:
+def read_file(path: str, file_path: str, selection: WantedFiles) -> Found:
     """A file of this machine by its path in the source. A link is left out."""
-    limit = wanted.limits.container_bytes
+    limit = selection.limits.container_bytes
     try:
         readable = path.encode().decode()
         descriptor = os.open(file_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -224,14 +226,14 @@ def read_file(path: str, file_path: str, wanted: WantedFiles) -> Found:
         return LeftOut(path, error.strerror or "it cannot be read")
     if len(data) > limit:
         return LeftOut(path, f"it is larger than {limit:,} bytes")
-    return SourceFile.of(readable, data, wanted.known)
+    return SourceFile.of(readable, data, selection.known)
 
 
-def select_files(found: Iterable[Found], wanted: WantedFiles) -> Iterator[Found]:
+def select_files(found: Iterable[Found], selection: WantedFiles) -> Iterator[Found]:
     """The files of an archive that are wanted."""
     for file in found:
         if isinstance(file, LeftOut):
             yield file
-        elif wanted.selects(file.path):
-            known = wanted.known.get(file.path) == file.id
+        elif selection.selects(file.path):
+            known = selection.known.get(file.path) == file.id
             yield SourceFile(file.path, file.id, None) if known else file

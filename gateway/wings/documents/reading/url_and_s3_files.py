@@ -56,15 +56,15 @@ class UrlFile(Struct, frozen=True):
     seen: str
 
 
-async def url_file(url: str, fetching: FetchOptions, wanted: WantedFiles) -> UrlFile:
+async def url_file(url: str, fetching: FetchOptions, selection: WantedFiles) -> UrlFile:
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = check_file_url(url)
-    response = await _fetch_source(url, fetching, wanted.limits.container_bytes, wanted.seen)
+    response = await _fetch_source(url, fetching, selection.limits.container_bytes, selection.seen)
     seen = ": ".join(filter(None, response.validator))
     if response.unchanged:
         return UrlFile(None, seen)
-    name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
-    file = SourceFile.of(name or str(parts.hostname), response.data, wanted.known)
+    name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", selection.limits)
+    file = SourceFile.of(name or str(parts.hostname), response.data, selection.known)
     return UrlFile(file, seen)
 
 
@@ -106,31 +106,31 @@ def _without_query(reason: str, url: str) -> str:
 
 
 async def bucket_files(
-    bucket: Bucket, fetching: FetchOptions, wanted: WantedFiles
+    bucket: Bucket, fetching: FetchOptions, selection: WantedFiles
 ) -> AsyncIterator[Found]:
     """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
     signer = await to_thread.run_sync(_Signer, bucket)
-    left, count, after = wanted.limits.source_bytes, 0, ""
-    for _ in range(wanted.limits.listings):
+    left, count, after = selection.limits.source_bytes, 0, ""
+    for _ in range(selection.limits.listings):
         page = await _fetch_source(signer.listing(after), fetching, _LISTING_BYTES)
-        listed = await to_thread.run_sync(_parse_listing, page.data, wanted)
+        listed = await to_thread.run_sync(_parse_listing, page.data, selection)
         for entry in listed.found:
             if isinstance(entry, LeftOut):
                 yield entry
                 continue
             count += 1
-            if count > wanted.limits.files:
-                raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
-            file = await _object(entry, signer, fetching=fetching, wanted=wanted)
+            if count > selection.limits.files:
+                raise ReadingRefused(f"the bucket has more than {selection.limits.files:,} files")
+            file = await _object(entry, signer, fetching=fetching, selection=selection)
             left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
             if left < 0:
-                limit = wanted.limits.source_bytes
+                limit = selection.limits.source_bytes
                 raise ReadingRefused(f"the files are larger than {limit:,} bytes")
             yield file
         after = listed.after
         if not after:
             return
-    raise ReadingRefused(f"the listing has more than {wanted.limits.listings:,} pages")
+    raise ReadingRefused(f"the listing has more than {selection.limits.listings:,} pages")
 
 
 class _Object(Struct, frozen=True):
@@ -147,13 +147,13 @@ class _Listing(Struct, frozen=True):
 
 
 async def _object(
-    one: _Object, signer: "_Signer", *, fetching: FetchOptions, wanted: WantedFiles
+    one: _Object, signer: "_Signer", *, fetching: FetchOptions, selection: WantedFiles
 ) -> Found:
-    if wanted.known.get(one.path) == one.id:
+    if selection.known.get(one.path) == one.id:
         return SourceFile(one.path, one.id, None)
     try:
         response = await _fetch_source(
-            signer.object(one.key), fetching, wanted.limits.container_bytes
+            signer.object(one.key), fetching, selection.limits.container_bytes
         )
     except ReadingRefused as error:
         return LeftOut(one.path, str(error), unread=True)
@@ -199,7 +199,7 @@ class _Signer:
             raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 
 
-def _parse_listing(data: bytes, wanted: WantedFiles) -> _Listing:
+def _parse_listing(data: bytes, selection: WantedFiles) -> _Listing:
     """A page of a listing of S3. Raises ReadingRefused."""
     try:
         root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
@@ -208,10 +208,10 @@ def _parse_listing(data: bytes, wanted: WantedFiles) -> _Listing:
     entries: list[_Object | LeftOut] = []
     for content in root.iterfind("{*}Contents"):
         key = unquote_plus(content.findtext("{*}Key") or "")
-        path = safe_name(key, wanted.limits)
+        path = safe_name(key, selection.limits)
         if not path:
             entries.append(LeftOut(key[:100], "its name is not safe"))
-        elif not key.endswith("/") and wanted.selects(path):
+        elif not key.endswith("/") and selection.selects(path):
             tag = (content.findtext("{*}ETag") or "").strip('"')
             entries.append(_Object(key, f"s3:{tag}", path))
     more = (root.findtext("{*}IsTruncated") or "").lower() == "true"
