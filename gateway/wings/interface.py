@@ -5,6 +5,7 @@ A wing is a folder `gateway/wings/NAME/` whose `wing.py` has a `Wing`, and a row
 like any other tool.
 """
 
+import re
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -17,6 +18,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import unquote
 
 from msgspec import Raw, Struct, json
 from prometheus_client.registry import Collector
@@ -209,26 +211,29 @@ class WingResource:
     media_type: str = "text/plain"
 
 
-LINES = r"(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?"
-"""Lines of a document at the end of its URI, as a regular expression: #L10, #L10-L20, nothing."""
+def document_resource(
+    call: CallTool, operation: str, *, uri: str, pattern: str, name: str, description: str
+) -> WingResource:
+    """Documents as a template of resources: `operation` gives the text, or that of the lines which
+    end the URI (#L10, #L10-L20). The names of groups in `pattern` are those of its arguments."""
+    regex = re.compile(pattern + r"(?:#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?)?", re.ASCII)
 
+    async def read(context: Context, address: str) -> str | None:
+        match = regex.fullmatch(address)
+        if match is None:
+            return None
+        arguments: dict[str, Any] = {
+            argument: unquote(text) for argument, text in match.groupdict().items() if text
+        }
+        if "first" in arguments:
+            first = arguments["first"]
+            arguments |= {"first": int(first), "last": int(arguments.get("last", first))}
+        result = await call(context, operation, arguments)
+        if result.is_error or not isinstance(result.structured_content, Raw):
+            return None
+        return str(json.decode(result.structured_content).get("text", ""))
 
-async def text_of_document(
-    call: CallTool,
-    context: Context,
-    operation: str,
-    document: Mapping[str, Any],
-    *,
-    lines: tuple[str | None, str | None],
-) -> str | None:
-    """The text of a document, or of the lines that LINES found, as `operation` gives it; None:
-    there is none for the caller. Raises Fault."""
-    first, last = lines
-    wanted = {"first": int(first), "last": int(last or first)} if first else {}
-    result = await call(context, operation, {**document, **wanted})
-    if result.is_error or not isinstance(result.structured_content, Raw):
-        return None
-    return str(json.decode(result.structured_content).get("text", ""))
+    return WingResource(uri=uri, name=name, description=description, read=read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

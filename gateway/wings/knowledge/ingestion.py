@@ -28,7 +28,7 @@ from gateway.wings.documents.reading.url_and_s3_files import (
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
-from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
+from gateway.wings.knowledge.metrics import KnowledgeMetrics
 from gateway.wings.knowledge.source_credentials import (
     PlaceCredentials,
     bucket_of,

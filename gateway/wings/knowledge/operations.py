@@ -28,6 +28,7 @@ from gateway.wings.knowledge.member_texts import (
     INGESTION,
     NEW_DOCUMENT,
 )
+from gateway.wings.knowledge.metrics import KnowledgeMetrics
 from gateway.wings.knowledge.prompt_packing import PackedPassages, pack_chunks
 from gateway.wings.knowledge.requests_and_views import (
     AddDocument,
@@ -73,7 +74,6 @@ from gateway.wings.knowledge.requests_and_views import (
     evidence,
     relation_view,
 )
-from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
 from gateway.wings.knowledge.text_metadata import exchange, is_trivial
 from gateway.wings.knowledge.wasm_chunker_operations import ChunkerOperations
 from registry.database.postgres import is_uuid

@@ -19,9 +19,9 @@ from gateway.wings.knowledge.document_library import CollectionLibrary
 from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
+from gateway.wings.knowledge.metrics import KnowledgeMetrics
 from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.quotas import DocumentQuotas
-from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
 from gateway.wings.knowledge.scip_store import ResolvedCode
 from gateway.wings.knowledge.source_credentials import PlaceCredentials
 from gateway.wings.knowledge.wasm_chunker_operations import ChunkerOperations, wasm_limits
