@@ -206,7 +206,7 @@ class Summaries:
             return f"Fields: {self._join_names(order)}."
         values = schema.get("enum")
         if isinstance(values, list) and values:
-            choices = self._join_names([_value_text(value) for value in values])
+            choices = self._join_names([encode(value).decode() for value in values])
             return f"One of {len(values)}: {choices}."
         inner = schema.get("items")
         if items and isinstance(inner, dict) and (text := self._parts(inner, items=False)):
@@ -222,10 +222,6 @@ class Summaries:
                 return ", ".join([*shown, "…"])
             shown.append(name)
         return ", ".join(shown)
-
-
-def _value_text(value: Any) -> str:
-    return encode(value).decode()
 
 
 def _simple(schema: Json, sentence: int) -> Json | None:

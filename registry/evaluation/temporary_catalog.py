@@ -71,7 +71,7 @@ async def load(
             [host_id],
         )
         loaded = {tool_id: id_ async for tool_id, id_ in rows}
-        await _analyse(connection)
+        await connection.execute("ANALYZE")  # as the autovacuum would some time after an import
     return loaded
 
 
@@ -126,8 +126,3 @@ async def _insert(connection: AsyncConnection, host_id: str, drafts: Sequence[To
 def _row(draft: ToolDraft) -> Mapping[str, Any]:
     clean: Mapping[str, Any] = msgspec.to_builtins(storable(draft)[0])
     return {**clean, "key": draft.key}
-
-
-async def _analyse(connection: AsyncConnection) -> None:
-    """ANALYZE, as the autovacuum would some time after an import."""
-    await connection.execute("ANALYZE")

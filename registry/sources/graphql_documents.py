@@ -117,7 +117,7 @@ async def _introspect(
 ) -> bytes:
     """The full introspection query; for a server that does not support it, the basic one."""
     status, body = await _post(session, url, headers, _query(recent=True), limit_bytes=limit_bytes)
-    if not _is_schema(body) and _has_errors(body):
+    if not _is_schema(body) and _decode_answer(body).errors:
         status, body = await _post(
             session, url, headers, _query(recent=False), limit_bytes=limit_bytes
         )
@@ -173,10 +173,6 @@ def _is_schema(body: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return False
     return bytes(members.get("__schema", b"null")) != b"null"
-
-
-def _has_errors(body: bytes) -> bool:
-    return bool(_decode_answer(body).errors)
 
 
 def _refusal(url: URL, status: int, body: bytes, headers: Mapping[str, str]) -> str:

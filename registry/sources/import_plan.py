@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from registry.importers.drafts import ItemDraft
 from registry.names.tool_names import Naming, TakenNames, is_reserved
@@ -270,7 +270,7 @@ def storable(draft: T) -> tuple[T, str]:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
         # via JSON: values that bindings carry verbatim consist of JSON types only
-        draft = _decoded_as(scrub(msgspec.to_builtins(draft, enc_hook=_decode_carried)), draft)
+        draft = _decoded_as(scrub(msgspec.to_builtins(draft, enc_hook=msgspec.json.decode)), draft)
         encoded = msgspec.json.encode(_non_default_fields(draft))
     if (clean := without_hidden_fields(draft, READ_FIELDS)) is not draft:
         draft, encoded = clean, msgspec.json.encode(_non_default_fields(clean))
@@ -323,10 +323,6 @@ def _non_default_fields(draft: Any) -> Any:
         return draft
     values = ((field, getattr(draft, field.name)) for field in dataclasses.fields(draft))
     return {field.name: value for field, value in values if value not in (field.default, ())}
-
-
-def _decode_carried(carried: Raw) -> Any:
-    return msgspec.json.decode(carried)
 
 
 def scrub(value: Any) -> Any:

@@ -49,20 +49,6 @@ class ContentTypeNotSupported(A2AFault):
     rpc_status = "INVALID_ARGUMENT"
 
 
-class InvalidAgentResponse(A2AFault):
-    code, status, reason = -32006, 500, "INVALID_AGENT_RESPONSE"
-
-
-class CardNotConfigured(A2AFault):
-    code, status, reason = -32007, 400, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
-    rpc_status = "FAILED_PRECONDITION"
-
-
-class ExtensionRequired(A2AFault):
-    code, status, reason = -32008, 400, "EXTENSION_SUPPORT_REQUIRED"
-    rpc_status = "FAILED_PRECONDITION"
-
-
 class VersionNotSupported(A2AFault):
     code, status, reason = -32009, 400, "VERSION_NOT_SUPPORTED"
     rpc_status = "FAILED_PRECONDITION"

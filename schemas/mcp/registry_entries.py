@@ -34,7 +34,6 @@ Sha256 = Annotated[
 ]
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s]+$(?!\n)", description="an http(s) URL")]
 
-RegistryType = Literal["npm", "pypi", "oci", "nuget", "mcpb"]
 Status = Literal["active", "deprecated", "deleted"]
 
 
@@ -123,7 +122,7 @@ class PostInstallStep(_Json, frozen=True, kw_only=True):
 class Package(_Json, frozen=True, kw_only=True):
     """A program that speaks MCP."""
 
-    registry_type: str  # of RegistryType, or another that is not supported here
+    registry_type: str  # npm, pypi, oci, nuget, mcpb, or another that is not supported here
     identifier: Annotated[str, Meta(min_length=1, max_length=2048)]
     transport: Transport
     registry_base_url: Url | None = None

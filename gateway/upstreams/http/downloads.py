@@ -100,7 +100,7 @@ class _Reading:
         most: int,
     ) -> Download:
         kind = essence(response.headers.get("Content-Type", "")) or "application/octet-stream"
-        text = is_textual(kind) and charset_of(response.headers) in _UNICODE
+        text = is_textual(kind) and charset_of(response.headers.get("Content-Type", "")) in _UNICODE
         about = AnswerInfo(kind, text, self._tool)
         try:
             return await self._kept_while(response, chunks, arriving, most=most, about=about)

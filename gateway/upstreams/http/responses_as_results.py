@@ -230,12 +230,8 @@ def is_textual(kind: str) -> bool:
     return kind in _TEXTUAL
 
 
-def charset_of(headers: Mapping[str, str]) -> str:
+def charset_of(content_type: str) -> str:
     """As the service names it, in lower case; empty when it does not."""
-    return _charset(headers.get("Content-Type", ""))
-
-
-def _charset(content_type: str) -> str:
     match = _CHARSET.search(content_type)
     return "" if match is None else match[1].lower()
 
@@ -243,7 +239,7 @@ def _charset(content_type: str) -> str:
 @lru_cache(CONTENT_TYPES)
 def _foreign_charset(content_type: str) -> str:
     """The charset that a Content-Type names, if it is one that is decoded; else text is UTF-8."""
-    charset = _charset(content_type)
+    charset = charset_of(content_type)
     return charset if _CHARSETS.fullmatch(charset) else ""
 
 

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from gateway.wings.agent.run_steps import AgentTurn, Step, decode_step, encode_step, fold_steps
+from gateway.wings.agent.run_steps import STEP_DECODER, AgentTurn, Step, fold_steps
 from gateway.wings.models.messages import ChatMessage, ModelExchange
 from registry.database.leases import LeasedRows, LeaseLost, Leases, OldRows, held_row
 from registry.database.postgres import Pool, borrow
@@ -454,7 +454,7 @@ class Runs(LeasedRows[Run]):
             **held_row(run),
             "numbers": list(range(number, number + len(steps))),
             "kinds": [type(step).__struct_config__.tag for step in steps],
-            "data": [encode_step(step) for step in steps],
+            "data": [msgspec.json.encode(step) for step in steps],
         }
         async with borrow(self._pool) as connection:
             row = await (await connection.execute(_ADD, values)).fetchone()
@@ -542,7 +542,7 @@ async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run])
     )
     steps: dict[str, list[Step]] = {run.id: [] for run in runs}
     async for id_, data in rows:
-        steps[id_].append(decode_step(bytes(data)))
+        steps[id_].append(STEP_DECODER.decode(bytes(data)))
     return [
         fold_steps(run.content, steps[run.id], msgspec.convert(run.history, list[ChatMessage]))
         for run in runs

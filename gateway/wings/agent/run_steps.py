@@ -64,15 +64,7 @@ class HistoryCompacted(Struct, frozen=True, tag="compacted"):
 Step = (
     FoundContext | ModelRequested | ModelReplied | Intent | PendingCall | Result | HistoryCompacted
 )
-_steps: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
-
-
-def encode_step(step: Step) -> bytes:
-    return msgspec.json.encode(step)
-
-
-def decode_step(data: bytes) -> Step:
-    return _steps.decode(data)
+STEP_DECODER: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
 
 
 @dataclass

@@ -11,7 +11,6 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.operations.paging import cursor, place, unknown
 from gateway.operations.problems import invalid
 from gateway.wings.document_library import Passage, PassageQuery, PassageView, SymbolQuery
-from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import PASSAGES
 from gateway.wings.librarian.passage_selection import by_file
@@ -198,10 +197,6 @@ class LookupOperations:
             repository_map.omitted,
         )
         return OperationOutput(value, text=repository_map.text)
-
-
-def lookup_operations(parts: WingParts, access: LibraryAccess) -> Sequence[Operation]:
-    return LookupOperations(access, parts.settings).operations
 
 
 def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOutput:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import Wing, WingContributions, WingParts, document_resource
 from gateway.wings.librarian.library_access import LibraryAccess
-from gateway.wings.librarian.lookup_operations import lookup_operations
+from gateway.wings.librarian.lookup_operations import LookupOperations
 from gateway.wings.librarian.question_operations import question_operations
 from gateway.wings.librarian.scip_upload import INDEXES, CodeIndexes
 from gateway.wings.librarian.source_webhooks import SourceHooks
@@ -29,7 +29,7 @@ async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
     indexes = CodeIndexes(parts, access)
     yield WingContributions(
         operations=[
-            *lookup_operations(parts, access),
+            *LookupOperations(access, parts.settings).operations,
             *source_operations(parts, access),
             *question_operations(parts, access),
             *indexes.operations,

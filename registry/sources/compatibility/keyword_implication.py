@@ -141,14 +141,11 @@ def types_text(found: frozenset[str]) -> str:
 def format_values(values: Sequence[Any]) -> str:
     """A few values in readable form; empty for none."""
     texts = [
-        text if isinstance(text, str) else _encode_value(text) for text in values[:VALUES_SHOWN]
+        value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for value in values[:VALUES_SHOWN]
     ]
     cut = [
         text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…" for text in texts
     ]
     more = [f"and {len(values) - VALUES_SHOWN} more"] if len(values) > VALUES_SHOWN else []
     return ", ".join([*(text or '""' for text in cut), *more])
-
-
-def _encode_value(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
