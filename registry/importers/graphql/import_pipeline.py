@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET
 
 from registry.importers.drafts import ImportedDescription
-from registry.importers.graphql.load import load
+from registry.importers.graphql.introspection import load
 from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
 from registry.importers.graphql.tool_drafts import OPERATIONS, GraphQLDrafts, Root
