@@ -90,16 +90,16 @@ def size_of(value: Any, limit: int) -> int:
     return size
 
 
-def _of(node: Node, known: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
-    """Bound of a node. `known`: sizes of the variables of enclosing macros; `default`: size of each
-    other variable."""
+def _of(node: Node, bounds: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
+    """Bound of a node. `bounds`: sizes of the variables of enclosing macros; `default`: that of
+    each other variable."""
     if node.kind == "literal":
         return ExpressionBound(1 + len(node.name) // BYTES, 1)
     if node.kind == "name":
-        return ExpressionBound(known.get(node.name, default), 1)
+        return ExpressionBound(bounds.get(node.name, default), 1)
     if node.kind == "macro":
-        return _macro(node, known, default, depth)
-    parts = [_of(part, known, default, depth) for part in node.parts]
+        return _macro(node, bounds, default, depth)
+    parts = [_of(part, bounds, default, depth) for part in node.parts]
     steps = 1 + sum(part.steps for part in parts)
     sizes = sum(part.size for part in parts)
     if node.kind in ("member", "has"):
@@ -124,14 +124,14 @@ def _call(node: Node, parts: list[ExpressionBound], sizes: int, steps: int) -> E
     return ExpressionBound(1, _saturate(steps + 4 * sizes))
 
 
-def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
+def _macro(node: Node, bounds: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
     if depth >= NESTED:
         raise TooCostly(f"macros stand more than {NESTED} deep inside each other")
     range_, *bodies = node.parts
-    over = _of(range_, known, default, depth)
+    over = _of(range_, bounds, default, depth)
     times = len(range_.parts) if range_.kind == "list" else over.size
     each = [
-        _each(body, node.local, known, default, depth=depth, size=over.size, times=times)
+        _each(body, node.local, bounds, default, depth=depth, size=over.size, times=times)
         for body in bodies
     ]
     steps = over.steps + 4 * over.size + times + sum(bound.steps for bound in each)
@@ -144,7 +144,7 @@ def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Ex
 def _each(
     body: Node,
     local: str,
-    known: Mapping[str, int],
+    bounds: Mapping[str, int],
     default: int,
     *,
     depth: int,
@@ -153,8 +153,8 @@ def _each(
 ) -> ExpressionBound:
     """Cost of `body` for each member of a value of this size. At most that of members of size 1
     plus one member of the whole size, as bounds grow at least in proportion to sizes."""
-    item = _of(body, {**known, local: 1}, default, depth + 1)
-    all_ = _of(body, {**known, local: size}, default, depth + 1)
+    item = _of(body, {**bounds, local: 1}, default, depth + 1)
+    all_ = _of(body, {**bounds, local: size}, default, depth + 1)
     return ExpressionBound(
         _saturate(times * item.size + all_.size), _saturate(times * (4 + item.steps) + all_.steps)
     )
@@ -256,18 +256,18 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
         raise InvalidExpression(_readable(str(error))) from error
     named, called, local = _names(tree)
     _check_agreement(program, named, called)
-    wanted = frozenset(named - (local - set(variables)))
-    if unknown := sorted(wanted - set(variables)):
+    variables_read = frozenset(named - (local - set(variables)))
+    if unknown := sorted(variables_read - set(variables)):
         is_next = ", ".join(variables)
         raise InvalidExpression(f"there is no variable {unknown[0]!r}; there are {is_next}")
     if unknown := sorted(called - _FUNCTIONS):
         raise InvalidExpression(f"there is no function {unknown[0]!r}")
-    per_tool = not wanted.isdisjoint(_OF_A_TOOL) and wanted.isdisjoint(_OF_A_CALL)
+    per_tool = not variables_read.isdisjoint(_OF_A_TOOL) and variables_read.isdisjoint(_OF_A_CALL)
     if per_tool:
         size_limit = _size_limit(tree, steps // PER_TOOL, MINIMUM_SIZE_OF_TOOL)
     else:
         size_limit = _size_limit(tree, steps, MINIMUM_SIZE)
-    return Expression(text, program, wanted, size_limit=size_limit, tree=tree)
+    return Expression(text, program, variables_read, size_limit=size_limit, tree=tree)
 
 
 def check_members(text: str, members: Mapping[str, Collection[str]]) -> None:
@@ -282,10 +282,10 @@ def check_members(text: str, members: Mapping[str, Collection[str]]) -> None:
         if node.kind != "member" or node.parts[0].kind != "name":
             continue
         owner = node.parts[0].name
-        known = members.get(owner, (node.name,))
-        if node.name not in known:
+        names = members.get(owner, (node.name,))
+        if node.name not in names:
             raise InvalidExpression(
-                f"{owner} has no member {node.name!r}; there is {', '.join(known)}"
+                f"{owner} has no member {node.name!r}; there is {', '.join(names)}"
             )
 
 

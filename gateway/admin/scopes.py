@@ -57,19 +57,19 @@ async def known_scopes(pool: Pool, tenant: str, of_settings: Collection[str]) ->
     return {*OWN, *of_settings, *of_tools, *(scope for row in rules for scope in row.rule.scopes)}
 
 
-def check_scopes(given: Sequence[str], known: Collection[str]) -> None:
+def check_scopes(scopes: Sequence[str], known: Collection[str]) -> None:
     """Raises ProblemDetails for a scope that nothing asks for."""
-    if mistakes := tuple(_mistakes(given, known)):
+    if mistakes := tuple(_mistakes(scopes, known)):
         raise invalid("A scope is not known; `any_scope` permits it.", *mistakes)
 
 
-def _mistakes(given: Sequence[str], known: Collection[str]) -> Iterator[Mistake]:
+def _mistakes(scopes: Sequence[str], known: Collection[str]) -> Iterator[Mistake]:
     """One for each unknown scope; the first has a hint, which takes milliseconds to find."""
-    unknown = [at for at, scope in enumerate(given) if scope not in known]
+    unknown = [at for at, scope in enumerate(scopes) if scope not in known]
     for at in unknown:
-        text = f"nothing asks for the scope {given[at][:100]!r}"
+        text = f"nothing asks for the scope {scopes[at][:100]!r}"
         yield Mistake(
-            f"{text}. {_hint(given[at], known)}" if at == unknown[0] else text, f"/scopes/{at}"
+            f"{text}. {_hint(scopes[at], known)}" if at == unknown[0] else text, f"/scopes/{at}"
         )
 
 

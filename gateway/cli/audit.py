@@ -69,8 +69,8 @@ def tail(
 
     Records that a gateway spooled to disk during an outage of the database appear late.
     """
-    given = given_members(MEMBERS, values)
-    run(_tail(connect, tenant, given, lines=lines, follows=follows, as_json=as_json))
+    conditions = given_members(MEMBERS, values)
+    run(_tail(connect, tenant, conditions, lines=lines, follows=follows, as_json=as_json))
 
 
 @click.command(name="verify")
@@ -110,37 +110,37 @@ def export_(_settings: Settings, connect: Connect, *, tenant: str | None, **valu
 async def _tail(
     connect: Connect,
     tenant: str | None,
-    given: Json,
+    conditions: Json,
     *,
     lines: int,
     follows: bool,
     as_json: bool,
 ) -> None:
     async with connect(tenant=tenant) as client:
-        last = await client.items(SEARCH.id, given, max(lines, PAGE if follows else 1))
-        known = dict.fromkeys(map(_place, reversed(last)))
+        last = await client.items(SEARCH.id, conditions, max(lines, PAGE if follows else 1))
+        places = dict.fromkeys(map(_place, reversed(last)))
         _print_lines(last[:lines][::-1], as_json)
         while follows:
-            _print_lines(await unknown_records(client, given, known), as_json)
+            _print_lines(await unknown_records(client, conditions, places), as_json)
             sys.stdout.flush()
             await anyio.sleep(EVERY_S)
 
 
 async def unknown_records(
-    client: OperationClient, given: Json, known: dict[tuple[str, int], None]
+    client: OperationClient, conditions: Json, places: dict[tuple[str, int], None]
 ) -> list[Json]:
-    """Records that are not among the `known` ones, the oldest first; they are added there. Pages
+    """Records that are not among the `places` ones, the oldest first; they are added there. Pages
     are read until one has a known record: spooled records come late, and are found beside it."""
     records: list[Json] = []
-    async for page in client.pages(SEARCH.id, {**given, "limit": PAGE}):
-        fresh = [record for record in page if _place(record) not in known]
+    async for page in client.pages(SEARCH.id, {**conditions, "limit": PAGE}):
+        fresh = [record for record in page if _place(record) not in places]
         records += fresh
         if len(fresh) < len(page):
             break
     records.reverse()
-    known.update(dict.fromkeys(map(_place, records)))
-    for place in list(known)[:-REMEMBERED]:
-        del known[place]
+    places.update(dict.fromkeys(map(_place, records)))
+    for place in list(places)[:-REMEMBERED]:
+        del places[place]
     return records
 
 
@@ -163,10 +163,10 @@ async def _verify(connect: Connect) -> Json:
             return report
 
 
-async def _export(connect: Connect, tenant: str | None, given: Json) -> int:
+async def _export(connect: Connect, tenant: str | None, conditions: Json) -> int:
     count = 0
     async with connect(tenant=tenant) as client:
-        async for page in client.pages(SEARCH.id, {**given, "order": "oldest", "limit": PAGE}):
+        async for page in client.pages(SEARCH.id, {**conditions, "order": "oldest", "limit": PAGE}):
             for record in page:
                 sys.stdout.write(_exported_line(record) + "\n")
             count += len(page)

@@ -219,18 +219,18 @@ class PersonalConnector:
         chosen = await self._choose(source, connect, security, context)
         if chosen is None:
             return None
-        owner, held, wanted = chosen
+        owner, held, needs = chosen
         if context.borrows is not None and context.borrows != owner.shared:
             raise Unavailable("The account of the call has changed meanwhile. Call again.")
-        await self._check_grant(owner, held, wanted)
-        self._check_presence(context, source, held, wanted.needed)
+        await self._check_grant(owner, held, needs)
+        self._check_presence(context, source, held, needs.needed)
         if held.renew_at <= time.monotonic():
-            held = await self._renew(owner, held, wanted.needed)
-            is_there = all(entry_for(held.entries, each) for each in wanted.needed)
+            held = await self._renew(owner, held, needs.needed)
+            is_there = all(entry_for(held.entries, each) for each in needs.needed)
             if not is_there or generation != self._generation:  # ended, or shared with others
                 return await self._find_account(source, original, context)
         headers = {} if declared else _headers(connect, held)
-        account = _make_account(owner, held, wanted.needed, connect=connect, headers=headers)
+        account = _make_account(owner, held, needs.needed, connect=connect, headers=headers)
         if trial_of(owner) is None:
             held.accounts[original] = account
             if owner.shared:
@@ -239,12 +239,12 @@ class PersonalConnector:
                     mine.lenders[original, context.principal.roles] = owner
         return account
 
-    async def _check_grant(self, owner: Owner, held: _Held, wanted: Requirement) -> None:
+    async def _check_grant(self, owner: Owner, held: _Held, needs: Requirement) -> None:
         """Raises the fault of an account that lacks something, and Unavailable."""
-        if wanted.missing:
-            raise await self.connection_fault(owner, wanted.needed, _reason(held, wanted.missing))
-        if not all(_has_scopes(held, each) for each in wanted.needed):
-            raise await self.connection_fault(owner, wanted.needed, "scopes", held.key)
+        if needs.missing:
+            raise await self.connection_fault(owner, needs.needed, _reason(held, needs.missing))
+        if not all(_has_scopes(held, each) for each in needs.needed):
+            raise await self.connection_fault(owner, needs.needed, "scopes", held.key)
 
     def _needs(self, source: Source, security: Security) -> tuple[Connect, Security]:
         """The settings of a source, and what a call there has to satisfy: nothing, or schemes."""
@@ -265,10 +265,10 @@ class PersonalConnector:
             held = await self._read(owner)
             if (trial := trial_of(owner)) is not None:
                 held = replace(held, entries=trial, renew_at=math.inf, key=secrets.token_hex())
-            wanted = requirement(security, connect, own=own, mine=held.entries)
-            if wanted is not None and not wanted.missing:
-                return owner, held, wanted
-            first = first or (None if wanted is None else (owner, held, wanted))
+            needs = requirement(security, connect, own=own, mine=held.entries)
+            if needs is not None and not needs.missing:
+                return owner, held, needs
+            first = first or (None if needs is None else (owner, held, needs))
         if requirement(security, connect, own=own, mine={}) is None:
             return None
         if first is None:
@@ -438,8 +438,8 @@ class PersonalConnector:
         reason: Reason,
         login: Mapping[str, str] = NO_PARAMETERS,
     ) -> _Link:
-        wanted = msgspec.json.encode((needed, login))
-        key = owner, reason, wanted
+        document = msgspec.json.encode((needed, login))
+        key = owner, reason, document
         link = self._links.get(key)
         if link is not None and link.until > time.monotonic():
             return link
@@ -680,10 +680,10 @@ def _stricter_login(challenge: str) -> Mapping[str, str]:
     challenges = read_challenge([challenge])
     if challenges is None or challenges.error != "insufficient_user_authentication":
         return NO_PARAMETERS
-    wanted = {"acr_values": challenges.acr_values[:ACR_LIMIT], "max_age": challenges.max_age}
+    parameters = {"acr_values": challenges.acr_values[:ACR_LIMIT], "max_age": challenges.max_age}
     if not challenges.max_age.isdecimal() or len(challenges.max_age) > AGE_DIGITS:
-        wanted["max_age"] = ""
-    return {name: text for name, text in wanted.items() if text} or {"prompt": "login"}
+        parameters["max_age"] = ""
+    return {name: text for name, text in parameters.items() if text} or {"prompt": "login"}
 
 
 def _absence(source: Source, why: str) -> Forbidden:

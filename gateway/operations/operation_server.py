@@ -247,17 +247,17 @@ class OperationServer:
         self, operation: Operation, request: OperationInput, headers: Headers
     ) -> Done:
         present = await self._present(operation, request, headers)
-        given = await answering(operation, replace(request, present=present))
-        return self._encode_output(operation, given, headers)
+        output = await answering(operation, replace(request, present=present))
+        return self._encode_output(operation, output, headers)
 
     async def _present(
         self, operation: Operation, request: OperationInput, headers: Headers
     ) -> Any:
         """The resource to change, if the request has a precondition. Raises ProblemDetails: 428,
         412."""
-        wanted = headers.get("if-match")
+        etag = headers.get("if-match")
         new_only = operation.creates and headers.get("if-none-match") == "*"
-        if not operation.match or (wanted is None and not new_only):
+        if not operation.match or (etag is None and not new_only):
             if operation.match == "required":
                 new = ", or If-None-Match: * for what is new" if operation.creates else ""
                 text = f"Expected If-Match with the ETag of the resource{new}."
@@ -270,8 +270,8 @@ class OperationServer:
                 raise
             present = None
         tag = None if present is None else tag_of(value_of(present))
-        if not _holds(tag, wanted, "*" if new_only else None):
-            raise exists_problem() if new_only and wanted is None else changed_problem()
+        if not _holds(tag, etag, "*" if new_only else None):
+            raise exists_problem() if new_only and etag is None else changed_problem()
         return value_of(present)
 
     def _encode_output(self, operation: Operation, given: Any, headers: Headers) -> Done:
@@ -295,11 +295,11 @@ class OperationServer:
         return response, replace(response, body=msgspec.json.encode(output.untold))
 
 
-def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
+def _holds(tag: str | None, match: str | None, unless: str | None) -> bool:
     """Whether the preconditions hold (RFC 9110, 13.1) for this tag; None: there is no
     representation."""
-    if wanted is not None:
-        named = tags(wanted)
+    if match is not None:
+        named = tags(match)
         if tag is None or ("*" not in named and tag not in named):  # strong comparison
             return False
     if unless is not None:
@@ -339,6 +339,6 @@ async def answering(operation: Operation, request: OperationInput) -> Any:
         raise invalid(str(error)) from error
 
 
-def value_of(given: Any) -> Any:
+def value_of(output: Any) -> Any:
     """The body of an answer."""
-    return given.value if isinstance(given, OperationOutput) else given
+    return output.value if isinstance(output, OperationOutput) else output

@@ -46,7 +46,7 @@ class KnownOperation:
 
 
 def match_operations(
-    drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]
+    drafts: Sequence[ToolDraft], operations: Mapping[str, KnownOperation]
 ) -> dict[str, str]:
     """Known operations matched to drafts: key of the draft -> key of the operation."""
     wanted = {draft.key: draft.operation for draft in drafts}
@@ -54,7 +54,7 @@ def match_operations(
     for present in (True, False):
         pool = {
             key: operation.operation
-            for key, operation in known.items()
+            for key, operation in operations.items()
             if operation.present == present
         }
         _match(wanted, pool, matches)
@@ -82,14 +82,14 @@ def _unique(operations: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     return {operation: key for operation, key in pairs if counts[operation] == 1}
 
 
-def moves(matches: Mapping[str, str], known: Mapping[str, KnownOperation]) -> dict[str, str]:
+def moves(matches: Mapping[str, str], operations: Mapping[str, KnownOperation]) -> dict[str, str]:
     """New keys by endpoint id, for the operations whose key changes. A removed operation gives up
     its path to one that moved there."""
-    moved = {known[old].endpoint_id: key for key, old in matches.items() if key != old}
+    moved = {operations[old].endpoint_id: key for key, old in matches.items() if key != old}
     staying = set(matches.values())
     for key in set(moved.values()):
-        if key in known and key not in staying:
-            moved[known[key].endpoint_id] = f"{known[key].endpoint_id}:{key}"
+        if key in operations and key not in staying:
+            moved[operations[key].endpoint_id] = f"{operations[key].endpoint_id}:{key}"
     return moved
 
 
@@ -184,14 +184,14 @@ class Changes:
 def changes(
     naming: Naming,
     drafts: Sequence[ToolDraft],
-    known: Mapping[str, KnownOperation],
+    operations: Mapping[str, KnownOperation],
     taken: TakenNames,
 ) -> Changes:
-    """Compare `drafts` with what is `known` of their source, by key. `taken`: by the active tools
-    of other sources."""
+    """Compare `drafts` with the known `operations` of their source, by key. `taken`: by the active
+    tools of other sources."""
     stored = {draft.key: storable(draft) for draft in drafts}
-    matches = match_operations(drafts, known)
-    previous = {key: known[old] for key, old in matches.items()}
+    matches = match_operations(drafts, operations)
+    previous = {key: operations[old] for key, old in matches.items()}
     names = assign(naming, [draft for draft, _ in stored.values()], previous, taken)
     rows = []
     by_status: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": []}
@@ -205,7 +205,7 @@ def changes(
             rows.append(_row(draft, digest, names[key], before))
     kept = {matches[key] for key in names if key in matches}
     removed = [
-        operation for key, operation in known.items() if operation.present and key not in kept
+        operation for key, operation in operations.items() if operation.present and key not in kept
     ]
     return Changes(
         rows,
@@ -215,7 +215,7 @@ def changes(
             if key in previous and previous[key].name != names[key]
         ],
         [operation.endpoint_id for operation in removed],
-        moves({key: old for key, old in matches.items() if key in names}, known),
+        moves({key: old for key, old in matches.items() if key in names}, operations),
         aliases={} if naming.rule_changed else dict(_aliases(names, previous, taken)),
         saved=SavedTools(
             tuple(by_status["added"]),
@@ -243,16 +243,16 @@ def _aliases(
 def assign(
     naming: Naming,
     drafts: Sequence[ToolDraft],
-    known: Mapping[str, KnownOperation],
+    operations: Mapping[str, KnownOperation],
     taken: TakenNames,
 ) -> dict[str, str]:
     """Assign names by key; see `Naming.assign`. The names of the gateway's own tools are
     reserved. A name that a tool of the source has now stays, even if a tool of another source would
     be shown by it without that: no list has shown it so."""
-    present = {operation.name for operation in known.values() if operation.present}
+    present = {operation.name for operation in operations.values() if operation.present}
     return naming.assign(
         {draft.key: partial(naming.tool_names, draft.name, draft.key) for draft in drafts},
-        {key: operation.name for key, operation in known.items()},
+        {key: operation.name for key, operation in operations.items()},
         lambda name: name in taken or (name not in present and taken.shows(name)),
     )
 

@@ -57,33 +57,33 @@ async def _walk(name: str, settings: Settings, as_json: bool) -> list[Check]:
 
 async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIterator[Check]:
     adjusted = settings.sources.get(name, SourceSettings())
-    known = await registry.store.source(registry.host_id, name)
-    if known is None and adjusted.mcp:  # its import may need the account that is examined here
-        known = Source("", name, "mcp", adjusted.mcp, adjusted.mcp, base_url_trusted=True)
-    if known is None:
+    source = await registry.store.source(registry.host_id, name)
+    if source is None and adjusted.mcp:  # its import may need the account that is examined here
+        source = Source("", name, "mcp", adjusted.mcp, adjusted.mcp, base_url_trusted=True)
+    if source is None:
         names = {each.name for each in await registry.store.sources(registry.host_id)}
         hint = did_you_mean(name, sorted(names | settings.sources.keys()))
         hint = hint or "`toolgate sources list` lists the sources."
         yield Check("source", "failed", f"{name}: it is not imported. {hint}")
         return
-    yield reachable(name, known.tool_count, known.base_url)
+    yield reachable(name, source.tool_count, source.base_url)
     connect = adjusted.connect
     if not connect.has_page:
         text = f"sources.{name}.connect is {connect.mode}: nobody connects an account there"
         yield Check("connect", "ok", text)
         return
     tools = [each for each in await registry.store.tools(registry.host_id) if each.source == name]
-    wanted = most_needed(known, tools, connect, adjusted.credentials)
-    if not wanted:
+    needs = most_needed(source, tools, connect, adjusted.credentials)
+    if not needs:
         text = f"no tool asks for an account of a person: see sources.{name}.connect.schemes"
         yield Check("schemes", "failed", text)
         return
-    schemes = ", ".join(f"{each.scheme} ({each.kind})" for each in wanted)
+    schemes = ", ".join(f"{each.scheme} ({each.kind})" for each in needs)
     yield Check("schemes", "ok", schemes)
     accounts = OAuthAccounts(lambda: settings, lambda: registry.database.pool)
-    if not accounts.host_of(known, wanted):
+    if not accounts.host_of(source, needs):
         text = "people type what they have from the service into a form"
-        for login in (known.logins[each.scheme] for each in wanted if each.scheme in known.logins):
+        for login in (source.logins[each.scheme] for each in needs if each.scheme in source.logins):
             text += (
                 f"; the login at {' and '.join(login.urls)} is that of the description alone: "
                 f"name it in sources.{name}.connect, as issuer, or authorization_url and token_url"
@@ -91,7 +91,7 @@ async def _steps(name: str, settings: Settings, registry: Registry) -> AsyncIter
         yield Check("form", "ok", text)
         return
     try:
-        async for step in accounts.examine(known, wanted):
+        async for step in accounts.examine(source, needs):
             yield Check(step.name, "failed" if step.failed else "ok", step.detail)
     except ToolgateError as error:
         yield Check("accounts", "failed", str(error))

@@ -115,7 +115,7 @@ def apply(
     """
     try:
         document = Document(file.name, file.read())
-        wanted = read_document(document, sections(SECTIONS))
+        target = read_document(document, sections(SECTIONS))
     except DocumentError as error:
         fail(str(error), USAGE)
     except UnicodeDecodeError:
@@ -126,36 +126,36 @@ def apply(
         if as_json:
             print_json([_as_json(change) for change in changes])
         else:
-            _print_plan(changes, present, wanted, prune)
+            _print_plan(changes, present, target, prune)
         if changes and not dry_run:
             _check(changes, folder, yes=yes)
         return bool(changes) and not dry_run
 
-    known = sections(names or SECTIONS)
-    present = run(_apply(connect, known, wanted, prune=prune, confirm=confirm, folder=folder))
+    kinds = sections(names or SECTIONS)
+    present = run(_apply(connect, kinds, target, prune=prune, confirm=confirm, folder=folder))
     _print_missing(document, present)
 
 
 async def _apply(
     connect: Connect,
-    known: Sequence[Section],
-    wanted: Sections,
+    kinds: Sequence[Section],
+    target: Sections,
     *,
     prune: bool,
     confirm: Callable[[Sequence[Change], Present], bool],
     folder: Path | None,
 ) -> Present:
     async with connect() as client:
-        present = await read_gateway(client, known)
-        changes = compare(known, present, wanted, prune=prune)
+        present = await read_gateway(client, kinds)
+        changes = compare(kinds, present, target, prune=prune)
         if confirm(changes, present):
             await _make(Changes(client, present), changes, folder)
         return present
 
 
-async def _read(connect: Connect, known: Sequence[Section]) -> Present:
+async def _read(connect: Connect, kinds: Sequence[Section]) -> Present:
     async with connect() as client:
-        return await read_gateway(client, known)
+        return await read_gateway(client, kinds)
 
 
 async def _make(maker: Changes, changes: Sequence[Change], folder: Path | None) -> None:
@@ -219,18 +219,18 @@ def _check(changes: Sequence[Change], folder: Path | None, *, yes: bool) -> None
         ask("remove", ", ".join(f"{change.section.name} {change.name}" for change in removed))
 
 
-def _print_plan(changes: Sequence[Change], present: Present, wanted: Sections, prune: bool) -> None:
+def _print_plan(changes: Sequence[Change], present: Present, target: Sections, prune: bool) -> None:
     for (section, name), reason in present.left_out.items():
-        if name in wanted.get(section, {}):
+        if name in target.get(section, {}):
             warn(f"not compared: {section} {name}: {reason}")
     for change in changes:
         say(str(change))
     if not changes:
         say("Nothing to change.")
     rest = sum(
-        len(entries.keys() - wanted[section].keys())
+        len(entries.keys() - target[section].keys())
         for section, entries in present.entries.items()
-        if section in wanted
+        if section in target
     )
     if rest and not prune:
         note(f"{rest} entries are not in the file; --prune removes them.")

@@ -126,15 +126,15 @@ def _check_path(path: Sequence[str]) -> list[str]:
 
 
 def _render_nodes(
-    wanted: _Wanted, known: Mapping[str, SelectionNode]
+    wanted: _Wanted, nodes: Mapping[str, SelectionNode]
 ) -> Iterator[tuple[str, SelectionNode]]:
     for name, sub in wanted.inner.items():
-        if name in known or name.startswith("on "):
-            yield name, _node(name, sub, known.get(name))
+        if name in nodes or name.startswith("on "):
+            yield name, _node(name, sub, nodes.get(name))
             continue
         inside = [
             (key, schema_field)
-            for key, schema_field in known.items()
+            for key, schema_field in nodes.items()
             if name in schema_field.inner and _is_type(key)
         ]
         for key, schema_field in inside:  # a field of some types of a union or interface
@@ -148,10 +148,10 @@ def _render_nodes(
             yield name, _node(name, sub, None)
 
 
-def _node(name: str, wanted: _Wanted, known: SelectionNode | None) -> SelectionNode:
-    head = known.head if known else f"... {name}" if _is_type(name) else name
-    inner = dict(known.inner) if known and wanted.whole else {}
-    inner |= _render_nodes(wanted, known.inner if known else {})
+def _node(name: str, wanted: _Wanted, node: SelectionNode | None) -> SelectionNode:
+    head = node.head if node else f"... {name}" if _is_type(name) else name
+    inner = dict(node.inner) if node and wanted.whole else {}
+    inner |= _render_nodes(wanted, node.inner if node else {})
     return SelectionNode(head, inner)
 
 

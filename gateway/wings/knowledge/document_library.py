@@ -210,9 +210,9 @@ class CollectionLibrary:
         path: str = "",
         limit: int = 100,
     ) -> Sequence[Passage]:
-        wanted = line_pattern(pattern, self._settings)
+        line = line_pattern(pattern, self._settings)
         where, values = self._path_condition(context, collections, path)
-        return await self._scan(context, where, values, wanted=wanted, limit=limit)
+        return await self._scan(context, where, values, pattern=line, limit=limit)
 
     async def records(
         self,
@@ -226,8 +226,8 @@ class CollectionLibrary:
         where, values = self._path_condition(context, collections, path)
         where += sql.SQL(" AND document.media_type = ANY (%(media)s)")
         values["media"] = list(SCANNERS)
-        wanted = record_pattern(record)
-        return await self._scan(context, where, values, wanted=wanted, limit=limit)
+        record_lines = record_pattern(record)
+        return await self._scan(context, where, values, pattern=record_lines, limit=limit)
 
     async def _scan(
         self,
@@ -235,7 +235,7 @@ class CollectionLibrary:
         where: sql.Composed,
         values: dict[str, Any],
         *,
-        wanted: LinePattern | RecordPattern,
+        pattern: LinePattern | RecordPattern,
         limit: int,
     ) -> list[Passage]:
         """Scan texts and collect matches. Raises ProblemDetails for more than may be read, in bytes
@@ -247,7 +247,7 @@ class CollectionLibrary:
         for ids in _batches(sizes):
             rows = await self._rows(_TEXTS, {**values, "ids": ids})
             passages += await self._searches.run(
-                wanted.search(rows),
+                pattern.search(rows),
                 limit - len(passages),
                 ends=ends,
                 tenant=principal.tenant,
