@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import workers
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 def test_worker_is_a_fork_of_its_controller() -> None:
@@ -16,3 +18,4 @@ def test_worker_is_a_fork_of_its_controller() -> None:
     )
     assert worker == controller, "a module of tests starts a thread when it is imported"
     assert sys.argv == ["-c"]
+    assert workers.waiting == [], "it would wait at its end for workers that are no children of it"

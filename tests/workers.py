@@ -93,6 +93,7 @@ def fork_workers(count: int) -> None:
             ours.close()
             for link, _pid in waiting:
                 link.close()
+            waiting.clear()
             run_worker(theirs)
         theirs.close()
         waiting.append((ours, pid))
