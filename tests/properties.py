@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, islice, product
 from typing import TypeVar
 
@@ -10,6 +10,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 LEAST = 15
 SHARE = float(os.environ.get("PROPERTY_EXAMPLES", "0.25"))
+# Of what is drawn while tests are collected: the same in all workers, for which it is set here.
+SEED = os.environ.setdefault("PROPERTY_SEED", str(random.getrandbits(32)))
 
 
 def examples(count: int) -> int:
@@ -30,6 +32,13 @@ def sample(cases: Iterable[T]) -> list[T]:
     alike. Its failures must name the case."""
     distinct = list(dict.fromkeys(cases))
     return random.sample(distinct, examples(len(distinct)))
+
+
+def draw_one(values: Sequence[T], name: str) -> Sequence[T]:
+    """One of the values that are alike for a case of this name, drawn at random; all before a
+    release. May choose the parameters of tests."""
+    few = SHARE < 1 and len(values) > 1
+    return [random.Random(f"{SEED} {name}").choice(values)] if few else values
 
 
 def pairs(

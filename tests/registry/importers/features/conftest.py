@@ -19,7 +19,7 @@ from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
 from tests.registry.importers.features.case import Case
-from tests.registry.importers.features.cases import CASES
+from tests.registry.importers.features.cases import CASES_OF
 from tests.registry.importers.features.service import Scripted
 
 INLINE_BYTES = 1000  # longer answers are downloads
@@ -94,8 +94,9 @@ async def rig(
     own = contextmanager(own_database)
     async with serving(service) as url:
         service.url = url
-        cases = [case for case in CASES if version in case.versions]
-        sources = {case.name: describe_source(case, version, folder, service) for case in cases}
+        sources = {
+            case.name: describe_source(case, version, folder, service) for case in CASES_OF[version]
+        }
         with own(cluster, TEMPLATE) as database:
             async with running(_settings(database, sources)) as client:
                 yield Rig(client, service)
