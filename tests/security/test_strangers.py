@@ -14,6 +14,9 @@ from msgspec.structs import replace
 from config.events import EventInbound
 from config.settings import Settings
 from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.gateway.shared import anyio_backend
+
+__all__ = ["anyio_backend"]
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +25,9 @@ SECRET = f"whsec_{base64.b64encode(b'k' * 32).decode()}"
 SIGNATURE = "v1," + "A" * 43 + "="
 
 
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
+@pytest.fixture(scope="module")
+async def client(shared_settings: Settings) -> AsyncIterator[Client]:
+    settings = shared_settings
     sold = EventInbound(skill="getPet", secret=SECRET, principal="shop")
     guarded: dict[str, Any] = {
         "auth": replace(settings.auth, mode="keys"),
