@@ -14,11 +14,11 @@ SHARE = float(os.environ.get("PROPERTY_EXAMPLES", "0.25"))
 SEED = os.environ.setdefault("PROPERTY_SEED", str(random.getrandbits(32)))
 
 
-def examples(count: int) -> int:
+def examples(count: int, least: int = LEAST) -> int:
     """A quarter of `count`, as the next run draws others; all before a release, which sets
     PROPERTY_EXAMPLES=1. (Variables with the prefix TOOLGATE_ are settings of the gateways that
     tests start.)"""
-    return min(count, max(LEAST, round(count * SHARE)))
+    return min(count, max(least, round(count * SHARE)))
 
 
 def seeds(count: int) -> range:
@@ -27,11 +27,11 @@ def seeds(count: int) -> range:
     return range(max(1, round(count * SHARE)))
 
 
-def sample(cases: Iterable[T]) -> list[T]:
+def sample(cases: Iterable[T], least: int = LEAST) -> list[T]:
     """As many of the cases as `examples` says, drawn at random: for a test of very many that are
-    alike. Its failures must name the case."""
+    alike, or cost a second each (`least` is lower then). Its failures must name the case."""
     distinct = list(dict.fromkeys(cases))
-    return random.sample(distinct, examples(len(distinct)))
+    return random.sample(distinct, examples(len(distinct), least))
 
 
 def draw_one(values: Sequence[T], name: str) -> Sequence[T]:

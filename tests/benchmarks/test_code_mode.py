@@ -25,6 +25,7 @@ from config.sources import SourceSettings
 from registry.names.tool_names import CODE_TOOLS
 from tests.fixtures_gateway import running
 from tests.fixtures_servers import serving
+from tests.properties import sample
 
 pytestmark = pytest.mark.anyio
 
@@ -48,8 +49,8 @@ async def endpoint(settings: Settings, tmp_path: Path) -> AsyncIterator[Endpoint
 
 async def test_both_ways_of_each_shape_end_in_the_same_right_answer(endpoint: Endpoint) -> None:
     """`compare` raises for any other end."""
-    pairs = [await compare(endpoint, shape) for shape in SHAPES]
-    assert len({pair.shape for pair in pairs}) == 10
+    assert len({shape.name for shape in SHAPES}) == 10
+    pairs = [await compare(endpoint, shape) for shape in sample(SHAPES, least=4)]
     for pair in pairs:
         assert pair.direct.calls == pair.serial.calls == pair.code.calls
         assert (len(pair.code.turns), len(pair.failing.turns)) == (3, 4)
@@ -57,7 +58,7 @@ async def test_both_ways_of_each_shape_end_in_the_same_right_answer(endpoint: En
 
 async def test_programs_of_both_languages_give_the_same_answer(endpoint: Endpoint) -> None:
     pytest.importorskip("quickjs", reason="quickjs-ng, the extra javascript, is not installed")
-    for shape in SHAPES:
+    for shape in sample(SHAPES, least=4):
         given: dict[str, str] = {"code": JAVASCRIPT[shape.name], "language": "javascript"}
         ends = []
         for arguments in ({"code": shape.program}, given):

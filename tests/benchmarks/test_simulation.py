@@ -1,10 +1,26 @@
 """The simulation of many gateways: repeatable, and right where arithmetic suffices."""
 
+from functools import cache
+
 import pytest
 
-from benchmarks.simulation import BUSY, COSTS, Plan, Simulation, Traffic, grown, saturation
+from benchmarks.simulation import (
+    BUSY,
+    COSTS,
+    Plan,
+    Saturation,
+    Simulation,
+    Traffic,
+    grown,
+    saturation,
+)
 
 LIMITS_ALONE = Traffic(searches=0, streamed=0, audited=0)
+
+
+@cache
+def one_redis() -> Saturation:
+    return saturation(Plan(), LIMITS_ALONE)
 
 
 def test_the_same_traffic_is_simulated_twice() -> None:
@@ -16,7 +32,7 @@ def test_the_same_traffic_is_simulated_twice() -> None:
 
 
 def test_one_redis_is_busy_when_its_thread_is() -> None:
-    found = saturation(Plan(), LIMITS_ALONE)
+    found = one_redis()
     assert found.part == "redis"
     assert found.rate == pytest.approx(BUSY * 1e6 / COSTS["limit"].us, rel=0.1)
 
@@ -25,7 +41,7 @@ def test_a_part_that_has_grown_is_not_the_first_to_be_busy_again() -> None:
     plan, _ = grown(Plan(balancers=1), "redis")
     found = saturation(plan, LIMITS_ALONE)
     assert (plan.redis, found.part) == (2, "redis")
-    assert found.rate > 1.7 * saturation(Plan(), LIMITS_ALONE).rate
+    assert found.rate > 1.7 * one_redis().rate
 
 
 def test_searches_keep_the_database_busy_first_where_there_are_many() -> None:
