@@ -43,6 +43,8 @@ PAUSE_S = 0.1  # before a question is asked again
 PROGRAMS = Path(sys.executable).parent
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 COMMENT = re.compile(r"(^|\s)#.*")
+TEXT_OF = re.compile(r"\$\(cat ([\w.-]+)\)")
+EXPANDED = re.compile(rf"'[^']*'|\"{TEXT_OF.pattern}\"")  # `$` in it needs no shell
 SHELL = re.compile(r"[|&;<*?(){}~]|>(?! \S+$)|^\w+=", re.MULTILINE)  # all but `> FILE` at the end
 
 
@@ -167,7 +169,8 @@ class Walk:
         own = {name: value for name, value in env.items() if os.environ.get(name) != value}
         *words, target = words if words[-2:-1] == [">"] else (*words, "")
         words = [word for word in words if word != ">"]
-        if program := python_command(words):
+        words = [TEXT_OF.sub(lambda file: self._text(file[1]), word) for word in words]
+        if program := program_of(words):
             done = await anyio.run_process(program, cwd=self.folder, env=env, check=False)
             code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
         else:
@@ -178,20 +181,28 @@ class Walk:
         (self.folder / target).write_text(out)
         return ""
 
+    def _text(self, name: str) -> str:
+        return (self.folder / name).read_text().rstrip("\n")
+
 
 def split_commands(text: str) -> tuple[list[list[str]], str]:
-    """The words of the commands that a block begins with and that need no shell, nor a new
-    interpreter, which takes a second to start; and the rest of the block."""
+    """The words of the commands that a block begins with and that need no shell (`"$(cat FILE)"` is
+    done here), nor a new interpreter, which takes a second to start; and the rest of the block."""
     commands = []
     lines = text.replace("\\\n", " ").splitlines()
     for number, line in enumerate(lines):
         code = COMMENT.sub("", QUOTED.sub("''", line))
-        plain = not (SHELL.search(code) or "$" in line or "`" in line)
+        plain = not (SHELL.search(code) or re.search("[$`]", EXPANDED.sub("", line)))
         words = shlex.split(line, comments=True) if plain else ["sh"]
-        if words and words[0] != "toolgate" and not python_command(words):
+        if words and words[0] != "toolgate" and not program_of(words):
             return commands, "\n".join(lines[number:])
         commands += [words] if words else []
     return commands, ""
+
+
+def program_of(words: Sequence[str]) -> list[str] | None:
+    """A command that is no `toolgate` and needs no shell."""
+    return python_command(words) or ([*words] if words[0] == "openssl" else None)
 
 
 def python_command(words: Sequence[str]) -> list[str] | None:
