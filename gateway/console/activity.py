@@ -23,7 +23,7 @@ ENDING = timedelta(days=14)  # before its end a key is named
 FIRST_CLIENT = "claude-code"
 
 REASONS: Mapping[str, str] = {
-    "tool_error": "The service answered with an error.",
+    "tool_error": "The result is an error: of the service, or of its arguments.",
     "1500": "The service answered with an error, or not at all.",
     "crashed": "The gateway failed; its log has the reason.",
     "1429": "Too many calls: a limit was reached.",

@@ -5,6 +5,7 @@ A form has a field for each scalar, enumeration, list of scalars and object of f
 one such field. Names of fields are JSON Pointers.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from schemas.rule_patterns import InvalidPattern, Pattern
 DEPTH = 3  # levels of objects
 FIELDS = 60
 CHOICES = 200
+BOXES = 20  # texts of a list that are offered as boxes
 RESOLVED = 20  # references in a row
 WORK = 5000  # keywords, members and steps of references that are looked at for a form
 LINES = "openapi: 3.1.0\ninfo: {}\n"
@@ -33,7 +35,17 @@ Data = Mapping[str, Sequence[str]]
 """A posted form: texts by name."""
 
 Kind = Literal[
-    "text", "area", "number", "choice", "switch", "lines", "json", "group", "union", "fixed"
+    "text",
+    "area",
+    "number",
+    "choice",
+    "boxes",
+    "switch",
+    "lines",
+    "json",
+    "group",
+    "union",
+    "fixed",
 ]
 
 
@@ -76,6 +88,13 @@ class FormField:
         inside = any(inner_field.is_filled for inner_field in self.fields)
         own = self.value not in ("", "{}", "[]", self.default) and self.kind != "union"
         return bool(own or self.checked or self.error or inside)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that a browser posts for it."""
+        if self.kind == "switch":
+            return ["true"] * self.checked
+        return self.value.split("\n") if self.kind == "boxes" else [self.value]
 
     @property
     def lines(self) -> list[str]:
@@ -133,13 +152,12 @@ class Form:
 
     def holds(self, value: Any) -> bool:
         """Whether the fields can show the value without a loss, as they cannot an empty text."""
-        data = {
-            inner_field.pointer: [inner_field.value]
-            if inner_field.kind != "switch"
-            else ["true"] * inner_field.checked
-            for inner_field in walk(self.fields(value))
-        }
+        data = {field.pointer: field.texts for field in walk(self.fields(value))}
         return self.read(data) == Reading(value)
+
+    def missing(self, value: Any) -> list[str]:
+        """Pointers of the fields that need a value and have none."""
+        return list(_missing(self.node, value))
 
     def read(self, data: Data) -> Reading:
         errors: dict[str, str] = {}
@@ -224,8 +242,11 @@ class Form:
     def _lines(
         self, pointer: str, label: str, common: Json, seen: tuple[int, ...]
     ) -> FormNode | None:
-        items, _ = self._resolve(common["schema"].get("items"), seen)
-        type_ = _without_null(items or {})[0].get("type")
+        resolved, _ = self._resolve(common["schema"].get("items"), seen)
+        items = _without_null(resolved or {})[0]
+        choices, type_ = items.get("enum"), items.get("type")
+        if isinstance(choices, list) and _are_boxes(choices):
+            return FormNode(pointer, label, "boxes", **common, choices=tuple(choices))
         if not isinstance(type_, str) or type_ not in {"string", "integer", "number"}:
             return None
         return FormNode(pointer, label, "lines", **common, items=type_)
@@ -385,6 +406,10 @@ def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormFi
         )
         current = "" if value is _ABSENT or value is None else _json(value)
         return FormField(node.pointer, node.label, "choice", value=current, choices=texts, **field)
+    if node.kind == "boxes":
+        offered = tuple(FieldChoice(choice, choice) for choice in node.choices)
+        text = "\n".join(map(str, value)) if isinstance(value, list) else ""
+        return FormField(node.pointer, node.label, "boxes", value=text, choices=offered, **field)
     if node.kind == "fixed":
         return FormField(node.pointer, node.label, "fixed", value=_json(node.choices[0]), **field)
     if node.kind == "switch":
@@ -428,6 +453,8 @@ def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
     if node.kind == "switch":
         return bool(data.get(node.pointer))
     texts = data.get(node.pointer) or [""]
+    if node.kind == "boxes":
+        return [choice for choice in node.choices if choice in texts] or _nothing(node)
     text = ("\n".join(texts) if node.kind == "lines" else texts[-1]).replace("\r\n", "\n")
     if not text or (not text.strip() and node.kind not in {"text", "area"}):
         return _nothing(node)
@@ -438,13 +465,29 @@ def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
         return text
 
 
+def _are_boxes(choices: list[Any]) -> bool:
+    is_short = 0 < len(choices) <= BOXES
+    return is_short and all(isinstance(choice, str) for choice in choices)
+
+
+def _missing(node: FormNode, value: Any) -> Iterator[str]:
+    if node.kind == "union":
+        yield from _missing(node.nodes[0], value)
+    elif node.kind == "group" and isinstance(value, dict):
+        for inner_node in node.nodes:
+            if inner_node.label in value:
+                yield from _missing(inner_node, value[inner_node.label])
+            elif inner_node.required and not inner_node.nullable:
+                yield inner_node.pointer
+
+
 def _nothing(node: FormNode) -> Any:
     """The value of an empty field."""
     if not node.required:
         return _ABSENT
     if node.nullable:
         return None
-    return [] if node.kind == "lines" else _ABSENT
+    return [] if node.kind in {"lines", "boxes"} else _ABSENT
 
 
 def _value(node: FormNode, text: str) -> Any:
@@ -548,11 +591,9 @@ def _add_text(field: FormField, texts: MemberTexts, path: str) -> FormField:
     text = texts.get(path + field.label)
     inside = path if field.kind == "union" and not field.label else f"{path}{field.label}/"
     fields = add_texts(field.fields, texts, inside)
+    field = replace(field, error=_sentence(field.error))
     if text is None:
-        title = field.label.replace("_", " ")
-        return replace(
-            field, title=title[:1].upper() + title[1:], help=_sentence(field.help), fields=fields
-        )
+        return replace(field, title=words(field.label), help=_sentence(field.help), fields=fields)
     return replace(
         field,
         title=text.title,
@@ -562,6 +603,13 @@ def _add_text(field: FormField, texts: MemberTexts, path: str) -> FormField:
         rarely=text.rarely,
         fields=fields,
     )
+
+
+def words(name: str) -> str:
+    """The name of a member as a title: "Delay in seconds" of `delayS`."""
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("_", " ").strip()
+    text = re.sub(r" [sS]$", " in seconds", text)
+    return text[:1].upper() + (text[1:] if text.isupper() else text[1:].lower())
 
 
 def _sentence(text: str) -> str:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from gateway.console.assets import asset
+from gateway.console.forms import words
 from gateway.console.navigation import Place, navigation
 from gateway.console.sessions import csrf_token
 from gateway.console.texts import LANGUAGES, OUTCOMES, Texts, encode_json, visible
@@ -30,6 +31,10 @@ FIELDS = 2000  # of a posted form
 SHOWN_BYTES = 200_000  # of JSON on a page
 INDENTED_BYTES, INDENTED_LEVELS = 1 << 20, 32  # of JSON: indented, 800 kB in 900 levels are 720 MB
 RENDERED = 20_000  # characters of Markdown
+FLAT = 6  # members of an object in one line
+KINDS = {
+    "openapi": "OpenAPI", "graphql": "GraphQL", "mcp": "MCP", "a2a": "A2A", "hybrid": "light-4j",
+}  # fmt: skip
 RENDERINGS = 64  # that are kept
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -182,14 +187,25 @@ def environment() -> Environment:
         indented=indent_json,
         markdown=markdown,
         number=number,
+        words=words,
         short=short,
         short_id=lambda text: f"{text[:8]}…" if UUID.fullmatch(text) else text,
         short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
     )
+    made.tests.update(flat=_is_flat)
     made.globals.update(
-        languages=LANGUAGES, outcomes=OUTCOMES, themes=THEMES, version=SERVER.version
+        languages=LANGUAGES, kinds=KINDS, outcomes=OUTCOMES, themes=THEMES, version=SERVER.version
     )
     return made
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether an object is short enough for one line: few members, none with parts."""
+    return (
+        isinstance(value, Mapping)
+        and len(value) <= FLAT
+        and all(isinstance(member, str | int | float | None) for member in value.values())
+    )
 
 
 def _finalize(value: Any) -> Any:

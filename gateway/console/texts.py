@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 OUTCOMES: Mapping[str, str] = {
-    "tool_error": "error of the service",
+    "tool_error": "error result",
     "crashed": "error of the gateway",
     "1429": "limit reached",
     "1500": "error of the service",

@@ -302,15 +302,17 @@ class ConsoleOperations:
         """The answer of a wing's operation, which is a tool: policy, limits and audit hold."""
         trial = await self.call(operation.tool_name, arguments)
         if trial.fault is not None:
-            return OperationAnswer(trial.fault.failed_status(), {"detail": trial.fault.message})
+            text = trial.fault.message
+            refusal = {"detail": text, "errors": _argument_errors(text)}
+            return OperationAnswer(trial.fault.failed_status(), refusal)
         result = trial.result
         if result is None:
             return NO_CONTENT
         raw, failed = result.structured_content, result.is_error
         if not isinstance(raw, msgspec.Raw):  # such as arguments that its schema refuses
-            return (
-                OperationAnswer(422, {"detail": " ".join(result.texts)}) if failed else NO_CONTENT
-            )
+            text = " ".join(result.texts)
+            refusal = {"detail": text, "errors": _argument_errors(text)}
+            return OperationAnswer(422, refusal) if failed else NO_CONTENT
         value = msgspec.json.decode(raw)
         return OperationAnswer(int(value.get("status", 400)) if failed else 200, value)
 
@@ -375,6 +377,18 @@ class ConsoleOperations:
                 body=b"" if operation.secret else data,
             )
         )
+
+
+def _argument_errors(text: str) -> Sequence[Mapping[str, str]]:
+    """Errors by the member that they are about, of the text that refuses arguments of a tool:
+    "Invalid arguments for memory_add: scope: is required; kind: ..."."""
+    start, _, listed = text.partition(": ")
+    if not start.startswith("Invalid arguments for "):
+        return ()
+    pairs = (part.partition(": ") for part in listed.split("; "))
+    return [
+        {"pointer": "/" + name.replace(".", "/"), "detail": detail} for name, _, detail in pairs
+    ]
 
 
 def _request(method: str, params: Mapping[str, Any]) -> Any:

@@ -294,7 +294,7 @@ NEW_TOOL: MemberTexts = {
 }
 
 IMPORT: MemberTexts = {
-    "name": MemberText("Name", "Rules, tools and the audit log name the source so.", "petshop"),
+    "name": MemberText("Name", "Rules and the audit log show this name.", "petshop"),
     "url": MemberText(
         "URL",
         "The address of the description, or of the MCP server or agent.",

@@ -20,6 +20,7 @@ from gateway.console.forms import (
     chosen_in,
     example,
     read_json,
+    walk,
 )
 from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
@@ -43,7 +44,8 @@ FILTER_TEXTS: MemberTexts = {
 """Words for filters of lists."""
 
 OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
-SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti")  # those that name what is removed
+SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti", "person")  # those that name what is removed
+CONFIRMED = "/confirm"  # member with the subject again, which the console asks for itself
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 TYPED = re.compile(r"\S{1,64}")  # names that are typed to confirm; others are ticked
 OPAQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")  # of a UUID
@@ -68,7 +70,7 @@ TITLES: Mapping[str, str] = {
     "deleteRevocation": "Delete",
     "putSecret": "Store a secret",
     "deleteSecret": "Delete a secret",
-    "cancelJob": "Cancel",
+    "cancelJob": "Cancel the job",
     "removeEndedJobs": "Remove ended jobs",
     "putToolset": "New toolset",
     "deleteToolset": "Delete",
@@ -99,10 +101,10 @@ TITLES: Mapping[str, str] = {
     "memory_update": "Change",
     "memory_forget": "Forget",
     "events_invoke": "Call",
-    "events_cancel": "Cancel",
+    "events_cancel": "Cancel the call",
     "events_redrive": "Redrive",
     "events_erase": "Erase a caller",
-    "agent_cancel_run": "Cancel",
+    "agent_cancel_run": "Cancel the run",
     "memory_promote": "Promote",
     "knowledge_put_collection": "New collection",
     "knowledge_delete_collection": "Delete",
@@ -127,7 +129,7 @@ TITLES: Mapping[str, str] = {
     "librarian_refresh": "Read again",
     "librarian_delete_source": "Delete",
     "librarian_research": "Research a question",
-    "a2a_cancel_task": "Cancel",
+    "a2a_cancel_task": "Cancel the task",
     "agent_delete_conversation": "Delete",
 }
 """Short names of operations, for buttons; others have their summary."""
@@ -218,7 +220,7 @@ async def list_page(visit: PageRequest) -> Response:
     answer = await visit.operations.run(
         screen.lists, query={**value, "after": visit.query.get("after", "")}
     )
-    refused = value and answer.status in {400, 422}
+    refused = answer.status in {400, 409, 422}
     if not answer.ok and not refused:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json" and answer.ok:
@@ -327,6 +329,11 @@ class ActForm:
         is_asked = self.operation.effect == "remove" and not counts
         return (self.subject_name or self.operation.id) if is_asked else ""
 
+    @property
+    def takes_subject(self) -> bool:
+        """Whether a field of the form names the subject."""
+        return bool(self.operation.names) or not _members(self.operation).isdisjoint(SUBJECTS)
+
 
 async def act_page(visit: PageRequest) -> Response:
     """The page of an operation that changes something: a form by GET, the act by POST."""
@@ -391,12 +398,19 @@ async def _read_form(visit: PageRequest, operation: Operation) -> ActForm:
 async def _run_act(visit: PageRequest, filled: ActForm) -> Response:
     """Run the operation, if its form is confirmed, and of what the resource is now."""
     operation, names = filled.operation, filled.names
-    if errors := _confirmation_errors(visit, filled):
+    missing = dict.fromkeys(filled.form.missing(filled.reading.value) if filled.is_drawn else ())
+    if operation.optional_body and not filled.reading.value:
+        missing = {}
+    errors = {pointer: visit.texts("This is needed.") for pointer in missing}
+    if errors := errors | _confirmation_errors(visit, filled):
         return _act_page(visit, filled, errors=errors)
     if visit.posted_value("if_match") != filled.edition and not operation.match:
         answer = OperationAnswer(412, {"detail": visit.texts("It was changed or removed.")})
     else:
-        answer = await _run(visit, operation, names, filled.reading.value)
+        value = filled.reading.value
+        if filled.is_drawn and "confirm" in _members(operation):
+            value = {**value, "confirm": visit.posted_value("confirmed").strip()}
+        answer = await _run(visit, operation, names, value)
     if answer.ok:
         return await _outcome(visit, operation, names, answer)
     if answer.status == 412:
@@ -460,7 +474,11 @@ def _act_page(
         has_body=operation.body is not None,
         fields=(
             *open_names,
-            *add_texts(filled.form.fields(reading.value, errors), operation.members),
+            *(
+                field
+                for field in add_texts(filled.form.fields(reading.value, errors), operation.members)
+                if field.pointer != CONFIRMED
+            ),
         )
         if draws
         else (),
@@ -474,19 +492,34 @@ def _act_page(
         tries=operation.id == "putRule" and visit.operations.may("tryRule"),
         selects=bool(operation.selects) and draws and visit.operations.may("matchTools"),
         **_matches_of(matches),
-        problem="" if output is None else output.problem,
+        problem=_problem_text(visit, filled, output, errors),
         conflict=conflict,
         began=_sent_along(filled),
         removes=operation.effect == "remove",
         saves=operation.method == "PUT" and operation.body is not None,
         named=filled.subject_name,
         confirmed_by=filled.confirmed_by,
-        is_typed=TYPED.fullmatch(filled.confirmed_by) is not None
+        is_named=bool(filled.subject_name),
+        is_typed=filled.takes_subject
+        and TYPED.fullmatch(filled.confirmed_by) is not None
         and OPAQUE.search(filled.confirmed_by) is None,
         if_match=filled.edition if is_latest else visit.posted_value("if_match") or filled.edition,
         key=(not is_latest and visit.posted_value("idempotency_key")) or secrets.token_urlsafe(16),
         back=_back(visit, operation, filled.names),
     )
+
+
+def _problem_text(
+    visit: PageRequest,
+    filled: ActForm,
+    answer: OperationAnswer | None,
+    errors: Mapping[str, str],
+) -> str:
+    """A sentence above the form: where its fields have the errors, that they do."""
+    pointers = {field.pointer for field in walk(filled.form.fields({}))}
+    if filled.is_drawn and any(name in pointers or name.startswith(NAMES) for name in errors):
+        return visit.texts("Some fields need another value.")
+    return "" if answer is None else answer.problem
 
 
 def _name_fields(
@@ -615,7 +648,8 @@ def _confirmation_errors(visit: PageRequest, filled: ActForm) -> dict[str, str]:
     wanted = filled.confirmed_by
     if not wanted or visit.posted_value("confirmed").strip() == wanted:
         return {}
-    return {"#confirm": visit.texts("Confirm that you mean {name}.", name=wanted)}
+    text = "Confirm that you mean {name}." if filled.subject_name else "Confirm that you mean it."
+    return {"#confirm": visit.texts(text, name=wanted)}
 
 
 async def _run(

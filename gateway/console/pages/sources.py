@@ -127,6 +127,8 @@ async def import_page(visit: PageRequest) -> Response:
     act, report, problem = visit.posted_value("act"), None, ""
     if act in {"form", "json"} and not errors:
         as_text = act == "json" or (as_text and not form.holds(value))
+    elif act in {"preview", "import"} and not as_text and (empty := form.missing(value)):
+        errors |= dict.fromkeys(empty, visit.texts("This is needed."))
     elif act in {"preview", "import"} and not errors:
         id_ = "previewImport" if act == "preview" else "importSource"
         key = visit.posted_value("idempotency_key") if act == "import" else ""

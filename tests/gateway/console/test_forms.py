@@ -7,7 +7,7 @@ import pytest
 
 from config.access import Rule
 from gateway.admin.resources.import_requests import Import
-from gateway.console.forms import FIELDS, WHOLE, WORK, Form, chosen_in, example, walk
+from gateway.console.forms import FIELDS, WHOLE, WORK, Form, chosen_in, example, walk, words
 
 PET = {
     "type": "object",
@@ -217,3 +217,27 @@ def test_a_rule_is_drawn() -> None:
     reading = form.read(form_values(effect='"approve"', tools="create*\ndelete*"))
     assert reading.value == {"effect": "approve", "tools": ["create*", "delete*"]}
     assert WHOLE not in reading.errors
+
+
+def test_texts_of_a_list_that_are_known_are_boxes() -> None:
+    subjects = {"type": "array", "items": {"enum": ["jobs", "sources"]}}
+    form = Form({"type": "object", "properties": {"subjects": subjects}})
+    assert [one.kind for one in form.fields({})] == ["boxes"]
+    assert form.read({"/subjects": ["sources", "other"]}).value == {"subjects": ["sources"]}
+    assert form.read({}).value == {}
+    assert form.holds({"subjects": ["jobs", "sources"]})
+
+
+def test_fields_that_need_a_value_are_missing_in_an_empty_form() -> None:
+    form = Form(PET)
+    assert form.missing(form.read({}).value) == ["/name"]
+    owner = form.read(form_values(name="Rex", owner__a="1") | {"/owner/a~1b~0c": ["1"]}).value
+    assert form.missing(owner) == ["/owner/mail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("on_same_source", "On same source"), ("delayS", "Delay in seconds"), ("URL", "URL")],
+)
+def test_the_name_of_a_member_is_a_title(name: str, title: str) -> None:
+    assert words(name) == title

@@ -1,6 +1,9 @@
 """Lists of the console: what an empty one says, and its buttons."""
 
+import re
+
 import pytest
+from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
@@ -11,6 +14,7 @@ from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
 from gateway.wings.librarian.wing import PAGES as LIBRARIAN
 from gateway.wings.memory.wing import PAGE as MEMORY
+from tests import polling
 from tests.gateway.console.visiting import console
 
 
@@ -29,6 +33,31 @@ async def test_an_empty_list_has_its_first_act_and_no_filters(settings: Settings
     assert "Nothing is like that" in filtered
     assert "Show all" in filtered
     assert status == 200  # its body is one of many kinds
+
+
+@pytest.mark.anyio
+async def test_a_form_names_its_mistakes_at_their_fields(settings: Settings) -> None:
+    memory = replace(settings.memory, enabled=True)
+    async with console(settings, memory=memory) as (_, browser):
+
+        async def is_open() -> bool:
+            return (await browser.get("do/memory_add"))[0] == 200
+
+        await polling.until(is_open)
+        empty = {"view": "form", "act": "do"}
+        _, nothing = await browser.post("do/memory_add", empty)
+        wrong = {"/scope": '"user"', "/content": "x", "/importance": "7"}
+        _, beyond = await browser.post("do/memory_add", empty | wrong)
+        _, erasure = await browser.get("do/erasePerson")
+        _, catalog = await browser.get("catalog")
+    assert "Some fields need another value." in nothing
+    assert re.search(r'id="f-2f-scope-error">This is needed.<', nothing)
+    assert re.search(r'id="f-2f-importance-error">[^<]*1', beyond)
+    assert "Invalid arguments" not in nothing + beyond
+    assert "Type the name once more" in erasure
+    assert "<code><bdi>erasePerson" not in erasure
+    assert "<h1>Registries</h1>" in catalog
+    assert "name one in the settings" in catalog
 
 
 def test_each_button_of_a_list_has_a_short_name() -> None:
