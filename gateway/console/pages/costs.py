@@ -71,7 +71,10 @@ def _days(visit: PageRequest) -> dict[str, str]:
 
 def _money(row: Mapping[str, Any]) -> str:
     """Amounts of each currency; "": there is none."""
-    return " · ".join(f"{amount:,.4f} {currency}" for currency, amount in row["money"].items())
+    return " · ".join(
+        f"{amount:,.{2 if amount >= 1 else 4}f} {currency}"
+        for currency, amount in row["money"].items()
+    )
 
 
 def _plots(
