@@ -186,6 +186,7 @@ def environment() -> Environment:
         pretty=pretty,
         indented=indent_json,
         markdown=markdown,
+        code_spans=code_spans,
         number=number,
         words=words,
         short=short,
@@ -253,6 +254,12 @@ def _render_markdown(text: str) -> Markup:
 @cache
 def _markdown() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
+def code_spans(text: str) -> Markup:
+    """A sentence in which texts between backticks are code."""
+    escaped = str(escape(visible(text)))
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escaped))  # noqa: S704 - escaped
 
 
 def number(value: float | None, digits: int = 0) -> str:

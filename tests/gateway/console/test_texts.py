@@ -11,7 +11,7 @@ from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS
-from gateway.console.page_request import RENDERED, indent_json, markdown
+from gateway.console.page_request import RENDERED, code_spans, indent_json, markdown
 from gateway.console.pages.acts import FILTER_TEXTS, TITLES
 from gateway.console.pages.costs import TITLES as COSTS
 from gateway.console.pages.costs import UNNAMED
@@ -166,3 +166,9 @@ def test_a_sentence_of_a_concern_is_translated_with_its_values() -> None:
     assert chinese.sentence(concern.title) == "来源 shop 不可用"
     assert chinese.sentence(concern.detail) == "connection refused"
     assert Texts("en").sentence(concern.title) == concern.title
+
+
+def test_texts_between_backticks_are_code() -> None:
+    assert code_spans("Store it with `toolgate <b>`.") == (
+        "Store it with <code>toolgate &lt;b&gt;</code>."
+    )
