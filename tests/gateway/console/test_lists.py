@@ -49,6 +49,10 @@ async def test_a_form_names_its_mistakes_at_their_fields(settings: Settings) -> 
         wrong = {"/scope": '"user"', "/content": "x", "/importance": "7"}
         _, beyond = await browser.post("do/memory_add", empty | wrong)
         _, erasure = await browser.get("do/erasePerson")
+        erased = empty | {"/person": "corp:ann"}
+        _, once = await browser.post("do/erasePerson", erased)
+        status, _ = await browser.post("do/erasePerson", erased | {"confirmed": "corp:ann"})
+        _, erasures = await browser.get("erasures")
         _, catalog = await browser.get("catalog")
     assert "Some fields need another value." in nothing
     assert re.search(r'id="f-2f-scope-error">This is needed.<', nothing)
@@ -56,6 +60,9 @@ async def test_a_form_names_its_mistakes_at_their_fields(settings: Settings) -> 
     assert "Invalid arguments" not in nothing + beyond
     assert "Type the name once more" in erasure
     assert "<code><bdi>erasePerson" not in erasure
+    assert "Confirm that you mean corp:ann." in once
+    assert status == 200
+    assert "Nobody was erased yet." not in erasures
     assert "<h1>Registries</h1>" in catalog
     assert "name one in the settings" in catalog
 
