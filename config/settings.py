@@ -388,6 +388,7 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     answer_tokens: ToolTokens
     query_characters: Count
     query_timeout_s: Seconds
+    cached_queries: Count
     sentences: Count
     candidates: Count
     exact_limit: Count

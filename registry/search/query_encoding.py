@@ -64,6 +64,7 @@ class QueryEncoder:
         sentences_limit: int,
         why: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        cached_queries: int = CACHED_QUERIES,
     ) -> None:
         """Query encoder. `embedder` returns that of a purpose, `why` the readable reason that there
         is none."""
@@ -73,7 +74,7 @@ class QueryEncoder:
         self._why = why
         self._clock = clock
         self._paused_until: dict[str, float] = {}  # by model
-        self._cache: Memo[tuple[str, str], Vectors] = Memo(CACHED_QUERIES)
+        self._cache: Memo[tuple[str, str], Vectors] = Memo(cached_queries)
 
     @property
     def is_paused(self) -> bool:
@@ -105,6 +106,8 @@ class QueryEncoder:
         weighted by length: that finds nearly the same as the vector of the whole text would, in
         half the time, and no model truncates it.
         """
+        # spaces mean nothing to a model, but ends of lines separate sentences
+        text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
         key = (embedder.model, text)
         if (known := self._cache.use(key)) is not None:
             return EncodedQuery(known, embedder.model)

@@ -82,6 +82,7 @@ class Search:
             sentences_limit=settings.sentences,
             why=why,
             clock=clock,
+            cached_queries=settings.cached_queries,
         )
         self._counts = DocumentCounts(clock)
         self._read = replica.read if replica else read

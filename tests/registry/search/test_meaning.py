@@ -195,6 +195,18 @@ async def test_a_query_that_comes_again_is_not_encoded_again(tools_database: Dat
     assert len(embedder.asked) == 2
 
 
+async def test_spaces_make_no_other_query_and_few_queries_are_cached(
+    tools_database: Database,
+) -> None:
+    embedder = Words()
+    search = searching(tools_database, embedder, cached_queries=1)
+    for text in ("erase a repository", "  erase \ta  repository\r", "the weather", "erase it"):
+        await ask(search, text)
+    assert embedder.asked == [["erase a repository"], ["the weather"], ["erase it"]]
+    await ask(search, "the weather")
+    assert len(embedder.asked) == 4
+
+
 async def test_a_provider_that_does_not_answer_is_not_waited_for(tools_database: Database) -> None:
     class Silent(Words):
         async def embed(self, texts: object, *, query: bool = False) -> object:  # type: ignore[override]
