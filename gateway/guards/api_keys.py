@@ -10,6 +10,7 @@ from gateway.context import KEY_MARK, Identity, Principal
 from registry.access.api_keys import PREFIX, KnownKey, known_keys, note_uses
 from registry.access.secret_digests import secret_digest
 from registry.database.postgres import AWAY, Pool
+from schemas.errors import Unavailable
 
 
 class UnknownKey(InvalidTokenError):
@@ -20,6 +21,7 @@ class KeyTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         """API keys as last loaded; `clock`: seconds since the epoch."""
         self._clock = clock
+        self._loaded = False
         self._keys: dict[str, tuple[KnownKey, Identity]] = {}
         self._used: dict[tuple[str, str], float] = {}  # keys used since the last write
 
@@ -27,9 +29,14 @@ class KeyTable:
         """Reload all keys from the registry."""
         keys = {entry.key.id: entry for entry in await known_keys(pool)}
         self._keys = {id_: (entry, self._identity(entry)) for id_, entry in keys.items()}
+        self._loaded = True
 
     def read(self, text: bytes) -> Identity:
-        """The identity that the API key `text` belongs to. Raises UnknownKey."""
+        """The identity that the API key `text` belongs to. Raises UnknownKey, and Unavailable
+        before the first load: a client that gets 401 from a gateway that starts would give its key
+        up."""
+        if not self._loaded:
+            raise Unavailable("The gateway is starting; /ready has the details")
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
         entry, identity = self._keys.get(id_, (None, None))
         digest = secret_digest(secret)

@@ -161,6 +161,8 @@ class Authenticator:
                 return self.keys.read(sent[0].strip())
             except InvalidTokenError as error:
                 reason = type(error).__name__
+            except Unavailable as error:
+                return _log_refusal(refusals, error, type(error).__name__)
         return _log_refusal(refusals, StatusFault(refusals.invalid), reason)
 
     async def _read(self, sent: list[bytes], refusals: TokenFaults, path: str) -> Token | Fault:

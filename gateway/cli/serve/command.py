@@ -232,4 +232,4 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.info("open_file_limit_raised", extra={"before": soft, "now": hard})
+        log.info("open_file_limit_raised", extra={"before": soft, "now": hard})
