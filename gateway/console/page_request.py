@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -97,7 +98,10 @@ class PageRequest:
         return self.problem(answer.status, answer.problem)
 
     def problem(self, status: int, text: str = "") -> Response:
-        """The page of what did not work."""
+        """The page of what did not work, or a problem as the admin API answers it."""
+        if self.query.get("format") == "json":
+            title = HTTPStatus(status).phrase
+            return as_json({"status": status, "title": title, "detail": text}, status)
         return self.page("problem.html", status, problem=text, code=status)
 
     @property
@@ -147,8 +151,8 @@ def segments_of(path: str) -> tuple[str, ...]:
     return tuple(segments) if safe and "\\" not in path else ()
 
 
-def as_json(value: Any) -> Response:
-    return JSONResponse(msgspec.to_builtins(value))
+def as_json(value: Any, status: int = 200) -> Response:
+    return JSONResponse(msgspec.to_builtins(value), status)
 
 
 def read_form(body: bytes) -> dict[str, list[str]]:

@@ -6,9 +6,11 @@ from typing import Any
 from starlette.responses import Response
 
 from config.load import mask_secrets
+from gateway.admin.resources.status import READ
 from gateway.console.activity import activity
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
+from gateway.operations.problems import lacks_scope
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
 
@@ -16,6 +18,8 @@ WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst com
 async def overview(visit: PageRequest) -> Response:
     """The front page; its figures are asked for again every few seconds. Those of calls are of all
     tenants, and for operators."""
+    if not visit.operations.may("getStatus"):
+        return _no_access(visit)
     status = await visit.operations.run("getStatus")
     if not status.ok:
         return visit.problem_page(status)
@@ -41,6 +45,14 @@ async def overview(visit: PageRequest) -> Response:
     if visit.is_part("figures"):
         return visit.page("overview_figures.html", **values)
     return visit.page("overview.html", **values, **await activity(visit, status.value, down))
+
+
+def _no_access(visit: PageRequest) -> Response:
+    """What a visitor may do who lacks the scope of the overview, and whom to ask."""
+    if visit.query.get("format") == "json":
+        return visit.problem(403, lacks_scope(READ).detail)
+    pages = [page for _, places in visit.places for page in places]
+    return visit.page("no_access.html", pages=pages)
 
 
 async def health(visit: PageRequest) -> Response:

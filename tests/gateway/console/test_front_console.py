@@ -344,10 +344,14 @@ async def test_a_key_opens_the_pages_of_its_scopes(settings: Settings) -> None:
         assert 'name="key"' in text
         _, secret = await keys.create("other", None, ["other:scope"], [])
 
-        async def is_in_but_may_nothing() -> bool:
-            return (await browser.post("login", {"key": secret}))[0] == 403  # of the overview
+        async def is_told_whom_to_ask() -> bool:
+            await browser.get("login")
+            status, text = await browser.post("login", {"key": secret})
+            return (status, "key:other" in text, "ask those who run" in text) == (200, True, True)
 
-        await polling.until(is_in_but_may_nothing)
+        await polling.until(is_told_whom_to_ask)
+        status, text = await browser.get("?format=json")
+        assert (status, "admin:registry:read" in text) == (403, True)
 
 
 async def test_tools_of_long_names_and_of_a_pair_have_pages_of_their_own(

@@ -63,6 +63,8 @@ async def test_owner_begins_cancels_and_reads_tasks(settings: Settings, service:
         _, page = await browser.get("tasks")
         assert LINK.findall(page) == []
         assert (await browser.get(made))[0] == 404
+        status, text = await browser.get(f"{made}?format=json")
+        assert (status, json.loads(text)["status"]) == (404, 404)
         part = {"HX-Request": "true", "HX-Target": "form#task"}
         async with browser._http.get(f"{client.url}/console/{made}", headers=part) as answer:
             assert (answer.status, answer.headers["HX-Refresh"]) == (404, "true")
