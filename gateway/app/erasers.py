@@ -207,7 +207,8 @@ class ErasedPlaces:
         accounts = await self._fetch(ACCOUNTS, person) if self.settings().login.enabled else []
         called = [name for name in await self.audit.find_sources(person) if name not in WINGS]
         asks = not self.offers.keys().isdisjoint(("agent", "knowledge", "librarian", "memory"))
-        models = sorted(self.settings().models.strategies) if asks else []
+        strategies = self.settings().models.strategies.items() if asks else ()
+        models = sorted(name for name, strategy in strategies if strategy.is_configured)
         return [
             *(f"{name}: an account of the person was connected there" for name in accounts),
             *(f"{name}: was called for the person" for name in called),
@@ -217,6 +218,13 @@ class ErasedPlaces:
 
     async def _remains(self, person: ErasedPerson) -> list[tuple[str, str]]:
         named = _paths_of(to_builtins(self.settings(), str_keys=True), person.id)
+        is_own = person.tenant == self.settings().tenant.host_id  # others see no contents
+        edits = (
+            "it names the person: edit the file"
+            if is_own
+            else ("they name the person: ask those who run the gateway to edit them")
+        )
+        places = [f"settings: {path}" for path in named] if is_own else ["settings"] * bool(named)
         rules = await self._fetch(
             "SELECT name FROM policy_rule_t WHERE host_id = %(host)s"
             " AND rule -> 'principals' ? %(person)s",
@@ -231,7 +239,7 @@ class ErasedPlaces:
         )
         return [
             ("tokens", REFUSED),
-            *((f"settings: {path}", "it names the person: edit the file") for path in named),
+            *((place, edits) for place in places),
             *((f"policy rule {name}", "it names the person: edit the rule") for name in rules),
             *((f"tables of {name}", "the wing is off: enable it, and run again") for name in off),
             *((name, "it names the person: the database user may not update it") for name in fixed),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from config.access import SecretsSettings
+from config.access import Rule, SecretsSettings
 from config.models import Strategy
 from config.settings import Settings
 from gateway.audit.database_writer import store
@@ -24,7 +25,8 @@ from registry.database.held_rows import ErasedPerson, HeldRows
 from registry.database.postgres import Database, Pool
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
-from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.admin import client as admin
+from tests.gateway.admin.client import KEY
 from tests.gateway.guards.signing import by_jwks
 from tests.wings.identities import OTHER, add_tenants
 from tests.wings.test_toy import got
@@ -33,6 +35,7 @@ pytestmark = pytest.mark.anyio
 
 ANN, BOB = "corp:ann-7f3e", "corp:bob-51c9"
 PATH = "/admin/v1/erasures"
+bearer = partial(admin.bearer, host=HOST)
 WINGS = ("memory", "agent", "events", "knowledge", "librarian", "code", "a2a", "notifications")
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=9)
@@ -210,13 +213,14 @@ async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
     settings = replace(
         settings,
         **on,
-        auth=by_jwks(tmp_path, [KEY.jwk()]),
+        auth=by_jwks(tmp_path, [KEY.jwk()], tenant_claim="host"),
         audit=replace(settings.audit, mode="always", flush_s=0.05, key="k" * 32),
         login=replace(settings.login, enabled=True, users=True),
         models=replace(
             settings.models,
             strategies={"openai_compatible": Strategy(url="http://127.0.0.1:9/v1")},
         ),
+        policy=replace(settings.policy, rules={"ann": Rule("allow", principals=(ANN,))}),
         secrets=SecretsSettings(key="A" * 43 + "=", old_keys=()),
         server=replace(settings.server, public_url="https://gw.example"),
     )
@@ -274,6 +278,7 @@ async def test_an_erasure_reaches_every_place_and_nobody_else(client: Client) ->
     checked = await verify(pool, HOST, key)
     assert (checked.problems, checked.erased) == ([], places["audit records"])
     assert any("bank" in text for text in report["ask"])
+    assert not any("chat model" in text for text in report["ask"])  # the strategy has no key
 
 
 async def test_an_erasure_needs_its_scope_and_the_name_twice(client: Client) -> None:
@@ -285,6 +290,17 @@ async def test_an_erasure_needs_its_scope_and_the_name_twice(client: Client) -> 
     status, problem = await erase(client, person="privacy", confirm="privacy")
     assert (status, problem["errors"][0]["pointer"]) == (422, "/person")
     assert (await got(client, PATH, **reader))[1]["items"] == []
+
+
+async def test_paths_of_settings_are_reported_to_their_own_tenant_alone(client: Client) -> None:
+    await add_tenants(client.gateway.feed.database)  # type: ignore[arg-type]
+    places = {}
+    for tenant in (HOST, OTHER):
+        who = bearer("privacy", scope="admin:erasures:write", host=tenant)
+        _, report, _ = await client.post(PATH, {"person": ANN, "dry_run": True}, who)
+        kept = [entry["place"] for entry in report["kept"]]
+        places[tenant] = [place for place in kept if place.startswith("settings")]
+    assert places == {HOST: ["settings: policy.rules.ann.principals"], OTHER: ["settings"]}
 
 
 async def test_a_second_erasure_is_refused_while_an_erasure_runs(client: Client) -> None:

@@ -8,6 +8,7 @@ from gateway.cli.common.text import first_line, one_line
 from schemas.jsonrpc import encode
 
 MINUTES = len("2026-01-01T00:00")
+CELL = 120  # characters of a list that stands in a cell; each text of a longer one has a line
 SCALARS = str | int | float | bool
 
 Columns = Sequence[tuple[str, str, str]]  # member, as `entry.principal`, label, kind
@@ -49,17 +50,20 @@ def print_entry(value: Any) -> None:
             print_entries((), member)
         elif isinstance(member, str):
             say(member)
-        elif isinstance(member, list) and all(isinstance(text, str) for text in member):
+        elif isinstance(member, list) and all(isinstance(text, SCALARS) for text in member):
             for text in member:
-                say(text)
+                say(cell(text, "text"))
         else:
             say(encode(member).decode())
 
 
 def _short(value: Json) -> Iterator[tuple[str, str]]:
     for name, member in value.items():
-        if is_plain(member) and member != "":
-            yield name, cell(member, "text")
+        if not is_plain(member) or member == "":
+            continue
+        text = cell(member, "text")
+        if not isinstance(member, list) or len(text) <= CELL:
+            yield name, text
 
 
 def is_plain(value: Any) -> bool:

@@ -82,7 +82,13 @@ PRINTERS: dict[str, Printed] = {
     "entries": entries,
     "columns": lambda text: tables.print_entries((("a", text, "text"),), [{"a": text}]),
     "entry": lambda text: tables.print_entry(
-        {text: text, "long": f"{text}\n{text}", "list": [{text: text}], "texts": [text, "\n"]}
+        {
+            text: text,
+            "long": f"{text}\n{text}",
+            "list": [{text: text}],
+            "texts": [text, "\n"],
+            "many": [text] * 20,
+        }
     ),
     "no entry": lambda text: tables.print_entry([text]),
     "table": in_table,
