@@ -430,7 +430,7 @@ def _first(text: str | None) -> str:
 
 def clients() -> str:
     values = {"url": "http://127.0.0.1:8765/mcp", "name": "toolgate", "env": "MCP_KEY_TOOLGATE",
-              "key_file": "/home/ann/toolgate.key"}  # fmt: skip
+              "command": "toolgate", "key_file": "/home/ann/toolgate.key"}  # fmt: skip
     parts = [CLIENTS]
     for name, client in read_clients().items():
         place = f"`{client.file}`" if client.file else client.where

@@ -87,6 +87,7 @@ def client_values(settings: Settings, name: str, toolset: str | None) -> Mapping
         "url": base + path,
         "name": name,
         "env": variable,
+        "command": "toolgate",
         "key_file": str(Path.home() / f"{name}.key"),
     }
 

@@ -3,6 +3,7 @@ known. The clients are rows of config/mcp_clients.yaml."""
 
 import json
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,7 +96,7 @@ def setup(
         return
     if client not in clients:
         no_such("client", client, clients, "toolgate clients setup")
-    row, values = clients[client], setup_values(settings, name, toolset)
+    row, values = clients[client], setup_values(settings, name, toolset) | {"command": program()}
     if writes:
         if not row.file or (with_key and row.literal):
             reason = "reads no variables, and this writes no keys" if row.file else "has no file"
@@ -122,11 +123,18 @@ def place_of_key(client: McpClient, values: Mapping[str, str]) -> str:
     return f"The environment variable {variable} has the key, of `toolgate keys create`"
 
 
-def setup_values(settings: Settings, name: str, toolset: str | None) -> Mapping[str, str]:
+def program() -> str:
+    """The path of this command: programs of a desktop do not know the PATH of a shell."""
+    path = Path(sys.executable).with_name("toolgate")
+    return str(path) if path.exists() else "toolgate"
+
+
+def setup_values(settings: Settings, name: str, toolset: str | None) -> dict[str, str]:
     """The texts of a configuration. Fails for an unknown toolset, and for a name that is none."""
     if not NAME.fullmatch(name):
         fail(f"--name {name!r}: expected letters, digits, - and _")
     if toolset is not None and toolset not in settings.toolsets:
         known = ", ".join(settings.toolsets) or "none"
-        fail(f"There is no toolset {toolset!r}; known: {known}")
-    return client_values(settings, name, toolset)
+        stored = f"`toolgate toolsets clients {toolset}` prints the configurations of a stored one"
+        fail(f"The settings have no toolset {toolset!r}, only {known}; {stored}")
+    return dict(client_values(settings, name, toolset))

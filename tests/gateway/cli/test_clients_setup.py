@@ -38,6 +38,15 @@ def test_a_printed_configuration_is_a_file_of_the_client(
     assert client.source.startswith("https://")
 
 
+def test_a_desktop_program_is_named_by_its_path(bare: Toolgate) -> None:
+    """Programs of a desktop do not know the PATH of a shell (issue 42, try of the twenty tasks)."""
+    server = json.loads(bare("clients", "setup", "claude-desktop").out)["mcpServers"]["toolgate"]
+    assert (Path(server["command"]).is_absolute(), Path(server["command"]).name) == (
+        True,
+        "toolgate",
+    )
+
+
 def test_links_carry_the_configuration() -> None:
     clients, values = read_clients(), {"url": URL, "name": "toolgate", "env": "K", "key_file": "k"}
     for name in ("cursor", "lm-studio"):
@@ -99,7 +108,7 @@ def test_a_server_is_added_to_the_file_of_a_client(
         (("zed", "--key", "--write"), "reads no variables, and this writes no keys"),
         (("lm-studio", "--write"), "has no file"),
         (("cursor", "--name", "../up"), "expected letters, digits, - and _"),
-        (("cursor", "--toolset", "none"), "There is no toolset 'none'"),
+        (("cursor", "--toolset", "none"), "toolgate toolsets clients none"),
         (("cusor",), "Did you mean cursor?"),
     ],
 )
