@@ -29,6 +29,12 @@ from gateway.cli.stored.plan import (
     sections,
 )
 
+NOT_EXPORTED = (
+    "Not exported: users, targets of notifications, webhooks of events, entries of the MCP"
+    " registry, tracked sources of the librarian, and contents such as memories and documents;"
+    " `toolgate backup` has them."
+)
+
 ONLY = click.option(
     "--only",
     "names",
@@ -51,13 +57,16 @@ def export(
       toolgate export gateway.yaml
       toolgate export --url https://gateway.example --key-file a.key all.yaml
 
-    These are sources that were imported, manual tools, skills, agents, rules and API keys; what
-    the settings say is in the settings file. The same things give the same file, byte by byte.
+    These are sources that were imported, manual tools, skills, agents, toolsets, rules and API
+    keys; what the settings say is in the settings file. Users, webhooks, entries of the MCP
+    registry, tracked sources and what wings hold are not exported: `toolgate backup` has them. The
+    same things give the same file, byte by byte.
     Stored secrets are never in it: credentials are named, and keys have what they permit. Addresses
     and code of tools are, with whatever was written into them. Entries that cannot be made again,
     as sources of uploaded descriptions, are named on standard error.
     """
     present = run(_read(connect, sections(names or SECTIONS)))
+    note("" if names else NOT_EXPORTED)
     text = dump({**present.entries, SECRETS: present.secrets})
     for (section, name), reason in present.left_out.items():
         warn(f"left out: {section} {name}: {reason}")
@@ -74,7 +83,7 @@ def export(
 
 
 @click.command()
-@click.argument("file", type=click.File("r", encoding="utf-8"))
+@click.argument("file", type=click.File("rb"))
 @ONLY
 @click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
 @click.option(
@@ -91,10 +100,10 @@ def export(
 @json_option
 @client_option()
 def apply(
-    _settings: Settings,
+    settings: Settings,
     connect: Connect,
     *,
-    file: IO[str],
+    file: IO[bytes],
     names: tuple[str, ...],
     dry_run: bool,
     prune: bool,
@@ -113,13 +122,21 @@ def apply(
     that the file lacks are left as they are. Entries are made one after another, by the operations
     of the admin API; after a failure run it again, as what is done already is no change.
     """
+    place = getattr(file, "name", "<stdin>")
     try:
-        document = Document(file.name, file.read())
+        limit_bytes = settings.imports.document_limit_bytes
+        text = file.read(limit_bytes + 1)
+        if len(text) > limit_bytes:
+            fail(
+                f"{place} has more than {limit_bytes} bytes, which is imports.document_limit_bytes",
+                USAGE,
+            )
+        document = Document(place, text.decode())
         target = read_document(document, sections(SECTIONS))
     except DocumentError as error:
         fail(str(error), USAGE)
     except UnicodeDecodeError:
-        fail(f"{file.name} is not text in UTF-8", USAGE)
+        fail(f"{place} is not text in UTF-8", USAGE)
 
     def confirm(changes: Sequence[Change], present: Present) -> bool:
         """Print the plan; whether it is to be carried out."""

@@ -226,6 +226,15 @@ def test_a_mistake_is_named_with_its_line(
     assert reason in ran.err
 
 
+def test_a_file_beyond_the_limit_is_refused(bare: Toolgate, folder: Path) -> None:
+    (folder / "large.yaml").write_text("toolgate_export: 1\n" + "#" * 2000)
+    limit = {"TOOLGATE_IMPORTS__DOCUMENT_LIMIT_BYTES": "2000"}
+    for name, given in (("large.yaml", None), ("-", "#" * 2001)):
+        ran = bare("apply", name, stdin=given, **limit)
+        assert ran.code == 2
+        assert "more than 2000 bytes, which is imports.document_limit_bytes" in ran.err
+
+
 def test_missing_secrets_are_named(toolgate: Toolgate, folder: Path) -> None:
     (folder / "s.yaml").write_text("toolgate_export: 1\nsecrets:\n  pets:\n    token: bearer\n")
     ran = apply_file(toolgate, "s.yaml")
