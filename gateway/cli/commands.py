@@ -374,11 +374,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                     'toolgate toolsets preview --toolset \'{"include": ["get*"]}\' --json',
                 ),
             ),
-            "clients": CommandRow(
-                operation="listToolsetClients", entries="clients",
-                columns=(("client", "Client", "code"), ("place", "File", "text"),
-                         ("text", "Configuration", "text")),
-            ),
+            "clients": CommandRow(operation="listToolsetClients"),
             "export": CommandRow(
                 operation="exportToolsets", prints="yaml",
                 examples=("toolgate toolsets export > toolsets.yaml",),

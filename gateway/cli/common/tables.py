@@ -47,7 +47,7 @@ def print_entry(value: Any) -> None:
             continue
         say(f"\n{one_line(name)}:")
         if isinstance(member, list) and all(isinstance(entry, Mapping) for entry in member):
-            print_entries((), member)
+            _print_list(member)
         elif isinstance(member, str):
             say(member)
         elif isinstance(member, list) and all(isinstance(text, SCALARS) for text in member):
@@ -55,6 +55,18 @@ def print_entry(value: Any) -> None:
                 say(cell(text, "text"))
         else:
             say(encode(member).decode())
+
+
+def _print_list(entries: Sequence[Json]) -> None:
+    """A table; entries with texts of several lines, which a cell would cut, one below the other."""
+    if not any(
+        isinstance(text, str) and "\n" in text for entry in entries for text in entry.values()
+    ):
+        print_entries((), entries)
+        return
+    for entry in entries:
+        print_entry(entry)
+        say("")
 
 
 def _short(value: Json) -> Iterator[tuple[str, str]]:

@@ -136,5 +136,5 @@ def setup_values(settings: Settings, name: str, toolset: str | None) -> dict[str
     if toolset is not None and toolset not in settings.toolsets:
         known = ", ".join(settings.toolsets) or "none"
         stored = f"`toolgate toolsets clients {toolset}` prints the configurations of a stored one"
-        fail(f"The settings have no toolset {toolset!r}, only {known}; {stored}")
+        fail(f"The settings have no toolset {toolset!r} (they have: {known}); {stored}")
     return dict(client_values(settings, name, toolset))
