@@ -55,6 +55,7 @@ PROBLEM = "application/problem+json"
 GONE = "This link is not open any more."
 CALL_AGAIN = "Call the tool again: you then get another link."
 FOREIGN = "This link belongs to somebody else's call."
+NOT_ACCEPTED = "The service did not accept it: copy it once more, as a whole. Its answer:"
 OWN_LINK = "Open the link that your own program showed you, logged in as yourself."
 NOT_HERE = "This was not begun in this browser, or too long ago."
 SERVER_WRONG = "The login of the service cannot be used."
@@ -425,7 +426,7 @@ class ConnectionPages(FormPages):
                     wrong = await self._check(identity, connect.check)
                 if wrong:
                     self._record(replace(act, decision="deny"))
-                    return wrong
+                    return f"{NOT_ACCEPTED}\n{wrong}"
             for scheme, entry in entries.items():
                 new = NewConnection(
                     scheme, kinds[scheme], Secret(entry), hint=_hint(entry), away=away

@@ -128,6 +128,7 @@ async def test_a_new_key_is_stored_after_a_call_succeeds(
         link = link_of(await made.call(token))
         wrong = await connect(browser, link, "wrong-key-12345")
         assert wrong.status == 422, wrong.text
+        assert "The service did not accept it" in wrong.text
         assert "401" in wrong.text
         assert "wrong-key" not in wrong.text
         link_of(await made.call(token))
