@@ -48,7 +48,7 @@ async def overview(visit: PageRequest) -> Response:
 
 
 def _no_access(visit: PageRequest) -> Response:
-    """What a visitor may do who lacks the scope of the overview, and whom to ask."""
+    """The page of a visitor without the scope of the overview: other pages, and whom to ask."""
     if visit.query.get("format") == "json":
         return visit.problem(403, lacks_scope(READ).detail)
     pages = [page for _, places in visit.places for page in places]

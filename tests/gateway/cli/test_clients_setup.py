@@ -47,6 +47,12 @@ def test_a_desktop_program_is_named_by_its_path(bare: Toolgate) -> None:
     )
 
 
+def test_configurations_of_a_stored_toolset_are_printed_whole(toolgate: Toolgate) -> None:
+    assert toolgate("toolsets", "put", "desk", '{"include": ["list*"]}').code == 0
+    ran = toolgate("toolsets", "clients", "desk")
+    assert (ran.code, f'"url": "{URL}/desk"' in ran.out) == (0, True)
+
+
 def test_links_carry_the_configuration() -> None:
     clients, values = read_clients(), {"url": URL, "name": "toolgate", "env": "K", "key_file": "k"}
     for name in ("cursor", "lm-studio"):
