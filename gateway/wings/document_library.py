@@ -188,6 +188,16 @@ class IndexedName:
     bases: Sequence[str] = ()  # names of what it implements
 
 
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file that defines a name in a chunk."""
+
+    chunk: str
+    collection: str
+    path: str
+    share: float  # 1 / number of definitions of the name that fewest have
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedFile:
     """A file of an index of code."""
@@ -304,6 +314,11 @@ class Library(Protocol):
         self, context: Context, collections: Sequence[str] | None, *, path: str = ""
     ) -> Sequence[FileLink]:
         """The graph of references between the files of a repository, the heaviest first."""
+        ...
+
+    async def named_files(self, context: Context, chunks: Sequence[str]) -> Sequence[NamedFile]:
+        """Files that define what the code of these chunks calls, imports or inherits, but for names
+        that many definitions have."""
         ...
 
     async def neighbors(

@@ -23,6 +23,7 @@ from gateway.wings.document_library import (
     IngestedSource,
     LibraryFile,
     Lines,
+    NamedFile,
     Passage,
     PassageHits,
     PassageQuery,
@@ -59,6 +60,7 @@ LINE = 500  # characters of a line that is quoted
 GREP_BATCH = 2**21  # bytes of texts that are held at a time
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
+DEFINED = 3  # files that define one name, beyond which it says little about any of them
 LINKS = 20_000  # rows of the graph of files
 FILES = 10_000  # of one page
 FOUND = 1000  # symbols, references or lines of one answer
@@ -300,6 +302,10 @@ class CollectionLibrary:
         where, values = self._path_condition(context, collections, path)
         rows = await self._rows(_compose(_LINKED, path=where), values)
         return convert_rows(FileLink, rows)
+
+    async def named_files(self, context: Context, chunks: Sequence[str]) -> Sequence[NamedFile]:
+        values = {**self._values(context, None), "chunks": list(chunks)}
+        return convert_rows(NamedFile, await self._rows(_NAMED_FILES, values))
 
     async def neighbors(
         self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
@@ -595,6 +601,35 @@ _REFERENCES_TO = compose(
     shelves=_SHELVES,
     names_of_code=_NAMES_OF_CODE,
     references=sql.Literal(REFERENCES),
+)
+_NAMED_FILES = compose(
+    """
+    WITH {shelves}, named AS MATERIALIZED (
+        SELECT DISTINCT mention.chunk_id, shelf.collection_id, shelf.name AS shelf,
+            knowledge_last(mention.name) AS name
+        FROM unnest(%(chunks)s::uuid[]) AS asked (chunk_id)
+        JOIN knowledge_mention_v AS mention
+            ON (mention.host_id, mention.chunk_id) = (%(host)s, asked.chunk_id)
+        JOIN shelf USING (collection_id)
+        WHERE {names_of_code}
+    )
+    SELECT named.chunk_id::text, named.shelf, document.path,
+        max(1.0 / cardinality(defined.documents))::float8
+    FROM named CROSS JOIN LATERAL (
+        SELECT ARRAY(
+            SELECT DISTINCT symbol.document_id FROM knowledge_definition_v AS symbol
+            WHERE (symbol.host_id, symbol.collection_id, symbol.name)
+                = (%(host)s, named.collection_id, named.name) LIMIT {above}
+        ) AS documents OFFSET 0
+    ) AS defined CROSS JOIN LATERAL unnest(defined.documents) AS target (document_id)
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.document_id) = (%(host)s, target.document_id)
+    WHERE cardinality(defined.documents) < {above}
+    GROUP BY named.chunk_id, named.shelf, document.path ORDER BY 1, 2, 3
+""",
+    shelves=_SHELVES,
+    names_of_code=_NAMES_OF_CODE,
+    above=sql.Literal(DEFINED + 1),
 )
 # Names that few definitions share, and who names them.
 _LINKED = sql.SQL("""

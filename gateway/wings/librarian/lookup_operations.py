@@ -13,7 +13,7 @@ from gateway.operations.problems import invalid
 from gateway.wings.document_library import Passage, PassageQuery, PassageView, SymbolQuery
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import PASSAGES
-from gateway.wings.librarian.passage_selection import by_file
+from gateway.wings.librarian.passage_selection import NAMING, by_file, prefer_sources
 from gateway.wings.librarian.repository_maps import draw_map
 from gateway.wings.librarian.requests_and_views import (
     ChunkList,
@@ -37,7 +37,7 @@ from gateway.wings.librarian.requests_and_views import (
 )
 
 DIGITS = 9  # of the number of a chunk
-REACH = 100  # passages by which files are ranked
+REACH = 100  # passages that are ranked by their files
 LAST = 2**31 - 1  # a line beyond the end of any document
 
 
@@ -100,13 +100,16 @@ class LookupOperations:
             text=body.query,
             collections=body.collections or None,
             path=body.path,
-            limit=max(body.limit, REACH) if body.by == "file" else body.limit,
+            limit=REACH,
         )
         hits = await self._access.library.search(context_of(request), query)
-        passages = hits.passages
-        return _passages(
-            by_file(passages, body.limit) if body.by == "file" else passages, hits.note
-        )
+        ranked = prefer_sources(body.query, hits.passages)
+        if body.by == "file":
+            named = await self._access.library.named_files(
+                context_of(request), [hit.chunk for hit in ranked[:NAMING]]
+            )
+            ranked = by_file(ranked, body.limit, named)
+        return _passages(ranked[: body.limit], hits.note)
 
     async def grep(self, request: OperationInput) -> OperationOutput:
         body: GrepLibrary = request.body

@@ -27,7 +27,7 @@ from gateway.wings.librarian.citations import (
     plain,
 )
 from gateway.wings.librarian.part_answers import Asker, PartQuestion, together
-from gateway.wings.librarian.passage_selection import diverse, extract_claims
+from gateway.wings.librarian.passage_selection import diverse, extract_claims, prefer_sources
 from gateway.wings.librarian.run_budget import LimitReached
 from gateway.wings.models.messages import ChatMessage, ModelFailed
 
@@ -123,7 +123,8 @@ class QueryEngine:
             collections=question.collections,
             limit=max(self._settings.candidates, question.max_chunks),
         )
-        return (await self._library.search(context, query)).passages
+        hits = await self._library.search(context, query)
+        return prefer_sources(question.text, hits.passages)
 
     def extract(
         self, question: LibraryQuestion, hits: Sequence[Passage], incomplete: str = ""

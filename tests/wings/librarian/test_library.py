@@ -101,6 +101,14 @@ async def test_symbols_of_subclasses_are_found_by_inheritance(library: Library) 
     assert await find_symbols(kind="method", path="lib/**") == []
 
 
+async def test_files_that_chunks_name_are_found_for_readers_alone(library: Library) -> None:
+    chunks = [one.chunk for one in await library.chunks(context(), "code", path="main.py")]
+    for who, expected in (("ann", [("src/app.py", 1.0), ("src/base.py", 0.5)]), ("cy", [])):
+        files = await library.named_files(context(who), chunks)
+        assert [(file.path, file.share) for file in files] == expected
+        assert {file.collection for file in files} <= {"code"}
+
+
 async def test_data_records_are_found_by_path(library: Library, rig: KnowledgeRig) -> None:
     """Data records are found by path (L27)."""
     ann = rig.caller()

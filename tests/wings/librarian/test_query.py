@@ -10,7 +10,7 @@ import pytest
 
 from gateway.context import Principal
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.document_library import Passage
+from gateway.wings.document_library import NamedFile, Passage
 from gateway.wings.librarian.citations import (
     Citation,
     QuotedFinding,
@@ -20,7 +20,7 @@ from gateway.wings.librarian.citations import (
     escape_markdown,
     mark,
 )
-from gateway.wings.librarian.passage_selection import by_file, diverse
+from gateway.wings.librarian.passage_selection import by_file, diverse, prefer_sources
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, librarian_settings, share_librarian
@@ -344,6 +344,37 @@ def test_files_are_ranked_by_all_their_passages() -> None:
         ("one.py", 0.9),
     ]
     assert by_file([], 3) == []
+
+
+def test_names_in_the_best_passages_raise_the_files_of_their_definitions() -> None:
+    def hit(path: str, score: float) -> Passage:
+        return Passage(collection="c", path=path, version=1, lines=(1, 2), text=path, kind="class",
+                       chunk=path, score=score)  # fmt: skip
+
+    hits = [hit("caller.py", 0.9), hit("helper.py", 0.4), hit("base.py", 0.3)]
+    named = [NamedFile("caller.py", "c", path, 1.0) for path in ("base.py", "new.py", "caller.py")]
+    ranked = by_file(hits, 10, named)
+    assert [(file.path, round(file.score, 2)) for file in ranked] == [
+        ("caller.py", 0.9),
+        ("base.py", 0.57),
+        ("helper.py", 0.4),
+    ]
+
+
+def test_sources_stand_before_tests_and_documents_unless_usage_is_asked_for() -> None:
+    def hit(path: str, kind: str, score: float) -> Passage:
+        return Passage(collection="c", path=path, version=1, lines=(1, 2), text=path, kind=kind,
+                       score=score)  # fmt: skip
+
+    guide, page = hit("guide.md", "section", 0.9), hit("docs/conf.py", "code", 0.8)
+    test, source = hit("tests/test_run.py", "function", 0.7), hit("src/run.py", "method", 0.6)
+    hits = [guide, page, test, source]
+    ranked = prefer_sources("What decides when the runner stops?", hits)
+    assert [passage.path for passage in ranked] == [
+        "src/run.py", "tests/test_run.py", "guide.md", "docs/conf.py",
+    ]  # fmt: skip
+    assert prefer_sources("How do I stop the runner?", hits) == hits
+    assert prefer_sources("What decides?", [guide, hit("b.md", "text", 0.1)])[0] == guide
 
 
 async def test_a_collection_that_is_not_there_is_an_error(library: Librarian) -> None:
