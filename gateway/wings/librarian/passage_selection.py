@@ -70,10 +70,17 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
 
 def prefer_sources(question: str, hits: Sequence[Passage]) -> list[Passage]:
     """Hits in sources before those in tests and documents, which describe the same code: for
-    questions about how it works, not how to use it. Hits without code stay as they are."""
-    if _USAGE.search(question) or all(hit.kind in _DATA for hit in hits):
+    questions about how it works, not how to use it. Hits in collections without code, such as the
+    handbook of a company beside its repositories, keep their scores."""
+    coded = {hit.collection for hit in hits if hit.kind not in _DATA}
+    if not coded or _USAGE.search(question):
         return list(hits)
-    weighted = [replace(hit, score=round(hit.score * _path_weight(hit), 9)) for hit in hits]
+    weighted = [
+        replace(hit, score=round(hit.score * _path_weight(hit), 9))
+        if hit.collection in coded
+        else hit
+        for hit in hits
+    ]
     return sorted(weighted, key=lambda hit: -hit.score)
 
 

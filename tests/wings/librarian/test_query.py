@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -375,6 +376,8 @@ def test_sources_stand_before_tests_and_documents_unless_usage_is_asked_for() ->
     ]  # fmt: skip
     assert prefer_sources("How do I stop the runner?", hits) == hits
     assert prefer_sources("What decides?", [guide, hit("b.md", "text", 0.1)])[0] == guide
+    handbook = replace(hit("b.md", "text", 0.65), collection="handbook")
+    assert prefer_sources("What decides?", [guide, handbook, source])[0] == handbook
 
 
 async def test_a_collection_that_is_not_there_is_an_error(library: Librarian) -> None:
