@@ -4,6 +4,7 @@ import gc
 import importlib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import cache, partial
 from typing import Any
 
 import click
@@ -92,5 +93,7 @@ def load(target: str) -> Any:
 
 
 def import_later(target: str) -> Callable[..., Any]:
-    """A function that is imported at its first call."""
-    return lambda *args, **named: load(target)(*args, **named)
+    """A function that is imported at its first call, and not again: `load` would exempt what the
+    process holds by then from collection."""
+    function = cache(partial(load, target))
+    return lambda *args, **named: function()(*args, **named)

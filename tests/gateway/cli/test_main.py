@@ -1,5 +1,6 @@
 """The command line as a whole: help, mistakes, output that nobody takes, interruption."""
 
+import gc
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import click
 import pytest
 
 from gateway.cli import main
-from gateway.cli.common.lazy import Commands, LazyGroup
+from gateway.cli.common.lazy import Commands, LazyGroup, import_later
 from gateway.cli.imports import shared as importing
 from gateway.cli.main import cli
 from tests.gateway.cli.conftest import Toolgate
@@ -45,6 +46,16 @@ def test_help_explains_and_fits_a_terminal_of_80_columns(
     _usage, _, rest = ran.out.partition("\n")
     assert "..." not in rest.replace("]...", ""), "a summary was cut off"
     assert re.search(r"\n\n  [A-Z].*\.", ran.out)
+
+
+def test_only_the_first_call_of_a_late_import_exempts_objects_from_collection() -> None:
+    now = import_later("time:monotonic")
+    now()
+    first = gc.get_freeze_count()
+    garbage = [[] for _ in range(1000)]
+    now()
+    assert gc.get_freeze_count() <= first
+    assert garbage
 
 
 def test_the_help_states_the_exit_codes(bare: Toolgate) -> None:
