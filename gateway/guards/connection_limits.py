@@ -190,7 +190,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._framing_bytes -= len(body)
+        self._framing_bytes -= 2 * len(body)  # extensions, such as signatures, as long as the data
         super().on_body(body)
 
     def on_chunk_header(self) -> None:
@@ -298,6 +298,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._untime()
         cycle = self.cycle
         running = cycle is not None and not cycle.response_complete
+        if cycle is not None and not running and self._part is BODY:
+            self.transport.close()  # the request was answered before the end of its body
+            return
         if running and (cycle.response_started or self.pipeline or self._part is not BODY):
             self._abort()
             return

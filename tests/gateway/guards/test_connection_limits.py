@@ -56,7 +56,7 @@ class App:
     async def __call__(self, scope, receive, send):
         self.seen.append(scope["path"])
         self.headers.append(scope["headers"])
-        size, more = 0, True
+        size, more = 0, scope["path"] != "/early"
         await self.release.wait()
         while more:
             message = await receive()
@@ -206,6 +206,20 @@ async def test_a_body_has_to_arrive_in_time():
         assert served.refused == ["body_timeout_s"]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [b"", b"zz\r\n", b"2;" + b"1" * 5000],
+    ids=["late", "malformed", "long"],
+)
+async def test_a_request_that_was_answered_early_gets_no_second_answer(rest):
+    async with server(body_timeout_s=SHORT_S) as served:
+        client = await served.connect()
+        await client.send(CHUNKED.replace(b"POST /", b"POST /early"))
+        assert (await client.answer())[0] == 200
+        await client.send(rest)
+        assert await client.wait_for_end()
+
+
 async def test_the_body_timeout_pauses_while_the_app_does_not_read():
     async with server(body_timeout_s=SHORT_S) as served:
         served.app.release.clear()
@@ -311,13 +325,21 @@ async def test_framing_of_a_body_is_bounded(endless):
             await served.app.left.wait()
 
 
-async def test_a_body_of_many_small_chunks_passes():
+SIGNED = b";chunk-signature=" + b"0" * 64
+
+
+@pytest.mark.parametrize(
+    ("chunk", "size"),
+    [(b"1;ext=1\r\nx\r\n", b"10002"), (b"40%b\r\n%b\r\n" % (SIGNED, b"x" * 64), b"640002")],
+    ids=["small", "signed"],
+)
+async def test_a_body_of_many_chunks_passes(chunk, size):
     async with server() as served:
         client = await served.connect()
-        sent = CHUNKED + b"1;ext=1\r\nx\r\n" * 10_000 + b"0\r\n\r\n"
+        sent = CHUNKED + chunk * 10_000 + b"0\r\n\r\n"
         for start in range(0, len(sent), 1000):
             await client.send(sent[start : start + 1000])
-        assert (await client.answer())[2] == b"10002"
+        assert (await client.answer())[2] == size
         assert served.refused == []
 
 
