@@ -19,7 +19,7 @@ from gateway.operations.problems import ProblemDetails, unavailable
 from gateway.operations.stored_callers import caller_of, current_caller
 from registry.access.api_keys import ApiKeys
 from registry.database.postgres import Pool
-from schemas.errors import Forbidden
+from schemas.errors import Forbidden, Unavailable
 from schemas.mcp.revisions import V2025_11_25
 from schemas.memo import Memo
 
@@ -98,6 +98,8 @@ class LoginMethods:
             return self._page(visit, visit.query.get("next", ""))
         key = visit.posted_value("key").strip()
         identity = await self._parts.identify(_bearing(key, self._path))
+        if isinstance(identity.refusal, Unavailable):
+            return visit.problem(503, identity.refusal.message)
         if identity.refusal is not None or not key:
             return self._page(visit, visit.posted_value("next"), refused=True)
         return await self._begin(visit, identity, visit.posted_value("next"))

@@ -270,9 +270,12 @@ def again_later(fault: TooManyRequests | Unavailable) -> ProblemDetails:
 
 
 def check_known(identity: Identity, headers: Headers) -> None:
-    """Raises ProblemDetails for anonymous callers."""
+    """Raises ProblemDetails for anonymous callers, and for credentials that cannot be verified
+    yet."""
     if identity.refusal is None:
         return
+    if isinstance(identity.refusal, Unavailable):
+        raise again_later(identity.refusal)
     came = "authorization" in headers or "x-api-key" in headers
     challenge = f'{REALM}, error="invalid_token"' if came else REALM
     detail = identity.refusal.message

@@ -29,7 +29,7 @@ from schemas.cel_expressions import (
     compile_expression,
 )
 from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, read_events
-from schemas.errors import Fault, InvalidParams, ToolgateError
+from schemas.errors import Fault, InvalidParams, ToolgateError, Unavailable
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import JSON_RPC
 from schemas.tool import ToolResult
@@ -167,7 +167,7 @@ class Inbound:
     async def _events(self, request: Request) -> Response:
         identity = await self._parts.identify(request.scope)
         if identity.refusal is not None:
-            return _problem_response(401, identity.refusal.message, {"WWW-Authenticate": REALM})
+            return _refusal_response(identity.refusal)
         kind = request.headers.get("content-type", "")
         try:
             events = read_events(kind, dict(request.headers), await request.body())
@@ -211,7 +211,7 @@ class Inbound:
         sender of events asks for it before the first one."""
         identity = await self._parts.identify(request.scope)
         if identity.refusal is not None:
-            return _problem_response(401, identity.refusal.message, {"WWW-Authenticate": REALM})
+            return _refusal_response(identity.refusal)
         headers = {"Allow": "POST, OPTIONS"}
         origin = request.headers.get(ORIGIN)
         if origin is not None:
@@ -270,6 +270,13 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
     known = msgspec.json.decode(document)
     status = known.get("status") if isinstance(known, dict) else None
     return (status if isinstance(status, int) else 500), document
+
+
+def _refusal_response(fault: Fault) -> Response:
+    """The answer to a caller who is not known, or not yet."""
+    if isinstance(fault, Unavailable):
+        return _problem_response(503, fault.message, {"Retry-After": str(fault.retry_after)})
+    return _problem_response(401, fault.message, {"WWW-Authenticate": REALM})
 
 
 def _problem_response(

@@ -39,6 +39,15 @@ async def test_nobody_is_served_without_a_good_token(api: Admin) -> None:
             assert answer.headers["www-authenticate"] == challenge
 
 
+async def test_credentials_that_cannot_be_verified_yet_are_not_refused(api: Admin) -> None:
+    """A client would give its key up by 401. This gateway has read no keys."""
+    for headers in ({"Authorization": "Bearer tgk_a_b"}, {"X-API-Key": "tgk_a_b"}):
+        answer = await api.raw("GET", "/keys", None, headers)
+        assert problem_of(answer) == (503, "unavailable")
+        assert answer.headers["retry-after"] == "1"
+        assert "www-authenticate" not in answer.headers
+
+
 async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: AdminParts) -> None:
     operations = operations_of(parts)
     scopes = {one.scope for one in operations} - {""}

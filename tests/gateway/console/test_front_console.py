@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
@@ -22,6 +23,7 @@ from gateway.console.navigation import navigation
 from gateway.console.sessions import is_id, new_id
 from gateway.console.visitor_operations import ConsoleOperations
 from gateway.context import Context, Identity, Principal
+from gateway.guards.api_keys import KeyTable
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.interface import WingContributions
 from gateway.wings.table import WINGS
@@ -320,6 +322,11 @@ async def test_a_key_opens_the_pages_of_its_scopes(settings: Settings) -> None:
         assert 'name="key"' in text  # the way to log in
         status, _ = await browser.post("login", {"key": "tgk_wrong_key"})
         assert status == 401
+        authenticator = client.gateway.access.authenticator
+        loaded, authenticator.keys = authenticator.keys, KeyTable(time.time)
+        status, text = await browser.post("login", {"key": secret})
+        assert (status, "is starting" in text) == (503, True)
+        authenticator.keys = loaded
 
         async def is_in() -> bool:
             await browser.get("login")

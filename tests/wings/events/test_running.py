@@ -1,6 +1,7 @@
 """How invocations are run: retries, limits, approvals, policy, revocations, shutdown, crashes."""
 
 import json
+import time
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from config.access import Rule
 from config.events import EventSkill, EventWebhook
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
+from gateway.guards.api_keys import KeyTable
 from gateway.wings.events.invocation_journal import Filter, Journal
 from gateway.wings.events.sweeper import JournalSweeper
 from registry.access.api_keys import ApiKeys
@@ -382,6 +384,11 @@ async def test_strangers_are_told_of_no_consent_to_deliver(
         async with client.http.options(url, headers=known) as response:
             assert response.status == 200
             assert response.headers["WebHook-Allowed-Origin"] == "a.example"
+        client.gateway.access.authenticator.keys = KeyTable(time.time)  # not loaded yet
+        headers = {**asked, "X-API-Key": "tgk_a_b"}
+        for method in ("OPTIONS", "POST"):
+            async with client.http.request(method, url, headers=headers) as response:
+                assert (response.status, response.headers["Retry-After"]) == (503, "1")
 
 
 async def test_callers_see_their_own_and_need_scopes(
