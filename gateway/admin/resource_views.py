@@ -95,7 +95,7 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getPerson", key="id", parameter="person", names="principal",
             acts=("disablePerson", "enablePerson"),
             empty="Nobody has logged in yet.",
-            about="People who have logged in with an account of an identity provider.",
+            about="People who have logged in, with a password or at an identity provider.",
         ),
         ResourceView(
             "backups", "Backups", "listBackups",
@@ -219,7 +219,7 @@ VIEWS: Mapping[str, ResourceView] = {
         ResourceView(
             "jobs", "Jobs", "listJobs",
             (("job", "Job", "code"), ("operation", "Operation", "code"),
-             ("state", "State", "badge"), ("done", "Done", "number"), ("total", "Of", "number"),
+             ("state", "State", "badge"), ("done", "Done", "number"), ("total", "Total", "number"),
              ("principal", "Caller", "text"), ("created", "Started", "time")),
             shows="getJob", key="job", parameter="job",
             acts=("cancelJob",), adds=("removeEndedJobs",),

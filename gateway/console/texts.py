@@ -38,8 +38,15 @@ SENTENCES = (
     "{caller} has used {share} of the agent's budget",
     "{share} of the documents' budget for {purpose} is used",
     "{used} of {limit} {unit} of this day.",
+    "Required scope: {scope}.",
+    "There is no tool '{name}'.",
+    "There is no source '{name}'.",
+    "There is no registry to ask: name one in the settings, as in registries: {example}.",
+    "The strategy {name} has no address: set {setting}",
+    "The strategy {name} has no key: set {setting}, or store it with {command}",
+    "The resource has changed: read it again, and repeat the change with its new ETag.",
 )
-"""Sentences that parts of the gateway write about their concerns, stored in English."""
+"""Sentences in English that parts of the gateway write about their concerns and problems."""
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 # Invisible characters that change how the rest of a line is shown, and control characters.
