@@ -51,6 +51,8 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Notifications", "notifications", "bell", "listTargets"),
         Place("Incidents", "incidents", "flag", "listIncidents"),
         Place("Limits", "limits", "gauge", "getStatus", for_operators=True),
+        Place("Backups", "backups", "source", "listBackups", for_operators=True),
+        Place("Erasures", "erasures", "cross", "listErasures"),
         Place("Health", "health", "heart", "getStatus"),
     ),
 }
@@ -63,6 +65,9 @@ OF_WINGS: Mapping[str, tuple[Place, ...]] = {
     "knowledge": (Place("Ask the documents", "ask", "search", "knowledge_query"),),
 }
 """Pages that the console itself has for a wing, by its name."""
+
+WING_TITLES: Mapping[str, str] = {"a2a": "A2A"}
+"""Titles of wings that are not written as their names."""
 
 
 def navigation(
@@ -78,7 +83,7 @@ def navigation(
         if seen := [
             place for place in (*OF_WINGS.get(name, ()), *pages) if _may_see(operations, place)
         ]:
-            yield name.capitalize(), seen
+            yield WING_TITLES.get(name, name.capitalize()), seen
 
 
 def _place_of_wing(name: str) -> int:

@@ -258,14 +258,25 @@ async def entry_page(visit: PageRequest) -> Response:
         screen=screen,
         name=visit.path("entry"),
         entry=answer.value,
+        labels={"principal": "Caller", **{member: label for member, label, _ in screen.columns}},
         also=[
             related
             for operation in screen.also
             if (related := await _also(visit, *operation, names))
         ],
-        acts=buttons(visit, screen.acts, names),
+        acts=buttons(visit, acts_of(screen, answer.value), names),
         running=answer.value.get("state") in {"waiting", "running"},
     )
+
+
+def acts_of(screen: ResourceView, entry: Mapping[str, Any]) -> Sequence[str]:
+    """The acts that change the entry: none on an ended one, and a disabled one is only enabled."""
+    if entry.get(screen.ended):
+        return ()
+    if "disabled" not in entry:
+        return screen.acts
+    vain = "disable" if entry["disabled"] else "enable"
+    return [id_ for id_ in screen.acts if not id_.startswith(vain)]
 
 
 async def _also(

@@ -11,7 +11,7 @@ from msgspec import Raw
 from starlette.responses import Response
 
 from gateway.console.argument_form import ArgumentForm
-from gateway.console.page_request import PageRequest, as_json, indent_json
+from gateway.console.page_request import PageRequest, as_json, indent_json, pretty
 from gateway.console.routes import PageRoute
 from gateway.console.texts import encode_json, visible
 from gateway.console.visitor_operations import Trial
@@ -78,12 +78,18 @@ async def tool_page(visit: PageRequest) -> Response:
     answer = await visit.operations.run("getTool", {"tool": visit.path("tool")})
     if not answer.ok:
         return visit.problem_page(answer)
-    definitions = await visit.operations.run("showDefinitions", {"tool": visit.path("tool")})
+    listed = await visit.operations.run("showDefinitions", {"tool": visit.path("tool")})
+    definitions = listed.value["items"] if listed.ok else ()
+    texts: dict[str, list[str]] = {}  # profiles by the definition that their clients see
+    for profile in definitions:
+        if profile["definition"]:
+            texts.setdefault(pretty(profile["definition"]), []).append(profile["profile"])
     return visit.page(
         "tool.html",
         tool=answer.value,
         etag=answer.etag,
-        definitions=definitions.value["items"] if definitions.ok else (),
+        definitions=definitions,
+        texts=texts,
         tab="definition",
     )
 

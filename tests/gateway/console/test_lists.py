@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
-from gateway.console.pages.acts import TITLES
+from gateway.console.pages.acts import TITLES, acts_of
 from gateway.wings.a2a.wing import PAGES as A2A
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS
@@ -33,6 +33,30 @@ async def test_an_empty_list_has_its_first_act_and_no_filters(settings: Settings
     assert "Nothing is like that" in filtered
     assert "Show all" in filtered
     assert status == 200  # its body is one of many kinds
+
+
+@pytest.mark.anyio
+async def test_an_entry_has_titles_of_its_list_and_no_vain_act(settings: Settings) -> None:
+    """A revoked key is neither rotated nor revoked; a disabled user is only enabled."""
+    async with console(settings) as (_, browser):
+        await browser.get("do/createKey")
+        await browser.post("do/createKey", {"view": "form", "act": "do", "/name": "ci"})
+        _, keys = await browser.get("keys")
+        found = re.search(r'/console/keys/([^"]+)"', keys)
+        assert found is not None
+        key = found[1]
+        _, valid = await browser.get(f"keys/{key}")
+        form = {"view": "form", "act": "do", "name.key": key, "confirmed": key}
+        status, _ = await browser.post("do/revokeKey", form)
+        _, revoked = await browser.get(f"keys/{key}")
+    assert "<dt>Caller</dt>" in valid
+    assert "<dt>Ends</dt>" in valid
+    assert "do/rotateKey" in valid
+    assert status < 400
+    assert "do/rotateKey" not in revoked
+    user = VIEWS["users"]
+    assert "enableUser" not in acts_of(user, {"disabled": None})
+    assert "disableUser" not in acts_of(user, {"disabled": "2026-01-01T00:00:00Z"})
 
 
 @pytest.mark.anyio

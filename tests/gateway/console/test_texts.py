@@ -10,7 +10,7 @@ import pytest
 from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
-from gateway.console.navigation import GROUPS, OF_WINGS
+from gateway.console.navigation import GROUPS, OF_WINGS, WING_TITLES
 from gateway.console.page_request import RENDERED, code_spans, indent_json, markdown
 from gateway.console.pages.acts import FILTER_TEXTS, TITLES
 from gateway.console.pages.costs import TITLES as COSTS
@@ -62,7 +62,7 @@ def used_texts() -> Iterator[str]:
         yield from (label for _, label, _ in page.columns)
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
-        yield from (group.capitalize(), *(place.title for place in places))
+        yield from (WING_TITLES.get(group, group.capitalize()), *(place.title for place in places))
     yield from (*COSTS.values(), *UNNAMED.values())
     yield from (text.title for text in FILTER_TEXTS.values())
     yield from (*LIMITS.values(), *REFUSALS.values(), *WHEN_DOWN.values(), UNLIMITED, DERIVED)
@@ -166,6 +166,16 @@ def test_a_sentence_of_a_concern_is_translated_with_its_values() -> None:
     assert chinese.sentence(concern.title) == "来源 shop 不可用"
     assert chinese.sentence(concern.detail) == "connection refused"
     assert Texts("en").sentence(concern.title) == concern.title
+
+
+@pytest.mark.parametrize(
+    ("problem", "value"),
+    [("Required scope: admin:read.", "admin:read"), ("There is no tool 'a b'.", "a b")],
+)
+def test_problems_of_operations_are_translated(problem: str, value: str) -> None:
+    translation = Texts("zh").sentence(problem)
+    assert value in translation
+    assert problem.split()[0] not in translation
 
 
 def test_texts_between_backticks_are_code() -> None:
