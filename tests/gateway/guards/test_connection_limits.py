@@ -304,8 +304,14 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\
 
 @pytest.mark.parametrize(
     "endless",
-    [b"0\r\nX-A: " + b"1" * 400_000, b"0\r\n" + b"X: 1\r\n" * 60_000, b"2;" + b"1" * 400_000],
-    ids=["trailer", "trailers", "chunk extension"],
+    [
+        b"0\r\nX-A: " + b"1" * 400_000,
+        b"0\r\n" + b"X: 1\r\n" * 60_000,
+        b"2;" + b"1" * 400_000,
+        b"1\r\nx\r\n" * 10_000 + b"2;" + b"1" * 400_000,
+        (b"1;" + b"1" * 2000 + b"\r\nx\r\n") * 200,
+    ],
+    ids=["trailer", "trailers", "extension", "extension after many chunks", "extensions"],
 )
 async def test_framing_of_a_body_is_bounded(endless):
     sent = CHUNKED + endless

@@ -93,12 +93,13 @@ PROGRAMS: dict[str, tuple[str, Any]] = {
     "output": ("import sys\nsys.stdout.writelines(['a'])\nsys.stdout.isatty()", False),
     "errors as values": (ERRORS, ["ToolError", "dict"]),
     "sleep": ("import time\ntime.sleep(9999)\nawait asyncio.sleep(9999)\n1", 1),
+    "imports": ("import hashlib, ssl, urllib.request\nssl.HAS_TLSv1_3", True),
     "global": ("n = 0\ndef more():\n    global n\n    n += 1\nmore(); more()\nn", 2),
 }
 
 
 async def test_programs_may_call_with_and_without_await(shop: CodeShop) -> None:
-    drawn = {name: PROGRAMS[name] for name in ("expression", *sample(PROGRAMS))}
+    drawn = {name: PROGRAMS[name] for name in ("expression", "imports", *sample(PROGRAMS))}
     ends = {name: await shop.run(code) for name, (code, _) in drawn.items()}
     results = {name: end.get("result", end["error"]) for name, end in ends.items()}
     assert results == {name: value for name, (_, value) in drawn.items()}
