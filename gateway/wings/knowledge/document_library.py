@@ -60,6 +60,7 @@ LINE = 500  # characters of a line that is quoted
 GREP_BATCH = 2**21  # bytes of texts that are held at a time
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
+DEFINITIONS = 100  # of one name that are read; as many say as little about a file
 DEFINED = 3  # files that define one name, beyond which it says little about any of them
 LINKS = 20_000  # rows of the graph of files
 FILES = 10_000  # of one page
@@ -616,20 +617,22 @@ _NAMED_FILES = compose(
     SELECT named.chunk_id::text, named.shelf, document.path,
         max(1.0 / cardinality(defined.documents))::float8
     FROM named CROSS JOIN LATERAL (
-        SELECT ARRAY(
-            SELECT DISTINCT symbol.document_id FROM knowledge_definition_v AS symbol
+        SELECT count(*) AS number, array_agg(DISTINCT definition.document_id) AS documents
+        FROM (
+            SELECT symbol.document_id FROM knowledge_definition_v AS symbol
             WHERE (symbol.host_id, symbol.collection_id, symbol.name)
-                = (%(host)s, named.collection_id, named.name) LIMIT {above}
-        ) AS documents OFFSET 0
+                = (%(host)s, named.collection_id, named.name) LIMIT {definitions}
+        ) AS definition
     ) AS defined CROSS JOIN LATERAL unnest(defined.documents) AS target (document_id)
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.document_id) = (%(host)s, target.document_id)
-    WHERE cardinality(defined.documents) < {above}
+    WHERE defined.number < {definitions} AND cardinality(defined.documents) <= {files}
     GROUP BY named.chunk_id, named.shelf, document.path ORDER BY 1, 2, 3
 """,
     shelves=_SHELVES,
     names_of_code=_NAMES_OF_CODE,
-    above=sql.Literal(DEFINED + 1),
+    definitions=sql.Literal(DEFINITIONS),
+    files=sql.Literal(DEFINED),
 )
 # Names that few definitions share, and who names them.
 _LINKED = sql.SQL("""

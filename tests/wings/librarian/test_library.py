@@ -109,6 +109,18 @@ async def test_files_that_chunks_name_are_found_for_readers_alone(library: Libra
         assert {file.collection for file in files} <= {"code"}
 
 
+async def test_names_of_many_definitions_link_no_files(library: Library, rig: KnowledgeRig) -> None:
+    """A search that reads all definitions takes 6 s for 60 names with 9,000 each."""
+    ann = rig.caller()
+    methods = "".join(f"class C{n}:\n    def hot(self): pass\n" for n in range(100))
+    await ann.add(methods, collection="code", path="hot.py")
+    await ann.add("def cold(): pass\n", collection="code", path="cold.py")
+    await ann.add("hot()\ncold()\n", collection="code", path="calls.py")
+    chunks = [one.chunk for one in await library.chunks(context(), "code", path="calls.py")]
+    files = await library.named_files(context(), chunks)
+    assert [(file.path, file.share) for file in files] == [("cold.py", 1.0)]
+
+
 async def test_data_records_are_found_by_path(library: Library, rig: KnowledgeRig) -> None:
     """Data records are found by path (L27)."""
     ann = rig.caller()
