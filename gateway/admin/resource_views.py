@@ -223,7 +223,7 @@ VIEWS: Mapping[str, ResourceView] = {
              ("principal", "Caller", "text"), ("created", "Started", "time")),
             shows="getJob", key="job", parameter="job",
             acts=("cancelJob",), adds=("removeEndedJobs",),
-            empty="Imports and verifications that run in the background.",
+            empty="Work in the background: imports, backups, schedules.",
         ),
         ResourceView(
             "notifications", "Notifications", "listTargets",

@@ -8,6 +8,7 @@ one such field. Names of fields are JSON Pointers.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +28,7 @@ RESOLVED = 20  # references in a row
 WORK = 5000  # keywords, members and steps of references that are looked at for a form
 LINES = "openapi: 3.1.0\ninfo: {}\n"
 LINE = 255  # longest text that gets one line
+ZONE = re.compile(r"([Zz]|[+-]\d\d:\d\d)$")
 WHOLE = ""  # pointer of the value itself
 VARIANT = "#variant"  # end of the name of the field that chooses among alternatives
 
@@ -38,6 +40,7 @@ Kind = Literal[
     "text",
     "area",
     "number",
+    "time",
     "choice",
     "boxes",
     "switch",
@@ -76,11 +79,16 @@ class FormField:
     picks: str = ""  # kind of the things that are offered; "": none
     completes: str = ""  # URL of what completes it while it is typed; "": nothing does
     rarely: bool = False  # it is folded
+    is_alternative: bool = False  # one of several fields, of which one is needed
     is_hidden: bool = False  # its value is sent along
 
     @property
     def id(self) -> str:
         return "f" + "".join(c if c.isalnum() else f"-{ord(c):x}-" for c in self.pointer)
+
+    @property
+    def comes_first(self) -> bool:
+        return self.required or self.is_alternative
 
     @property
     def is_filled(self) -> bool:
@@ -434,9 +442,20 @@ def _text_of(node: FormNode, value: Any) -> str:
         return ""
     if node.kind == "json":
         return _json(value, indent=True)
+    if node.kind == "time":
+        return _time_in_utc(str(value))
     if node.kind == "lines" and isinstance(value, list):
         return "\n".join(item if isinstance(item, str) else _json(item) for item in value)
     return value if isinstance(value, str) else _json(value)
+
+
+def _time_in_utc(text: str) -> str:
+    """A time of RFC 3339 as fields for a time take it; another text as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat() if time.tzinfo else text
 
 
 def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
@@ -494,6 +513,9 @@ def _value(node: FormNode, text: str) -> Any:
     """Raises NotReadable."""
     if node.kind in {"text", "area"}:
         return text
+    if node.kind == "time":
+        text = f"{text}:00" if len(text) == len("2026-01-01T00:00") else text
+        return text if ZONE.search(text) else f"{text}Z"
     if node.kind == "lines":
         lines = [line for line in text.split("\n") if line]
         return lines if node.items == "string" else [_number(line, node.items) for line in lines]
@@ -557,6 +579,8 @@ def _kind_of_text(schema: Json) -> Kind:
     longest = schema.get("maxLength")
     if isinstance(longest, int):
         return "text" if longest <= LINE else "area"
+    if schema.get("format") == "date-time":
+        return "time"
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and _takes_lines(pattern):
         return "area"
@@ -582,7 +606,7 @@ def add_texts(
     places = {name: at for at, name in enumerate(texts)}
     made = [_add_text(inner_field, texts, path) for inner_field in fields]
     made.sort(
-        key=lambda one: (not one.required, one.rarely, places.get(path + one.label, len(places)))
+        key=lambda one: (not one.comes_first, one.rarely, places.get(path + one.label, len(places)))
     )
     return tuple(made)
 
@@ -601,6 +625,7 @@ def _add_text(field: FormField, texts: MemberTexts, path: str) -> FormField:
         example=text.example,
         picks=text.choices,
         rarely=text.rarely,
+        is_alternative=text.alternative,
         fields=fields,
     )
 

@@ -44,6 +44,8 @@ SENTENCES = (
     "There is no registry to ask: name one in the settings, as in registries: {example}.",
     "The strategy {name} has no address: set {setting}",
     "The strategy {name} has no key: set {setting}, or store it with {command}",
+    "Embeddings are disabled (embedding.provider).",
+    "embeddings are disabled",
     "The resource has changed: read it again, and repeat the change with its new ETag.",
 )
 """Sentences in English that parts of the gateway write about their concerns and problems."""

@@ -32,6 +32,7 @@ class MemberText:
     example: str = ""
     choices: ChoiceKind = ""
     rarely: bool = False  # few people need it: forms fold it
+    alternative: bool = False  # one of several members, of which one is needed
 
 
 MemberTexts = Mapping[str, MemberText]

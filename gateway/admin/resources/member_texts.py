@@ -299,11 +299,13 @@ IMPORT: MemberTexts = {
         "URL",
         "The address of the description, or of the MCP server or agent.",
         "https://api.example.com/openapi.json",
+        alternative=True,
     ),
     "document": MemberText(
         "Description",
-        "The text of the description, instead of its URL.",
+        "One of them is needed: its URL, or its text here, or a file.",
         '{"openapi": "3.1.0", ...}',
+        alternative=True,
     ),
     "base_url": MemberText(
         "Base URL",

@@ -7,7 +7,18 @@ import pytest
 
 from config.access import Rule
 from gateway.admin.resources.import_requests import Import
-from gateway.console.forms import FIELDS, WHOLE, WORK, Form, chosen_in, example, walk, words
+from gateway.console.forms import (
+    FIELDS,
+    WHOLE,
+    WORK,
+    Form,
+    add_texts,
+    chosen_in,
+    example,
+    walk,
+    words,
+)
+from gateway.operations.member_texts import MemberText
 
 PET = {
     "type": "object",
@@ -241,3 +252,33 @@ def test_fields_that_need_a_value_are_missing_in_an_empty_form() -> None:
 )
 def test_the_name_of_a_member_is_a_title(name: str, title: str) -> None:
     assert words(name) == title
+
+
+TIMES = {"properties": {"expires": {"type": "string", "format": "date-time"}}, "type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("posted", "time"),
+    [
+        ("2030-01-31T12:00", "2030-01-31T12:00:00Z"),
+        ("2030-01-31T12:00:05", "2030-01-31T12:00:05Z"),
+        ("2030-01-31T12:00:05+02:00", "2030-01-31T12:00:05+02:00"),
+    ],
+)
+def test_a_time_without_a_zone_is_in_utc(posted: str, time: str) -> None:
+    form = Form(TIMES)
+    assert form.read({"/expires": [posted]}).value == {"expires": time}
+    assert form.holds({"expires": time}) == time.endswith("Z")
+
+
+def test_alternative_fields_stand_beside_required_fields() -> None:
+    texts = {
+        "a": MemberText("A", "", rarely=True),
+        "b": MemberText("B", ""),
+        "url": MemberText("URL", "", alternative=True),
+    }
+    members = {name: {"type": "string"} for name in ("a", "b", "url", "name")}
+    form = Form({"type": "object", "required": ["name"], "properties": members})
+    fields = add_texts(form.fields({}), texts)
+    assert [one.label for one in fields if one.comes_first] == ["url", "name"]
+    assert [one.label for one in fields] == ["url", "name", "b", "a"]
