@@ -83,7 +83,11 @@ def navigation(
         if seen := [
             place for place in (*OF_WINGS.get(name, ()), *pages) if _may_see(operations, place)
         ]:
-            yield WING_TITLES.get(name, name.capitalize()), seen
+            yield title_of_wing(name), seen
+
+
+def title_of_wing(name: str) -> str:
+    return WING_TITLES.get(name, name.capitalize())
 
 
 def _place_of_wing(name: str) -> int:

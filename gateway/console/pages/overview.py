@@ -8,9 +8,11 @@ from starlette.responses import Response
 from config.load import mask_secrets
 from gateway.admin.resources.status import READ
 from gateway.console.activity import activity
+from gateway.console.navigation import title_of_wing
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
 from gateway.operations.problems import lacks_scope
+from gateway.wings.table import WINGS
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
 
@@ -70,6 +72,7 @@ async def health(visit: PageRequest) -> Response:
         findings=findings and sorted(findings, key=lambda one: WORST.get(one["status"], 3)),
         failed=findings is not None and not findings,
         states=_flat(visit.parts.states()) if visit.operations.is_operator else {},
+        titles={f"wing {name}": title_of_wing(name) for name in WINGS},
         settings=mask_secrets(visit.parts.settings()) if visit.operations.is_operator else None,
     )
 

@@ -344,7 +344,7 @@ PAGES = (
         icon="pulse",
         lists="events_list",
         columns=(
-            ("skillName", "Skill", "code"),
+            ("skillName", "Tool", "code"),
             ("status", "State", "badge"),
             ("principal", "Caller", "text"),
             ("attempt", "Attempts", "number"),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.settings import Settings
 from gateway.console.login import NOBODY
-from gateway.console.navigation import WING_TITLES, navigation
+from gateway.console.navigation import navigation, title_of_wing
 from gateway.console.sessions import is_id, new_id
 from gateway.console.visitor_operations import ConsoleOperations
 from gateway.context import Context, Identity, Principal
@@ -601,7 +601,7 @@ async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
         name: WingContributions(operations=(), pages=[page]) for name in reversed(list(WINGS))
     }
     titles = [title for title, _ in navigation(SimpleNamespace(offers=offers), desk)]  # type: ignore[arg-type]
-    assert titles[-len(WINGS) :] == [WING_TITLES.get(name, name.capitalize()) for name in WINGS]
+    assert titles[-len(WINGS) :] == [title_of_wing(name) for name in WINGS]
 
 
 async def test_pages_of_wings_answer_while_their_tools_are_disabled(settings: Settings) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
-from gateway.console.navigation import GROUPS, OF_WINGS, WING_TITLES
+from gateway.console.navigation import GROUPS, OF_WINGS, title_of_wing
 from gateway.console.page_request import RENDERED, code_spans, indent_json, markdown
 from gateway.console.pages.acts import FILTER_TEXTS, TITLES
 from gateway.console.pages.costs import TITLES as COSTS
@@ -62,7 +62,7 @@ def used_texts() -> Iterator[str]:
         yield from (label for _, label, _ in page.columns)
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
-        yield from (WING_TITLES.get(group, group.capitalize()), *(place.title for place in places))
+        yield from (title_of_wing(group), *(place.title for place in places))
     yield from (*COSTS.values(), *UNNAMED.values())
     yield from (text.title for text in FILTER_TEXTS.values())
     yield from (*LIMITS.values(), *REFUSALS.values(), *WHEN_DOWN.values(), UNLIMITED, DERIVED)
