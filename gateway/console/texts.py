@@ -39,6 +39,7 @@ SENTENCES = (
     "{share} of the documents' budget for {purpose} is used",
     "{used} of {limit} {unit} of this day.",
     "Required scope: {scope}.",
+    "This takes the role {role}: it is about all tenants.",
     "There is no tool '{name}'.",
     "There is no source '{name}'.",
     "There is no registry to ask: name one in the settings, as in registries: {example}.",

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from config.access import LimitsSettings
 from gateway.console.page_request import PageRequest, number
-from gateway.console.pages.overview import operator_role
+from gateway.console.pages.overview import operator_role_text
 from gateway.console.routes import PageRoute
 
 LIMITS: Mapping[str, str] = {
@@ -82,7 +82,7 @@ class LimitRow:
 async def limits(visit: PageRequest) -> Response:
     status = await visit.operations.run("getStatus")
     if not status.ok or not visit.operations.is_operator:
-        return visit.problem(403, operator_role(visit))
+        return visit.problem(403, operator_role_text(visit))
     settings = visit.parts.settings()
     rows = [_limit_row(visit, settings.limits, name) for name in LIMITS]
     return visit.page(

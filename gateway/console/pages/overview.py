@@ -28,7 +28,7 @@ async def overview(visit: PageRequest) -> Response:
     figures, sees_calls = visit.parts.figures, visit.operations.is_operator
     if visit.query.get("format") == "json":
         if not sees_calls:
-            return visit.problem(403, operator_role(visit))
+            return visit.problem(403, operator_role_text(visit))
         return as_json(figures.points())
     sources = await visit.operations.items("listSources", limit=500)
     down = _broken_sources(visit, sources)
@@ -100,8 +100,9 @@ def _flat(states: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def operator_role(visit: PageRequest) -> str:
-    return visit.parts.settings().admin.operator_role
+def operator_role_text(visit: PageRequest) -> str:
+    role = visit.parts.settings().admin.operator_role
+    return f"This takes the role {role}: it is about all tenants."
 
 
 ROUTES = (
