@@ -35,7 +35,7 @@ class KeyTable:
         """The identity that the API key `text` belongs to. Raises UnknownKey, and Unavailable
         before the first load: a client that gets 401 from a gateway that starts would give its key
         up."""
-        if not self._loaded:
+        if not self._loaded and is_key(text):
             raise Unavailable("The gateway is starting; /ready has the details")
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
         entry, identity = self._keys.get(id_, (None, None))
