@@ -124,6 +124,6 @@ def in_redis(server: RedisServer | RedisCluster, database: DatabaseSettings) -> 
         yield
         server.start()
 
-    changes = {"redis_url": server.url, "timeout_s": 5, "connections": 4}
+    changes = {"redis_url": server.url, "timeout_s": 30, "connections": 4}
     state = msgspec.structs.replace(load(None, {}).state, backend="redis", **changes)
     return Backend(state, database, away, ("unix:", "redis.sock", "/tmp"))

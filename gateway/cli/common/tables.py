@@ -52,7 +52,7 @@ def print_entry(value: Any) -> None:
             say(member)
         elif isinstance(member, list) and all(isinstance(text, SCALARS) for text in member):
             for text in member:
-                say(cell(text, "text"))
+                say(text if isinstance(text, str) else cell(text, "text"))
         else:
             say(encode(member).decode())
 

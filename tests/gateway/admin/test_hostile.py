@@ -323,6 +323,7 @@ async def test_every_operation_with_a_body_has_one_here(parts: AdminParts) -> No
     assert set(BODIES) == {one.id for one in operations_of(parts) if one.body is not None}
 
 
+@pytest.mark.timeout(600)  # up to fifteen thousand requests before a release
 async def test_no_body_is_an_error_of_the_gateway(api_with_pets: Admin, parts: AdminParts) -> None:
     operations = {one.id: one for one in operations_of(parts)}
     places = [

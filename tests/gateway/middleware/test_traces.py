@@ -227,7 +227,7 @@ async def test_disabled_tracing_adds_no_parts(settings: Settings) -> None:
     assert gateway.tracing is None
     assert gateway.metrics_export is None
     assert type(gateway.upstreams.client) is HttpClient
-    assert len(gateway._middleware) == 2
+    assert gateway._counting == [gateway.metrics.middleware, gateway.legacy_use.middleware]
     await gateway.upstreams.client.close()
 
 
