@@ -112,6 +112,8 @@ async def _page(
         health=health.value if health.ok else None,
         message=visit.posted_value("message"),
         problem=problem or search_answer.problem,
+        may_send=visit.operations.may(SEND),
+        scope=send.scope if (send := visit.operations.operation(SEND)) else "",
     )
 
 
