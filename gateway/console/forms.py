@@ -81,6 +81,7 @@ class FormField:
     rarely: bool = False  # it is folded
     is_alternative: bool = False  # one of several fields, of which one is needed
     is_hidden: bool = False  # its value is sent along
+    files: str = ""  # endings of files that may fill it; "": none
 
     @property
     def id(self) -> str:
@@ -626,6 +627,7 @@ def _add_text(field: FormField, texts: MemberTexts, path: str) -> FormField:
         picks=text.choices,
         rarely=text.rarely,
         is_alternative=text.alternative,
+        files=text.files,
         fields=fields,
     )
 

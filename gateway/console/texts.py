@@ -43,6 +43,7 @@ SENTENCES = (
     "There is no tool '{name}'.",
     "There is no source '{name}'.",
     "There is no registry to ask: name one in the settings, as in registries: {example}.",
+    "{server} is published only as {kinds}, which is not enabled here: see {settings}.",
     "The strategy {name} has no address: set {setting}",
     "The strategy {name} has no key: set {setting}, or store it with {command}",
     "Embeddings are disabled (embedding.provider).",

@@ -33,6 +33,7 @@ class MemberText:
     choices: ChoiceKind = ""
     rarely: bool = False  # few people need it: forms fold it
     alternative: bool = False  # one of several members, of which one is needed
+    files: str = ""  # endings of files that may fill it; "": none
 
 
 MemberTexts = Mapping[str, MemberText]

@@ -303,9 +303,10 @@ IMPORT: MemberTexts = {
     ),
     "document": MemberText(
         "Description",
-        "One of them is needed: its URL, or its text here, or a file.",
+        "Its text, where there is no URL. One of URL, text and file is needed.",
         '{"openapi": "3.1.0", ...}',
         alternative=True,
+        files=".json,.yaml,.yml,.graphql",
     ),
     "base_url": MemberText(
         "Base URL",

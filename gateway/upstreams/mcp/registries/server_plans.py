@@ -186,11 +186,14 @@ def _remotes(server: ServerDetail) -> Sequence[Remote]:
 def _no_choice(
     server: ServerDetail, wanted: str | None, choices: Sequence[str], advice: str
 ) -> str:
+    if choices:
+        named = " or ".join(choices)
+        return f"{server.name} cannot be added as {wanted}. Choose {named}, or {advice}."
     types = sorted({package.registry_type for package in server.packages})
-    has = ", ".join((["remote"] if server.remotes else []) + types) or "neither remote nor package"
-    here = ", ".join(choices) or f"none ({advice})"
-    refused = f", not {wanted} ({advice})" if wanted and choices else ""
-    return f"{server.name} has {has}; here it can be {here}{refused}."
+    if not types:
+        return f"{server.name} has neither a remote server nor a package."
+    kinds = ", ".join(types)
+    return f"{server.name} is published only as {kinds}, which is not enabled here: {advice}."
 
 
 @dataclass(slots=True)

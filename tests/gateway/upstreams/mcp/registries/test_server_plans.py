@@ -206,7 +206,7 @@ async def test_choice_prefers_remotes_and_then_the_order_of_the_settings() -> No
     plan = (await plan_of(server_json(**both, **remote))).plan
     assert (plan.choice, plan.choices) == ("remote", ("remote", "oci", "npm"))
     assert (await plan_of(server_json(**both))).plan.choice == "oci"
-    with pytest.raises(ImportRejected, match="here it can be oci, npm, not remote"):
+    with pytest.raises(ImportRejected, match=r"as remote\. Choose oci or npm, or "):
         await plan_of(server_json(**both), choice="remote")
 
 
