@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,11 +81,16 @@ class Mailbox:
 
 
 @asynccontextmanager
-async def mail_server() -> AsyncIterator[tuple[Mailbox, int]]:
-    """A mail server on loopback, and its port."""
+async def mail_server(
+    tls: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[tuple[Mailbox, int]]:
+    """A mail server on loopback, from the first byte on in TLS where `tls` is given, and its port.
+    `options`: of aiosmtpd's SMTP."""
     mailbox = Mailbox()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: SMTP(mailbox, loop=loop), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: SMTP(mailbox, loop=loop, **options), "127.0.0.1", 0, ssl=tls
+    )
     try:
         yield mailbox, server.sockets[0].getsockname()[1]
     finally:

@@ -2,22 +2,26 @@
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from aiosmtpd.smtp import AuthResult, LoginPassword
 from anyio import to_thread
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.http_client.webhooks import verify
+from gateway.http_client.webhooks import WebhookSent, verify
 from gateway.wings.notifications.senders import send_mail
 from registry.access.column_encryption import SealedColumn
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.cli.processes import command
+from tests.servers.tls import Authority
 from tests.wings.notifications.rig import (
     INCIDENTS,
     OPERATOR,
@@ -167,6 +171,51 @@ async def test_mail_that_is_refused_for_now_is_sent_again(settings: Settings) ->
             send_mail, replace(smtp, port=port), ["a@example.com"], message()
         )
     assert (refused.gone, refused.error) == (True, "554 \N{REPLACEMENT CHARACTER}")
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_mail_is_sent_over_tls_with_a_login(
+    settings: Settings, tmp_path: Path, security: str
+) -> None:
+    """The certificate is checked before the password is sent, and a server that offers no TLS gets
+    neither password nor mail."""
+    trusted, stranger = (Authority(tmp_path, name) for name in ("trusted", "stranger"))
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trust.load_cert_chain(*trusted.sign("mail"))
+    logins: list[LoginPassword] = []
+
+    def log_in(*arguments: Any) -> AuthResult:
+        logins.append(arguments[-1])
+        return AuthResult(success=logins[-1] == LoginPassword(b"gateway", b"s3cret"), handled=False)
+
+    smtp = replace(
+        settings.notifications.smtp,
+        host="127.0.0.1",
+        sender="gateway@example.com",
+        security=security,
+        user="gateway",
+        password="s3cret",
+        ca_file=str(trusted.file),
+    )
+
+    async def send(**changes: Any) -> WebhookSent:
+        changed = replace(smtp, port=port, **changes)
+        return await to_thread.run_sync(send_mail, changed, ["ops@example.com"], message())
+
+    options: dict[str, Any] = {"tls": trust, "auth_require_tls": False}
+    if security == "starttls":
+        options = {"tls_context": trust, "require_starttls": True, "auth_required": True}
+    async with mail_server(**options, authenticator=log_in) as (mailbox, port):
+        sent = await send()
+        assert (sent.answer, sent.error) == ("127.0.0.1 took 1 mail", "")
+        denied = await send(password="wrong")
+        assert (denied.gone, denied.error[:3]) == (True, "535")
+        logins.clear()
+        doubted = await send(ca_file=str(stranger.file))
+        assert (doubted.done, "CERTIFICATE_VERIFY_FAILED" in doubted.error) == (False, True)
+    async with mail_server(authenticator=log_in, auth_require_tls=False) as (plain, port):
+        assert not (await send()).done
+    assert (len(mailbox.letters), plain.letters, logins) == (1, [], [])
 
 
 @pytest.mark.parametrize("recipient", ["ops@example.com", "nobody@example.com"])
