@@ -635,3 +635,21 @@ async def test_pages_of_wings_answer_while_their_tools_are_disabled(settings: Se
             return (status, "knowledge_query" in text) == (400, True)
 
         await polling.until(is_named)
+
+
+async def test_a_reader_of_chats_has_no_form_to_send(settings: Settings) -> None:
+    keyed = replace(settings.auth, mode="keys", api_keys=True)
+    agent = replace(settings.agent, enabled=True)
+    async with console(settings, auth=keyed, agent=agent) as (client, browser):
+        database = client.gateway._handle.opened
+        assert database is not None
+        _, secret = await ApiKeys(database.pool, HOST).create("r", None, ["agent:read"], [])
+
+        async def is_in() -> bool:
+            await browser.get("login")
+            return (await browser.post("login", {"key": secret}))[0] == 200
+
+        await polling.until(is_in)
+        status, text = await browser.get("chat")
+        assert (status, "Required scope: agent:write." in text) == (200, True)
+        assert "<textarea" not in text
