@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import anyio
 import pytest
@@ -39,6 +40,7 @@ REPLACED = dict.fromkeys(  # tests/test_installed.py installs it
 )
 INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 READS = re.compile(r'\A(toolgate audit search[^\n;]*|curl [^;]*"use_skill"[^;]*)\s*\Z')
+LISTS = re.compile(r'\A\s*curl [^;]*"tools/list"')  # perhaps with a key that is just made
 PAUSE_S = 0.1  # before a question is asked again
 PROGRAMS = Path(sys.executable).parent
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -158,11 +160,17 @@ class Walk:
             printed = "".join([await self._command(words, env) for words in commands])
             if not rest:
                 return printed
-            done = await anyio.run_process(
-                ["sh", "-e", "-c", rest], cwd=self.folder, env=env, check=False
-            )
+            done = await self._run(rest, env)
+        with anyio.move_on_after(DEADLINE_S):
+            while done.returncode and LISTS.search(rest):
+                await anyio.sleep(PAUSE_S)
+                done = await self._run(rest, env)
         assert done.returncode == 0, f"{rest}\n{done.stderr.decode()}"
         return printed + done.stdout.decode()
+
+    async def _run(self, text: str, env: Mapping[str, str]) -> CompletedProcess[bytes]:
+        words = ["sh", "-e", "-c", text]
+        return await anyio.run_process(words, cwd=self.folder, env=env, check=False)
 
     async def _command(self, words: Sequence[str], env: Mapping[str, str]) -> str:
         """Run a command of a page, `toolgate` in this process; `> FILE` may stand at its end."""

@@ -264,7 +264,8 @@ async def test_an_interrupted_close_leaves_no_process_behind(open_link, monkeypa
     await until_gone(pid)
 
 
-async def test_a_command_that_is_not_there(open_link):
+async def test_a_command_that_is_not_there(open_link, monkeypatch):
+    monkeypatch.setattr(stdio, "EOF_TIMEOUT_S", 30)  # a busy machine tells of the exit late
     missing = ProcessCommand("things", ("/nowhere/at-all",))
     with pytest.raises(UpstreamFailed, match="its command was not found or cannot be run"):
         await open_link(missing)
