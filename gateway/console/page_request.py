@@ -25,6 +25,7 @@ from gateway.console.texts import LANGUAGES, OUTCOMES, Texts, encode_json, visib
 from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.context import Identity
 from gateway.methods.results_by_revision import SERVER
+from gateway.operations.problems import lacks_scope
 from schemas.jsonrpc import nests_within
 
 THEMES = ("auto", "light", "dark")
@@ -96,6 +97,12 @@ class PageRequest:
     def problem_page(self, answer: OperationAnswer) -> Response:
         """The page of an operation's problem."""
         return self.problem(answer.status, answer.problem)
+
+    def refuse(self, id_: str) -> Response:
+        """The page for a visitor who lacks the scope of an operation."""
+        if (operation := self.operations.operation(id_)) is None:
+            return self.problem(404)
+        return self.problem(403, lacks_scope(operation.scope).detail)
 
     def problem(self, status: int, text: str = "") -> Response:
         """The page of what did not work, or a problem as the admin API answers it."""

@@ -27,7 +27,6 @@ from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
 from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
 from gateway.operations.operation import NoQuery, Operation
-from gateway.operations.problems import lacks_scope
 from gateway.operations.resource_view import ResourceView
 from gateway.policy.rule_matches import selection_of
 from schemas.json_schema.references import dereference
@@ -353,7 +352,7 @@ async def act_page(visit: PageRequest) -> Response:
     if operation is None or operation.method == "GET":
         return visit.problem(404)
     if not visit.operations.may(operation.id):
-        return visit.problem(403, lacks_scope(operation.scope).detail)
+        return visit.refuse(operation.id)
     filled, act = await _read_form(visit, operation), visit.posted_value("act")
     if act == "try" and not filled.reading.errors:
         body = {"rule": filled.reading.value}

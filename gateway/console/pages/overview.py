@@ -6,12 +6,10 @@ from typing import Any
 from starlette.responses import Response
 
 from config.load import mask_secrets
-from gateway.admin.resources.status import READ
 from gateway.console.activity import activity
 from gateway.console.navigation import title_of_wing
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
-from gateway.operations.problems import lacks_scope
 from gateway.wings.table import WINGS
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
@@ -52,7 +50,7 @@ async def overview(visit: PageRequest) -> Response:
 def _no_access(visit: PageRequest) -> Response:
     """The page of a visitor without the scope of the overview: other pages, and whom to ask."""
     if visit.query.get("format") == "json":
-        return visit.problem(403, lacks_scope(READ).detail)
+        return visit.refuse("getStatus")
     pages = [page for _, places in visit.places for page in places]
     return visit.page("no_access.html", pages=pages)
 

@@ -11,7 +11,6 @@ from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import OperationAnswer
-from gateway.operations.problems import lacks_scope
 from registry.display.token_budgets import CHARACTERS
 from registry.skills.snapshot import SkillSnapshot
 
@@ -42,7 +41,7 @@ async def skill_page(visit: PageRequest) -> Response:
 async def edit_page(visit: PageRequest) -> Response:
     """The editor of a skill: a preview and what saving would do, by POST; then the save."""
     if not visit.operations.may("importSkills"):
-        return visit.problem(403, lacks_scope("admin:registry:write").detail)
+        return visit.refuse("importSkills")
     name = "" if visit.path("skill") == "new" else visit.path("skill")
     exported = await visit.operations.run("exportSkill", {"skill": name}) if name else None
     if exported is not None and not exported.ok:

@@ -15,7 +15,6 @@ from gateway.console.forms import Form, add_texts, chosen_in, read_json
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.operations.problems import lacks_scope
 
 ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
 STATUSES = ("imported", "degraded", "held", "skipped")
@@ -114,7 +113,7 @@ def _wanted_credentials(
 async def import_page(visit: PageRequest) -> Response:
     """Import a source: what it is, what an import makes of it, and the import."""
     if not visit.operations.may("importSource"):
-        return visit.problem(403, lacks_scope("admin:registry:write").detail)
+        return visit.refuse("importSource")
     posted = visit.request.method == "POST"
     form = Form(SCHEMA, chosen_in(visit.form))
     as_text = visit.posted_value("view") == "json"
