@@ -10,6 +10,8 @@ from gateway.context import Context
 from gateway.operations.job_declarations import Job
 
 Lines = tuple[int, int]  # the first and the last, from 1
+PROSE_KINDS = frozenset({"text", "section"})  # of chunks
+DATA_KINDS = PROSE_KINDS | {"record", "row"}  # those that are no source code
 Role = Literal["define", "call", "import", "inherit", "link", "mention"]
 
 

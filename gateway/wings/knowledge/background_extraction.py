@@ -19,6 +19,7 @@ from psycopg.types.json import Jsonb
 from config.knowledge import KnowledgeExtraction
 from gateway.context import Principal
 from gateway.operations.job_declarations import SCHEDULE, Job
+from gateway.wings.document_library import DATA_KINDS
 from gateway.wings.interface import Screen
 from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.extracted_names import (
@@ -36,7 +37,6 @@ from registry.database.sql_fragments import compose
 
 log = logging.getLogger("toolgate.knowledge")
 
-READ_KINDS = ("text", "section", "record", "row")  # of chunks; source code is left to parsers
 SICK = 3  # documents in a row without any answer, after which a run ends
 ASKING_S = 900  # after which a run that asks the model is taken for dead
 SHOWN_BY = "knowledge_query"  # the tool whose rules say what the model may see
@@ -179,7 +179,7 @@ class DocumentExtractor:
         return turns.sick < SICK and turns.requests > 0
 
     async def _read(self, reading: _Reading) -> None:
-        values = {**reading.document.values, "kinds": list(READ_KINDS)}
+        values = {**reading.document.values, "kinds": list(DATA_KINDS)}  # code is left to parsers
         chunks = [_Chunk(*row) for row in await self._rows(_CHUNKS, values)]
         async with anyio.create_task_group() as group:
             for chunk in chunks:

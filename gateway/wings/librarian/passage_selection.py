@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.wings.document_library import Lines, NamedFile, Passage
+from gateway.wings.document_library import (
+    DATA_KINDS,
+    PROSE_KINDS,
+    Lines,
+    NamedFile,
+    Passage,
+)
 from gateway.wings.librarian.citations import Citation, VerifiedClaim, terms_of
 
 RELEVANCE = 0.7  # share of relevance against novelty
@@ -20,8 +26,6 @@ TESTS, DOCUMENTS = 0.75, 0.5
 NAMING = 10  # best passages whose names raise the files that define them
 NAMED = 0.3  # of the score of such a passage
 SLOWER = 0.1  # by its rank
-_PROSE = frozenset({"text", "section"})
-_DATA = _PROSE | {"record", "row"}  # kinds of chunks that are no code
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_|conftest\.)[^/]*\Z"
     r"|[._-](?:test|spec)\.[^./]+\Z"
@@ -72,7 +76,7 @@ def prefer_sources(question: str, hits: Sequence[Passage]) -> list[Passage]:
     """Hits in sources before those in tests and documents, which describe the same code: for
     questions about how it works, not how to use it. Hits in collections without code, such as the
     handbook of a company beside its repositories, keep their scores."""
-    coded = {hit.collection for hit in hits if hit.kind not in _DATA}
+    coded = {hit.collection for hit in hits if hit.kind not in DATA_KINDS}
     if not coded or _USAGE.search(question):
         return list(hits)
     weighted = [
@@ -87,7 +91,7 @@ def prefer_sources(question: str, hits: Sequence[Passage]) -> list[Passage]:
 def _path_weight(hit: Passage) -> float:
     if _TEST.search(hit.path):
         return TESTS
-    return DOCUMENTS if hit.kind in _PROSE or _DOCUMENT.search(hit.path) else 1.0
+    return DOCUMENTS if hit.kind in PROSE_KINDS or _DOCUMENT.search(hit.path) else 1.0
 
 
 def by_file(hits: Sequence[Passage], limit: int, named: Sequence[NamedFile] = ()) -> list[Passage]:
