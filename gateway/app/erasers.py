@@ -222,7 +222,7 @@ class ErasedPlaces:
         edits = (
             "it names the person: edit the file"
             if is_own
-            else ("they name the person: ask those who run the gateway to edit them")
+            else "they name the person: ask those who run the gateway to edit them"
         )
         places = [f"settings: {path}" for path in named] if is_own else ["settings"] * bool(named)
         rules = await self._fetch(

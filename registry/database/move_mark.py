@@ -11,7 +11,7 @@ MARK_PREFIX = "toolgate database move: "
 
 @dataclass(frozen=True, slots=True)
 class ClosedMark:
-    """The comment of a database that is being moved, or was moved: nobody may use it.
+    """The comment of a database that is being moved, or was moved, and is closed.
 
     Owners may set comments; settings of our own are for superusers, which managed servers lack.
     """

@@ -39,7 +39,7 @@ async def send_request(
 
 
 async def post_form(url: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Status and answer of a form; fails where nobody answers."""
+    """Send a form; its status and JSON object. Fails where nothing answers at the URL."""
     timeout = aiohttp.ClientTimeout(FORM_TIMEOUT_S)
     try:
         async with (

@@ -103,10 +103,10 @@ class Present:
     left_out: dict[tuple[str, str], str] = field(default_factory=dict)  # with the reason
 
 
-async def read_gateway(client: OperationClient, sections: Sequence[Section]) -> Present:
+async def read_gateway(client: OperationClient, kinds: Sequence[Section]) -> Present:
     present = Present()
     addresses: dict[str, str] = {}
-    for section in sections:
+    for section in kinds:
         rows = {}
         async for view in _list(client, section):
             name = view[section.key]
@@ -190,9 +190,9 @@ def _read_links(links: StoredLinks, view: Json) -> Json:
     return dict(sorted(linked.items()))
 
 
-def read_document(document: Document, sections: Sequence[Section]) -> Sections:
+def read_document(document: Document, kinds: Sequence[Section]) -> Sections:
     """The entries of a file, checked. Raises DocumentError."""
-    by_name = {section.name: section for section in sections}
+    by_name = {section.name: section for section in kinds}
     target: Sections = {name: {} for name in document.sections if name in by_name}
     for name, key, entry in document.entries((*by_name, SECRETS)):
         if name == SECRETS:
@@ -243,12 +243,12 @@ class Change:
 
 
 def compare(
-    sections: Sequence[Section], present: Present, target: Sections, *, prune: bool
+    kinds: Sequence[Section], present: Present, target: Sections, *, prune: bool
 ) -> list[Change]:
     """The changes that bring a gateway to what a file has. Sections that it lacks stay, and so do
     entries that cannot be compared."""
     changes = []
-    for section in sections:
+    for section in kinds:
         if section.name not in target:
             continue
         there, file = present.entries[section.name], target[section.name]
@@ -259,7 +259,7 @@ def compare(
                 changes.append(Change(section, name, "+", {}, entry))
             elif there[name] != entry:
                 changes.append(Change(section, name, "~", there[name], entry))
-    for section in sorted(sections, key=lambda section: REMOVALS.index(section.name)):
+    for section in sorted(kinds, key=lambda section: REMOVALS.index(section.name)):
         if prune and section.name in target:
             gone = present.entries[section.name].keys() - target[section.name].keys()
             changes += [Change(section, name, "-", {}, {}) for name in sorted(gone)]

@@ -273,7 +273,7 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
 
 
 def _refusal_response(fault: Fault) -> Response:
-    """The answer to a caller who is not known, or not yet."""
+    """The answer to an anonymous caller: 503 while its credentials cannot be verified yet."""
     if isinstance(fault, Unavailable):
         return _problem_response(503, fault.message, {"Retry-After": str(fault.retry_after)})
     return _problem_response(401, fault.message, {"WWW-Authenticate": REALM})
