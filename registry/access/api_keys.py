@@ -117,7 +117,7 @@ class ApiKeys(Tables):
     async def all(self) -> list[ApiKey]:
         """All keys, by name, then by age; revoked ones, too."""
         order = ' WHERE host_id = %s ORDER BY name COLLATE "C", created_ts, key_id'
-        return [known.key for known in await _read(self._pool, order, [self._host_id])]
+        return [stored_key.key for stored_key in await _read(self._pool, order, [self._host_id])]
 
     async def get(self, key_id: str) -> ApiKey | None:
         condition = " WHERE (host_id, key_id) = (%s, %s)"
@@ -241,10 +241,10 @@ def _rotate(earlier: ApiKey, expires: datetime | None, makers: Iterable[str]) ->
     if expires is None and earlier.expires is not None:
         expires = now + (earlier.expires - earlier.created)
     _check(earlier.name, earlier.principal, earlier.scopes, earlier.roles, expires=expires)
-    known = tuple(sorted({*earlier.makers, *makers}))
-    if len(known) > MAKERS_LIMIT:
+    all_makers = tuple(sorted({*earlier.makers, *makers}))
+    if len(all_makers) > MAKERS_LIMIT:
         raise KeyRefused("too many have made this key: revoke it, and make another one")
-    return _fresh(replace(earlier, makers=known, created=now, expires=expires, last_used=None))
+    return _fresh(replace(earlier, makers=all_makers, created=now, expires=expires, last_used=None))
 
 
 def _fresh(key: ApiKey) -> tuple[ApiKey, str]:
@@ -299,5 +299,5 @@ def _check(
                 expected = "visible characters without quotes and backslashes"
                 raise KeyRefused(f"{word[:80]!r} is no {what}: expected {expected}")
     if expires is not None and (expires.tzinfo is None or expires <= datetime.now(UTC)):
-        wanted = "expected a time to come, with its zone, at which the key expires"
-        raise KeyRefused(f"{wanted}, found {expires.isoformat()}")
+        expectation = "expected a time to come, with its zone, at which the key expires"
+        raise KeyRefused(f"{expectation}, found {expires.isoformat()}")

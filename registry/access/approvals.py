@@ -350,8 +350,8 @@ class Approvals(Tables):
                 ).format(waiting=_WAITING),
                 values,
             )
-            if (known := await rows.fetchone()) is not None:
-                return known[0], known[1]
+            if (row := await rows.fetchone()) is not None:
+                return row[0], row[1]
             return await _insert(connection, values)
 
     async def request_together(

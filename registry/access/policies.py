@@ -163,9 +163,9 @@ def _read(name: str, fields: dict[str, Any]) -> Rule:
         return msgspec.convert(fields, Rule)
     except msgspec.ValidationError as error:
         log.error("rule_not_readable", extra={"rule": name, "reason": str(error)})
-    known = {key: value for key, value in fields.items() if key in MEMBERS}
+    members = {key: value for key, value in fields.items() if key in MEMBERS}
     try:
-        rule = msgspec.convert(known, Rule)
+        rule = msgspec.convert(members, Rule)
     except msgspec.ValidationError:
         rule = Rule("deny")
     return Rule("allow", when="false") if rule.effect == "allow" else rule

@@ -148,9 +148,9 @@ class Secrets(Tables):
                 " WHERE host_id = %s ORDER BY source, scheme",
                 [self._host_id],
             )
-            known = self._keys.key_ids
+            key_ids = self._keys.key_ids
             return [
-                StoredSecret(source, scheme, kind, id_, updated=updated, readable=id_ in known)
+                StoredSecret(source, scheme, kind, id_, updated=updated, readable=id_ in key_ids)
                 async for source, scheme, kind, id_, updated in rows
             ]
 

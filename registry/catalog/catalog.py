@@ -161,8 +161,8 @@ class Catalog:
     def identifier(self, tool: Tool) -> str | None:
         """The tool's identifier in programs, whatever it is shown as; None for one that is not in
         this catalog, as the gateway's own."""
-        known = self._lookup.by_id.get(tool.id)
-        return None if known is None else self._names.identifiers[known.name]
+        catalog_tool = self._lookup.by_id.get(tool.id)
+        return None if catalog_tool is None else self._names.identifiers[catalog_tool.name]
 
     @cached_property
     def by_identifier(self) -> Mapping[str, Tool]:
@@ -299,13 +299,13 @@ class Catalog:
 
     def without_wing(self, wing: str) -> "Catalog":
         """This catalog without the tools of a wing, whose source stays."""
-        known = self._without_wings.get(wing)
-        if known is None:
+        narrowed = self._without_wings.get(wing)
+        if narrowed is None:
             ids = {tool.id for tool in self.tools if tool.binding.wing == wing}
             rest = (tool for tool in self.tools if tool.id not in ids)
-            known = self.narrow(rest, denied=self.denied | ids) if ids else self
-            self._without_wings[wing] = known
-        return known
+            narrowed = self.narrow(rest, denied=self.denied | ids) if ids else self
+            self._without_wings[wing] = narrowed
+        return narrowed
 
     def changed_lists(self, before: "Catalog") -> frozenset[ListKind]:
         """Kinds of lists that differ from those of `before`."""

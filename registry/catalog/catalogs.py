@@ -117,12 +117,14 @@ class Catalogs:
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
         """The snapshot for a request of `tenant`; empty without tools or for an unknown toolset."""
         catalog = self._current.get(tenant) or _EMPTY
-        wanted = None if toolset is None else self.toolset(tenant, toolset)
-        if not self._has_code and (wanted is None or wanted.code is None):
+        definition = None if toolset is None else self.toolset(tenant, toolset)
+        if not self._has_code and (definition is None or definition.code is None):
             catalog = catalog.without_wing(CODE_WING)
         if toolset is None:
             return catalog
-        return catalog.toolset(toolset, wanted) if wanted else self._fixed.get(toolset, _EMPTY)
+        return (
+            catalog.toolset(toolset, definition) if definition else self._fixed.get(toolset, _EMPTY)
+        )
 
     def addressable(self, tenant: str, toolset: str | None) -> Catalog:
         """The catalog in which a caller at this endpoint may name tools: the tenant's whole one, or

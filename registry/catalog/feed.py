@@ -194,8 +194,8 @@ class Feed:
 
     def _spec(self, name: str) -> ImportSpec | None:
         """The import options of a source: from the settings, else from its import by command."""
-        wanted = self._wanted.get(name)
-        if wanted is not None and (spec := configured_import(name, wanted)):
+        source_settings = self._wanted.get(name)
+        if source_settings is not None and (spec := configured_import(name, source_settings)):
             return spec
         source = self._catalogs.of(self._host_id).sources.get(name)
         return None if source is None else spec_of(source)
@@ -206,7 +206,10 @@ class Feed:
         self.settled.set()
 
     def _import_specs(self) -> list[ImportSpec]:
-        specs = (configured_import(name, wanted) for name, wanted in self._wanted.items())
+        specs = (
+            configured_import(name, source_settings)
+            for name, source_settings in self._wanted.items()
+        )
         return [spec for spec in specs if spec is not None]
 
     async def _follow(self, database: Database) -> None:
@@ -266,8 +269,8 @@ class Feed:
 
     async def _reload(self, store: ToolStore, tenant: str) -> None:
         await self._catalogs.reload(store, tenant)
-        known = self._wanted.keys() | self._catalogs.of(self._host_id).sources.keys()
-        for name in self.state.sources.keys() - known:
+        names = self._wanted.keys() | self._catalogs.of(self._host_id).sources.keys()
+        for name in self.state.sources.keys() - names:
             del self.state.sources[name]
 
     def _mark_unreachable(self) -> None:
@@ -289,11 +292,11 @@ class Feed:
     async def _import_all(self, store: ToolStore) -> None:
         await self._check_removed(store)
         await self._remove_wings(store)
-        known = self._catalogs.of(self._host_id).sources
+        loaded_sources = self._catalogs.of(self._host_id).sources
 
         def can_wait(spec: ImportSpec) -> bool:
             # Not sources in Python: no code runs with the schemas of an older edition.
-            return spec.name in known and not spec.facts.loaded
+            return spec.name in loaded_sources and not spec.facts.loaded
 
         await self._import(store, [spec for spec in self._import_specs() if not can_wait(spec)])
         self.state.loaded = True

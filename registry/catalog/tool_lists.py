@@ -193,13 +193,13 @@ def _merge_members(
 ) -> dict[str, Any]:
     """`listed` with the other members that the tool has at its own server."""
     server_members: dict[str, Any] = dict(_members(definition))
-    for member, known in (
+    for member, is_defined in (
         ("icons", revision.icons),
         ("execution", revision.tasks and relays_tasks),
         ("annotations", revision.annotations),
         ("_meta", revision.titles),
     ):
-        if not known:
+        if not is_defined:
             server_members.pop(member, None)
     gateway_members = _members(msgspec.json.encode(listed))
     if "_meta" in server_members and "_meta" in gateway_members:
@@ -249,12 +249,12 @@ class ToolList:
     ) -> Page:
         """Page of the tools that contain all of `texts` in their name, title, description or source
         name, ignoring case."""
-        wanted = [text.casefold() for text in texts]
+        folded_texts = [text.casefold() for text in texts]
         listed = enumerate(self._texts)
         places = [
             n
             for n, listed_text in listed
-            if listed_text and all(text in listed_text for text in wanted)
+            if listed_text and all(text in listed_text for text in folded_texts)
         ]
         return self._listing.some(places, revision, after, limit)
 

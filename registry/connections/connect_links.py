@@ -40,7 +40,7 @@ class Tickets(Tables):
     async def make(
         self,
         owner: Owner,
-        wanted: Sequence[dict[str, Any]],
+        schemes: Sequence[dict[str, Any]],
         *,
         reason: str,
         login: Mapping[str, str],
@@ -63,7 +63,7 @@ class Tickets(Tables):
                 " now() + make_interval(secs => %s))",
                 [
                     *(self._host_id, secret_digest(text), owner.tenant, owner.principal),
-                    *(owner.source, owner.label, reason, Jsonb([*wanted]), Jsonb({**login})),
+                    *(owner.source, owner.label, reason, Jsonb([*schemes]), Jsonb({**login})),
                     lasts_s,
                 ],
             )

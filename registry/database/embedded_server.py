@@ -594,8 +594,8 @@ class Embedded:
     def _create_database(self) -> None:
         try:
             with psycopg.connect(self._maintenance, autocommit=True) as connection:
-                known = connection.execute("SELECT FROM pg_database WHERE datname = %s", [NAME])
-                if not known.rowcount:
+                rows = connection.execute("SELECT FROM pg_database WHERE datname = %s", [NAME])
+                if not rows.rowcount:
                     connection.execute("CREATE DATABASE toolgate")
         except psycopg.OperationalError as error:
             raise self._server_error("does not accept connections", str(error)) from error

@@ -114,30 +114,30 @@ async def status(
 ) -> list[MigrationState]:
     """The migrations of these components in order, then unknown ones applied to the database."""
     applied = await _applied_migrations(connection)
-    known = {migration.key: migration.name for migration in migrations(components)}
-    others = {key: applied[key][0] for key in sorted(applied.keys() - known.keys())}
+    names = {migration.key: migration.name for migration in migrations(components)}
+    others = {key: applied[key][0] for key in sorted(applied.keys() - names.keys())}
     return [
         MigrationState(*key, name, applied[key][2] if key in applied else None)
-        for key, name in (known | others).items()
+        for key, name in (names | others).items()
     ]
 
 
-def pending(known: Sequence[Migration], applied: Applied) -> list[Migration]:
+def pending(all_migrations: Sequence[Migration], applied: Applied) -> list[Migration]:
     """The pending migrations. Raises if an applied one has been changed since."""
-    keys = {migration.key for migration in known}
-    components = {migration.component for migration in known}
+    keys = {migration.key for migration in all_migrations}
+    components = {migration.component for migration in all_migrations}
     if newer := sorted(key for key in applied.keys() - keys if key[0] in components):
         log.warning(
             "database_newer", extra={"migrations": [f"{key[0]}/{applied[key][0]}" for key in newer]}
         )
-    for migration in known:
+    for migration in all_migrations:
         if migration.key in applied and applied[migration.key][1] != migration.checksum:
             raise ChangedMigration(
                 f"migration {migration.label} was changed after it was applied to this database, "
                 "as happens between development versions; use the version that applied it. Or "
                 "start with an empty database, and import sources and skills again"
             )
-    return [migration for migration in known if migration.key not in applied]
+    return [migration for migration in all_migrations if migration.key not in applied]
 
 
 _CREATE_VERSIONS = """

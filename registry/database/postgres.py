@@ -426,9 +426,9 @@ def _is_readable(socket: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _conninfo(settings: Settings, name: str, given: str) -> str:
+def _conninfo(settings: Settings, name: str, conninfo: str) -> str:
     try:
-        named: dict[str, Any] = conninfo_to_dict(given)
+        named: dict[str, Any] = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:
         raise DatabaseError(
             f"database.{name} is neither 'embedded' nor a libpq URL such as "

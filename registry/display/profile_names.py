@@ -52,16 +52,16 @@ class ProfileNames:
     def _change(self, chosen: SelectedProfile) -> dict[str, str]:
         pairs = self._pairs if chosen.profile.names_fold else frozenset()
         names: dict[str, str] = {}
-        given: set[str] = set()
+        assigned_names: set[str] = set()
         for name in self._names:
             if accepts(chosen, name) and name not in pairs:
                 continue
             names[name] = next(
                 candidate
                 for candidate in _candidates(name, chosen)
-                if candidate.casefold() not in given and self._is_free(candidate, name)
+                if candidate.casefold() not in assigned_names and self._is_free(candidate, name)
             )
-            given.add(names[name].casefold())
+            assigned_names.add(names[name].casefold())
         return names
 
     def _is_free(self, candidate: str, name: str) -> bool:

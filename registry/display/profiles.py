@@ -140,10 +140,10 @@ UNCHANGED = SelectedProfile(PLAIN, BUILT_IN[PLAIN])
 class Profiles:
     """All profiles, and the clients that they apply to."""
 
-    def __init__(self, wanted: ProfilesSettings | None = None) -> None:
-        own: Mapping[str, Profile] = wanted.custom if wanted else {}
-        server = wanted.server_name if wanted else ""
-        tool_tokens: Mapping[str, int] = wanted.tool_tokens if wanted else {}
+    def __init__(self, settings: ProfilesSettings | None = None) -> None:
+        own: Mapping[str, Profile] = settings.custom if settings else {}
+        server = settings.server_name if settings else ""
+        tool_tokens: Mapping[str, int] = settings.tool_tokens if settings else {}
         every = {**own, **{name: profile for name, profile in BUILT_IN.items() if name not in own}}
         self._chosen = {
             name: SelectedProfile(
@@ -157,7 +157,7 @@ class Profiles:
         self._clients = [
             (Globs(chosen.profile.clients), chosen) for chosen in self._chosen.values()
         ]
-        default = wanted.default if wanted else PLAIN
+        default = settings.default if settings else PLAIN
         self._auto = default == AUTO
         self.default = self._chosen.get(default, UNCHANGED)
         self._of_client = lru_cache(CACHED_CLIENTS)(self._matching)

@@ -19,10 +19,10 @@ class MissingPart(Exception):
     """The path leads nowhere; `known` are the property names that could follow where it breaks
     off."""
 
-    def __init__(self, step: str, known: list[str]) -> None:
+    def __init__(self, step: str, members: list[str]) -> None:
         super().__init__(step)
         self.step = step
-        self.known = known
+        self.known = members
 
 
 def part(schema: Json, path: str) -> Json:

@@ -263,8 +263,8 @@ class _Rewriting:
 
     def _restrict_values(self, schema: Json) -> Json:
         """The schema with only the enumerations and formats that the profile supports."""
-        known = self._profile.keywords
-        if "const" in schema and known is not None and "const" not in known:
+        keywords = self._profile.keywords
+        if "const" in schema and keywords is not None and "const" not in keywords:
             schema = {**schema, "enum": [schema["const"]]}
             del schema["const"]
         values = schema.get("enum")
@@ -285,9 +285,9 @@ class _Rewriting:
         return self._nullable(short) if self._profile.nullable else short
 
     def _finish(self, shown: Json) -> Json:
-        known = self._profile.keywords
-        if known is not None:
-            gone = {key for key in shown if key not in known and key not in _OWN}
+        keywords = self._profile.keywords
+        if keywords is not None:
+            gone = {key for key in shown if key not in keywords and key not in _OWN}
             if "patternProperties" in gone:
                 gone.add("additionalProperties")
             if "prefixItems" in gone:

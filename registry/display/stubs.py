@@ -269,14 +269,14 @@ class _Types:
         """The properties of the root, required ones first."""
         parts = list(self._parts(self._root, frozenset(), 0))
         properties = self._properties(parts)
-        given = any(part.get("additionalProperties") not in (None, False) for part, _ in parts)
+        is_open = any(part.get("additionalProperties") not in (None, False) for part, _ in parts)
         shown = [
             self._argument(name, argument)
             for name, argument in properties.items()
             if len(name) <= NAME_LENGTH
         ]
         shown.sort(key=lambda field: not field.required)
-        return _Fields(shown, given or len(shown) < len(properties) or self._left < 0)
+        return _Fields(shown, is_open or len(shown) < len(properties) or self._left < 0)
 
     def _argument(self, name: str, argument: _Property) -> _Field:
         schema = argument.schema

@@ -205,8 +205,8 @@ class ToolShaper:
 
     def _tokens_limit(self, chosen: SelectedProfile) -> int | None:
         """Tokens per tool of its toolset and the client's profile; None: the default."""
-        wanted = (self._tool_tokens, chosen.tool_tokens)
-        return min((limit for limit in wanted if limit is not None), default=None)
+        limits = (self._tool_tokens, chosen.tool_tokens)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def within(self, tool: Tool, chosen: SelectedProfile, limit: int, describer: str) -> ShapedTool:
         """The tool in about `limit` tokens, without its output schema and mirrored headers; for an

@@ -166,11 +166,11 @@ async def _queue_all(
     count, after = 0, _START
     while True:
         async with _tenant_lock(pool, host_id) as connection:
-            given: Mapping[str, object] = {
+            parameters: Mapping[str, object] = {
                 "host": host_id, "kind": kind, "after": after, "limit": BATCH
             }  # fmt: skip
             await connection.execute(_IN_ORDER)
-            result = await connection.execute(statement, given)
+            result = await connection.execute(statement, parameters)
             seen, last, queued = await result.fetchone() or (0, None, 0)
         count += queued or 0
         look_on(seen)

@@ -129,8 +129,8 @@ class _Model:
         """The vector of a text, shape (1, dimension)."""
         import numpy as np
 
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        return np.asarray(self._session.run(["embedding"], given)[0])
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        return np.asarray(self._session.run(["embedding"], inputs)[0])
 
     def tokens(self, texts: Sequence[str], limit: int) -> list[list[int]]:
         """The first `limit` tokens of each text."""

@@ -75,9 +75,9 @@ class Lanes:
 
         async def run() -> None:
             for some in left:
-                given = [texts[number] for number in some]
+                batch = [texts[number] for number in some]
                 try:
-                    vectors_of_part = await self.run(partial(encode, given), query)
+                    vectors_of_part = await self.run(partial(encode, batch), query)
                     rows.update(
                         zip(some, normalise(vectors_of_part, len(some), dimension), strict=True)
                     )

@@ -133,13 +133,13 @@ class Queue:
     async def _run(
         self, statement: bytes, tasks: Sequence[Task], **more: Sequence[Any] | Float4Array
     ) -> int:
-        given = {
+        columns = {
             "hosts": [task.host_id for task in tasks],
             "tasks": [task.task_id for task in tasks],
             "hashes": [task.source_hash for task in tasks],
             "values": [""] * len(tasks),
         }
-        values = {**self._given, **given, **more}
+        values = {**self._given, **columns, **more}
         count = await self._execute(statement, values)
         if count < len(tasks):
             # A claim whose snapshot is older than ours finds our tasks due, locks them, sees that

@@ -56,14 +56,14 @@ class EntityEmbedding:
 
 async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
     async with borrow(pool) as connection:
-        known = await models_by_purpose(connection)
+        models_of = await models_by_purpose(connection)
         async with connection.cursor(row_factory=class_row(EmbeddingCounts)) as cursor:
-            await cursor.execute(_COUNTS, {"host": host_id, **_labels(known)})
+            await cursor.execute(_COUNTS, {"host": host_id, **_labels(models_of)})
             counts = await cursor.fetchall()
         async with connection.cursor(row_factory=class_row(FailureCount)) as failures:
             await failures.execute(_FAILED, [host_id])
             failed = await failures.fetchall()
-    return EmbeddingStatus(known, tuple(counts), tuple(failed))
+    return EmbeddingStatus(models_of, tuple(counts), tuple(failed))
 
 
 async def tasks(pool: Pool, kinds: Kinds = KINDS) -> dict[str, int]:
@@ -99,11 +99,11 @@ async def embedding_of(
     return EntityEmbedding("pending" if target else "disabled", target, None, None)
 
 
-def _labels(known: Mapping[str, Models]) -> dict[str, list[str]]:
+def _labels(models_of: Mapping[str, Models]) -> dict[str, list[str]]:
     """Columns of the models of each purpose."""
     pairs = [
         (purpose, label)
-        for purpose, of in known.items()
+        for purpose, of in models_of.items()
         for label in dict.fromkeys((of.target or "", of.serving or of.target or ""))
     ]
     return {"purposes": [purpose for purpose, _ in pairs], "models": [label for _, label in pairs]}

@@ -129,29 +129,29 @@ async def register(pool: Pool, embedder: Embedder | None, purpose: str = TOOLS) 
     for a model whose vectors cannot be stored, and for one that is to replace another and does not
     work: the existing one serves better.
     """
-    wanted = embedder.model if embedder else None
+    model = embedder.model if embedder else None
     if embedder and embedder.dimension != VECTOR_DIMENSION:
         raise EmbeddingFailed(
-            f"{wanted} makes vectors of {embedder.dimension} numbers; only {VECTOR_DIMENSION} can "
+            f"{model} makes vectors of {embedder.dimension} numbers; only {VECTOR_DIMENSION} can "
             "be stored: choose another model, or embedding.dimension where the service can shorten",
             retryable=False,
         )
     async with borrow(pool) as connection:
         present = (await models(connection, purpose)).target
-    if present == wanted:
+    if present == model:
         return False
     if embedder is not None and present is not None:
         await embedder.embed(["a text to begin with"])
     async with borrow(pool) as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         before = await models(connection, purpose)
-        if before.target == wanted:  # another node was faster
+        if before.target == model:  # another node was faster
             return False
-        await _retire_target(connection, purpose, keep=wanted is None)
+        await _retire_target(connection, purpose, keep=model is None)
         if embedder is not None:
             await _enter(connection, embedder, purpose)
         await connection.execute("SELECT pg_notify(%s, 'model')", [CHANNEL])
-    facts = {"model": wanted, "purpose": purpose}
+    facts = {"model": model, "purpose": purpose}
     if before.target:
         log.warning("embedding_model_changed", extra={"before": before.target, **facts})
     else:

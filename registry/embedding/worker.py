@@ -163,9 +163,9 @@ class Worker:
             by_kind[task.entity_type][task.host_id, task.entity_id] = task
         texts: dict[Task, str] = {}
         deleted: list[Task] = []
-        for kind, wanted in by_kind.items():
-            loaded = await self._load(kind, wanted)
-            for key, task in wanted.items():
+        for kind, task_by_key in by_kind.items():
+            loaded = await self._load(kind, task_by_key)
+            for key, task in task_by_key.items():
                 if key not in loaded:
                     deleted.append(task)
                 elif loaded[key].source_hash == task.source_hash:
@@ -174,15 +174,15 @@ class Worker:
             await self._queue.drop(deleted)
         return texts
 
-    async def _load(self, kind: str, wanted: Mapping[Key, Task]) -> Mapping[Key, SourceText]:
+    async def _load(self, kind: str, tasks: Mapping[Key, Task]) -> Mapping[Key, SourceText]:
         async with self._looking_up() as connection:
-            loaded = await self._texts_of[kind](connection, list(wanted))
+            loaded = await self._texts_of[kind](connection, list(tasks))
         changed = [
-            key for key, text in loaded.items() if text.source_hash != wanted[key].source_hash
+            key for key, text in loaded.items() if text.source_hash != tasks[key].source_hash
         ]
         if changed:
             await self._requeue(kind, changed, loaded)
-            await self._queue.drop([wanted[key] for key in changed])
+            await self._queue.drop([tasks[key] for key in changed])
         return loaded
 
     async def _requeue(

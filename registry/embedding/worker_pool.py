@@ -174,10 +174,10 @@ class WorkerPool:
 
     async def _hand_over(self) -> None:
         """Hand over to this pool's model, when it can serve; then purge the previous one."""
-        known, pool = self._serving.models, self._database.pool
+        models, pool = self._serving.models, self._database.pool
         if self.is_displaced:
             return
-        if known.serving != known.target:
+        if models.serving != models.target:
             await queue_missing(pool, self.kinds)
             async with borrow(pool) as connection:
                 if not await settle(connection, self.purpose, self.kinds):

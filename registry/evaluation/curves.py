@@ -55,19 +55,21 @@ class FitBin(Struct, frozen=True):
 
 
 def curve(
-    mode: str, found: Found, wanted: Sequence[RelevantTools], took_ms: Sequence[float]
+    mode: str, found: Found, relevant: Sequence[RelevantTools], took_ms: Sequence[float]
 ) -> ModeCurve:
     """The curve of a mode. `found`: ids of tools by request, best first."""
     import numpy as np  # see `quality_metrics`
 
-    sample = bootstrap(100 * np.array(recalls(found, wanted)))
+    sample = bootstrap(100 * np.array(recalls(found, relevant)))
     points = []
     for k in range(1, DEPTH + 1):
         interval = sample.interval(k - 1)
         points.append(
             CurvePoint(k, round(interval.mean, 1), round(interval.low, 1), round(interval.high, 1))
         )
-    ranks = [reciprocal_rank(answer, want.gold) for answer, want in zip(found, wanted, strict=True)]
+    ranks = [
+        reciprocal_rank(answer, want.gold) for answer, want in zip(found, relevant, strict=True)
+    ]
     mrr = sum(ranks) / len(ranks)
     times = percentiles(took_ms)
     return ModeCurve(
@@ -76,7 +78,7 @@ def curve(
 
 
 def calibration_pairs(
-    fits: Sequence[float | None], found: Found, wanted: Sequence[RelevantTools]
+    fits: Sequence[float | None], found: Found, relevant: Sequence[RelevantTools]
 ) -> list[tuple[float, bool]]:
     """Of each search that has a fit: the fit, and whether a relevant tool is among the first ten.
 
@@ -85,7 +87,7 @@ def calibration_pairs(
     """
     return [
         (fit, not want.gold.isdisjoint(answer[:DEPTH]))
-        for fit, answer, want in zip(fits, found, wanted, strict=True)
+        for fit, answer, want in zip(fits, found, relevant, strict=True)
         if fit is not None
     ]
 

@@ -53,9 +53,9 @@ async def evaluate(
     answers = {mode: run.found for mode, run in ran.items()}
     if baseline:
         answers[BASELINE] = await _baseline(corpus, requests, progress)
-    wanted = [corpus.index.resolve(request) for request in requests]
+    relevant = [corpus.index.resolve(request) for request in requests]
     return SetResult(
-        quality=measure(name, answers, wanted, number),
+        quality=measure(name, answers, relevant, number),
         tools=len(corpus.tools),
         requests=len(requests),
         unknown=corpus.index.unknown(requests),
@@ -67,10 +67,12 @@ async def evaluate(
             **{mode: {NO_VECTORS: len(requests)} for mode in left_out},
         },
         model=corpus.embedder.model if corpus.embedder else None,
-        improvements=improvements(ran[measurable[0]].found, wanted, corpus.tools),
-        recalls={mode: recall_curve(answer, wanted) for mode, answer in answers.items()},
+        improvements=improvements(ran[measurable[0]].found, relevant, corpus.tools),
+        recalls={mode: recall_curve(answer, relevant) for mode, answer in answers.items()},
         fits=[
-            pair for run in ran.values() for pair in calibration_pairs(run.fits, run.found, wanted)
+            pair
+            for run in ran.values()
+            for pair in calibration_pairs(run.fits, run.found, relevant)
         ],
     )
 

@@ -51,32 +51,34 @@ class ToolImprovement(Struct, frozen=True):
 
 def improvements(
     found: Sequence[Sequence[str]],
-    wanted: Sequence[RelevantTools],
+    relevant: Sequence[RelevantTools],
     tools: Iterable[DescribedTool],
 ) -> tuple[ToolImprovement, ...]:
-    """The IMPROVED tools that were missed most often; `found` and `wanted` by request, as ids."""
-    known = {tool.id: tool for tool in tools}
+    """The IMPROVED tools that were missed most often; `found` and `relevant` by request, as ids."""
+    tools_by_id = {tool.id: tool for tool in tools}
     requests, missed = Counter[str](), Counter[str]()
     instead = defaultdict[str, Counter[str]](Counter)
-    for results, want in zip(found, wanted, strict=True):
+    for results, want in zip(found, relevant, strict=True):
         first = results[:FIRST]
         for slot in want.slots:
-            present = [id_ for id_ in sorted(slot) if id_ in known]
+            present = [id_ for id_ in sorted(slot) if id_ in tools_by_id]
             requests.update(present)
             if slot.isdisjoint(first):
                 missed.update(present)
                 for id_ in present:
-                    instead[id_].update(result for result in first[:INSTEAD] if result in known)
-    same = Counter(tool.description.strip() for tool in known.values())
-    worst = sorted(missed, key=lambda id_: (-missed[id_], requests[id_], known[id_].name))
+                    instead[id_].update(
+                        result for result in first[:INSTEAD] if result in tools_by_id
+                    )
+    same = Counter(tool.description.strip() for tool in tools_by_id.values())
+    worst = sorted(missed, key=lambda id_: (-missed[id_], requests[id_], tools_by_id[id_].name))
     return tuple(
         ToolImprovement(
-            known[id_].name,
+            tools_by_id[id_].name,
             missed[id_],
             requests[id_],
-            tuple(known[result].name for result, _ in instead[id_].most_common(INSTEAD)),
-            tuple(_reasons(known[id_], same[known[id_].description.strip()])),
-            propose_description(known[id_]),
+            tuple(tools_by_id[result].name for result, _ in instead[id_].most_common(INSTEAD)),
+            tuple(_reasons(tools_by_id[id_], same[tools_by_id[id_].description.strip()])),
+            propose_description(tools_by_id[id_]),
         )
         for id_ in worst[:IMPROVED]
     )

@@ -190,22 +190,22 @@ class SetResult:
     fits: Sequence[tuple[float, bool]] = ()  # see `registry.evaluation.curves.believed`
 
 
-def recalls(found: Found, wanted: Sequence[RelevantTools]) -> list[list[float]]:
+def recalls(found: Found, relevant: Sequence[RelevantTools]) -> list[list[float]]:
     """Recall of the first 1 to DEPTH tools, by request, from 0 to 1."""
     return [
         [recall(tools, want.slots, depth) for depth in range(1, DEPTH + 1)]
-        for tools, want in zip(found, wanted, strict=True)
+        for tools, want in zip(found, relevant, strict=True)
     ]
 
 
-def recall_curve(found: Found, wanted: Sequence[RelevantTools]) -> list[float]:
+def recall_curve(found: Found, relevant: Sequence[RelevantTools]) -> list[float]:
     """Mean recall of the first 1 to DEPTH tools, per cent."""
-    values = recalls(found, wanted)
+    values = recalls(found, relevant)
     return [100 * sum(of_depth) / len(values) for of_depth in zip(*values, strict=True)]
 
 
 def measure(
-    name: str, found: Mapping[str, Found], wanted: Sequence[RelevantTools], number: int = 0
+    name: str, found: Mapping[str, Found], relevant: Sequence[RelevantTools], number: int = 0
 ) -> SetMetrics:
     """Metrics of a set; `number` is its index, so that each draws its own samples."""
     import numpy as np
@@ -213,7 +213,7 @@ def measure(
     columns = [
         [
             scores(answer, want.gold, want.slots)
-            for answer, want in zip(answers, wanted, strict=True)
+            for answer, want in zip(answers, relevant, strict=True)
         ]
         for answers in found.values()
     ]

@@ -50,12 +50,12 @@ class Record:
 
     def texts(self, key: str, value: Any = None) -> tuple[str, ...]:
         """A list of texts, or a single text as a list."""
-        given = self.value.get(key) if value is None else value
-        if given is None:
+        texts = self.value.get(key) if value is None else value
+        if texts is None:
             return ()
-        several = [given] if isinstance(given, str) else given
+        several = [texts] if isinstance(texts, str) else texts
         if not isinstance(several, list) or not all(isinstance(text, str) for text in several):
-            raise self.bad(f"{key} is {kind_of(given)}, expected a list of texts")
+            raise self.bad(f"{key} is {kind_of(texts)}, expected a list of texts")
         return tuple(several)
 
     def schema(self) -> Mapping[str, Any]:

@@ -83,10 +83,10 @@ def _source(server: str) -> str:
 def _drafts(tools: Sequence[CatalogTool]) -> list[ToolDraft]:
     """Drafts under callable names. A tool distinguished only by a hash keeps its own name as
     title."""
-    wanted = {
+    candidates = {
         tool.id: (legal(tool.name) or add_suffix("tool", tool.name), tool.name) for tool in tools
     }
-    names = assign(wanted)
+    names = assign(candidates)
     return [
         ToolDraft(
             key=tool.id,
@@ -101,8 +101,8 @@ def _drafts(tools: Sequence[CatalogTool]) -> list[ToolDraft]:
     ]
 
 
-def _title(name: str, given: str) -> str | None:
-    return None if _ODD.sub("_", name).strip("_-") == given.strip("_-") else name
+def _title(name: str, original: str) -> str | None:
+    return None if _ODD.sub("_", name).strip("_-") == original.strip("_-") else name
 
 
 async def _insert(connection: AsyncConnection, host_id: str, drafts: Sequence[ToolDraft]) -> None:

@@ -143,8 +143,8 @@ async def add(connection: AsyncConnection, draft: JobDraft) -> tuple[str, bool]:
             " WHERE host_id = %s AND once_key = %s AND state = 'waiting' FOR SHARE",
             [draft.host_id, draft.once_key],
         )
-        if known := await rows.fetchone():  # else it has started meanwhile
-            return known[0], False
+        if row := await rows.fetchone():  # else it has started meanwhile
+            return row[0], False
 
 
 async def turn(connection: AsyncConnection, host_id: str) -> tuple[int, int]:

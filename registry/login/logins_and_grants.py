@@ -204,7 +204,7 @@ class Logins(Tables):
             row = await rows.fetchone()
             if row is None:
                 return Refused("unknown")
-            grant_id, wanted, fresh, taken = row
+            grant_id, challenge, fresh, taken = row
             grant = await self._grant(connection, grant_id)
             if grant is None or grant.client_id != claim.client_id:
                 return Refused("client")
@@ -215,7 +215,7 @@ class Logins(Tables):
                 return Refused("ended")
             if grant.redirect != claim.redirect:
                 return Refused("redirect")
-            if not secrets.compare_digest(wanted, claim.challenge):
+            if not secrets.compare_digest(challenge, claim.challenge):
                 return Refused("challenge")
             if claim.resource not in ("", grant.resource):
                 return Refused("resource")

@@ -118,25 +118,25 @@ def qualify(source: str, name: str) -> str:
     return name if len(name) <= limit else add_suffix(name, name, limit)
 
 
-def assign(wanted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
+def assign(candidates: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
     """Assign a unique name to each key: key -> (wanted name, operationId) in, key -> name out.
 
     Among equal names the one that equals its own operationId is kept, if there is exactly one; all
     others get a hash of their key. The result does not depend on order: a reordered document keeps
     its names.
     """
-    claims = Counter(name for name, _ in wanted.values())
-    exact = Counter(name for name, own in wanted.values() if name == own)
+    claims = Counter(name for name, _ in candidates.values())
+    exact = Counter(name for name, own in candidates.values() if name == own)
 
     def keeps(name: str, own: str | None) -> bool:
         return claims[name] == 1 or (name == own and exact[name] == 1)
 
-    names = {key: name for key, (name, own) in wanted.items() if keeps(name, own)}
+    names = {key: name for key, (name, own) in candidates.items() if keeps(name, own)}
     taken = set(names.values())
-    for key in sorted(wanted.keys() - names.keys()):
-        names[key] = next(_free(wanted[key][0], key, taken))
+    for key in sorted(candidates.keys() - names.keys()):
+        names[key] = next(_free(candidates[key][0], key, taken))
         taken.add(names[key])
-    return {key: names[key] for key in wanted}
+    return {key: names[key] for key in candidates}
 
 
 def _free(name: str, identity: str, taken: Set[str]) -> Iterator[str]:
@@ -254,7 +254,7 @@ class Naming:
 
     def assign(
         self,
-        wanted: Mapping[str, Candidates],
+        candidates_by_key: Mapping[str, Candidates],
         before: Mapping[str, str],
         is_taken: Callable[[str], bool],
     ) -> dict[str, str]:
@@ -264,9 +264,9 @@ class Naming:
         kept = {} if self.rule_changed or self.own else before
         used_names: set[str] = set()
         names = {}
-        for key in sorted(wanted, key=lambda key: (key not in kept, key)):
-            candidates = wanted[key]()
-            if key in kept and _could_give(wanted[key](), kept[key]):
+        for key in sorted(candidates_by_key, key=lambda key: (key not in kept, key)):
+            candidates = candidates_by_key[key]()
+            if key in kept and _could_give(candidates_by_key[key](), kept[key]):
                 candidates = itertools.chain([kept[key]], candidates)
             name = next(
                 (

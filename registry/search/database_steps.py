@@ -131,15 +131,15 @@ class SearchRun:
     ) -> tuple[list[Word], float]:
         """The known words, with those that stand in for others; and the share of the words of the
         query that are replaced. Kinds with owners, whose texts are prose, keep their words."""
-        known = {word.term: word for word in words if word.docs > 0}
-        if self._query.kind.owned or len(known) == len(words) or len(words) > ENOUGH:
-            return list(known.values()), 0.0
+        known_words = {word.term: word for word in words if word.docs > 0}
+        if self._query.kind.owned or len(known_words) == len(words) or len(words) > ENOUGH:
+            return list(known_words.values()), 0.0
         unknown = unknown_words(self._text, [word.term for word in words if word.docs <= 0])
         if not unknown:
-            return list(known.values()), 0.0
+            return list(known_words.values()), 0.0
         near, pieces = await self._read_spellings(transaction, part_id, unknown)
         replaced = [replacements(word, near[word.text], pieces) for word in unknown]
-        merged = {word.term: word for several in replaced for word in several} | known
+        merged = {word.term: word for several in replaced for word in several} | known_words
         return list(merged.values()), sum(map(bool, replaced)) / len(words)
 
     async def _read_spellings(
@@ -241,8 +241,8 @@ class SearchRun:
         self, transaction: Transaction, part_id: int, narrowed: Fragment, limit: int
     ) -> int:
         key = (part_id, limit, self._query.filters.key)
-        if (known := self._counts.get(key)) is not None:
-            return known
+        if (cached_count := self._counts.get(key)) is not None:
+            return cached_count
         values = {**self._values, "part": part_id, "limit": limit}
         statement = statements.count(narrowed)
         ((count,),) = await transaction.rows(self._scans, statement, values)

@@ -99,12 +99,12 @@ def _parts(filters: Filters, kind: SearchKind) -> Iterator[tuple[sql.Composable,
         "namespace": filters.namespaces,
         "tier": filters.tiers,
     }
-    for column, wanted in columns.items():
-        if wanted is not None:
+    for column, values in columns.items():
+        if values is not None:
             condition = sql.SQL("{column} = ANY({values})").format(
                 column=sql.Identifier("doc", column), values=sql.Placeholder(f"{column}s")
             )
-            yield condition, {f"{column}s": list(wanted)}
+            yield condition, {f"{column}s": list(values)}
 
 
 def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[sql.Composable, dict[str, Any]]]:

@@ -64,15 +64,15 @@ async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
     async with database.connect() as connection:
         if not await _take_lock(connection):
             return []
-        wanted = await _wanted_conditions(connection, exact_limit)
+        conditions = await _wanted_conditions(connection, exact_limit)
         existing = await _existing(connection)
         for name, valid in existing.items():
-            if not valid or name not in wanted:
+            if not valid or name not in conditions:
                 await _drop(connection, name)
         await _forget_usage(connection)
         missing = {
             name: where
-            for name, (where, many) in wanted.items()
+            for name, (where, many) in conditions.items()
             if many and not existing.get(name, False)
         }
         for name, where in missing.items():

@@ -109,8 +109,8 @@ class QueryEncoder:
         # spaces mean nothing to a model, but ends of lines separate sentences
         text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
         key = (embedder.model, text)
-        if (known := self._cache.use(key)) is not None:
-            return EncodedQuery(known, embedder.model)
+        if (vector := self._cache.use(key)) is not None:
+            return EncodedQuery(vector, embedder.model)
         started = time.perf_counter()
         try:
             with anyio.fail_after(self._timeout_s):

@@ -144,9 +144,9 @@ class _CrossEncoder:
         """The score of one pair. An int8 graph would give a pair another score beside others."""
         ids = np.array([query_tokens + read], np.int64)
         kinds = np.array([[0] * len(query_tokens) + [1] * len(read)], np.int64)
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": kinds}
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": kinds}
         try:
-            (scores, *_) = self._session.run(None, given)
+            (scores, *_) = self._session.run(None, inputs)
             return float(np.asarray(scores).reshape(()))
         except Exception as error:  # as above
             raise CannotRerank(f"search.rerank_model failed: {error}") from error

@@ -86,13 +86,15 @@ def replacements(
     """
     if numbers := [pieces[text] for text in _other_numbers(word.text) if text in pieces]:
         return numbers
-    begun = [known for known in near if known.term.startswith(word.text)]
+    begun = [known_word for known_word in near if known_word.term.startswith(word.text)]
     if word.half and begun:
         return _most_frequent(begun, PREFIXED)
     if compound := _compound(word.text, near, pieces):
         return compound
     for mistakes in range(1, 3 if len(word.text) >= TWO_MISTAKES else 2):
-        if alike := [known for known in near if _is_alike(word, known.term, mistakes)]:
+        if alike := [
+            known_word for known_word in near if _is_alike(word, known_word.term, mistakes)
+        ]:
             return _most_frequent(alike)
     return _most_frequent(begun)
 
@@ -119,7 +121,11 @@ def _compound(text: str, near: Sequence[Word], pieces: Mapping[str, Word]) -> Se
     for length in range(min(len(text) - 1, LONG_PIECE), LARGE_PIECE - 1, -1):
         if (tail := text[-length:]) in pieces:
             head = text[:-length]
-            heads = [known for known in near if len(head) > PIECE and known.term.startswith(head)]
+            heads = [
+                known_word
+                for known_word in near
+                if len(head) > PIECE and known_word.term.startswith(head)
+            ]
             return [pieces[tail], *_most_frequent(heads)]
         if (head := text[:length]) in pieces:
             return [pieces[head]]

@@ -50,7 +50,7 @@ class AgentStore:
                 f"{agent.name[:80]!r} is no name of an agent: at most 126 letters, digits and . _ -"
                 " that begin with a letter or a digit"
             )
-        async with self._writing(host_id) as (connection, known):
+        async with self._writing(host_id) as (connection, ids_by_name):
             values = [
                 agent.description,
                 agent.model_provider,
@@ -58,7 +58,7 @@ class AgentStore:
                 agent.temperature,
                 agent.max_tokens,
                 host_id,
-                known.get(agent.name) or str(uuid4()),
+                ids_by_name.get(agent.name) or str(uuid4()),
                 agent.name,
             ]
             await connection.execute(
@@ -75,7 +75,7 @@ class AgentStore:
                 """,
                 values,
             )
-            return agent.name not in known
+            return agent.name not in ids_by_name
 
     async def agents(self, host_id: str) -> list[tuple[AgentDraft, list[GrantedSkills]]]:
         """Agents by name, with the skills of each, most important first."""
@@ -102,10 +102,10 @@ class AgentStore:
         return list(agents.values())
 
     async def remove(self, host_id: str, name: str) -> None:
-        async with self._writing(host_id) as (connection, known):
+        async with self._writing(host_id) as (connection, ids_by_name):
             await connection.execute(
                 "DELETE FROM agent_definition_t WHERE (host_id, agent_def_id) = (%s, %s)",
-                [host_id, _id(known, name)],
+                [host_id, _id(ids_by_name, name)],
             )
 
     async def grant(
@@ -113,10 +113,10 @@ class AgentStore:
     ) -> None:
         """Grant an agent skills, in this order: the first has `sequence`, by default the next one
         after its existing skills."""
-        async with self._writing(host_id) as (connection, known):
+        async with self._writing(host_id) as (connection, ids_by_name):
             values = {
                 "host": host_id,
-                "agent": _id(known, name),
+                "agent": _id(ids_by_name, name),
                 "priority": priority,
                 "first": sequence,
                 "ids": await _skill_ids(connection, host_id, list(dict.fromkeys(skills))),
@@ -138,12 +138,12 @@ class AgentStore:
             )
 
     async def revoke(self, host_id: str, name: str, skills: list[str]) -> None:
-        async with self._writing(host_id) as (connection, known):
+        async with self._writing(host_id) as (connection, ids_by_name):
             ids = await _skill_ids(connection, host_id, skills)
             rows = await connection.execute(
                 "DELETE FROM agent_skill_t WHERE (host_id, agent_def_id) = (%s, %s)"
                 " AND skill_id = ANY(%s::uuid[]) RETURNING skill_id::text",
-                [host_id, _id(known, name), ids],
+                [host_id, _id(ids_by_name, name), ids],
             )
             gone = {id_ async for (id_,) in rows}
             lacking = [name for name, id_ in zip(skills, ids, strict=True) if id_ not in gone]
@@ -164,8 +164,8 @@ class AgentStore:
             yield connection, {name: id_ async for name, id_ in rows}
 
 
-def _id(known: dict[str, str], name: str) -> str:
-    return known[name] if name in known else raise_missing("agent", name, known)
+def _id(ids_by_name: dict[str, str], name: str) -> str:
+    return ids_by_name[name] if name in ids_by_name else raise_missing("agent", name, ids_by_name)
 
 
 async def _skill_ids(connection: AsyncConnection, host_id: str, names: list[str]) -> list[str]:

@@ -50,7 +50,7 @@ def generate_skills(
     tagged: Mapping[str, Sequence[str]],
     tag_text: Mapping[str, str],
     *,
-    wanted: Sequence[str] = (),
+    tags: Sequence[str] = (),
 ) -> list[SkillFolder]:
     """One skill for each tag, or each selected tag. `tagged` has the ids of the tools of a tag,
     `tag_text` its description."""
@@ -59,7 +59,7 @@ def generate_skills(
     taken: set[str] = set()
     for tag, ids in tagged.items():
         tools_of_tag = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_sort_key)
-        if not tools_of_tag or (wanted and tag not in wanted):
+        if not tools_of_tag or (tags and tag not in tags):
             continue
         name = _name(source, tag, taken)
         taken.add(name)

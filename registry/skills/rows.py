@@ -171,10 +171,10 @@ class KnownTool:
     name: str
     annotations: Annotations
 
-    def access(self, wanted: Access | None) -> Access:
+    def access(self, requested_access: Access | None) -> Access:
         """The access level of the link: the requested one, otherwise the lowest that allows its
         use. Raises SkillRefused for one that would not."""
-        level = wanted or needed_access(self.annotations)
+        level = requested_access or needed_access(self.annotations)
         if not allows(level, self.annotations):
             needed_level = needed_access(self.annotations)
             raise SkillRefused(

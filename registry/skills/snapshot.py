@@ -187,10 +187,10 @@ class SkillSnapshot:
         descendants. Without an agent: all, ordered by name."""
         key = agent.name if agent else ""
         if key not in self._of_agents:
-            given = agent.skills if agent else self._roots()
+            roots = agent.skills if agent else self._roots()
             self._of_agents[key] = {
                 name: self._skills[name]
-                for top in given
+                for top in roots
                 for name in self._below(top)
                 if self._shown is None or name in self._shown
             }

@@ -258,7 +258,7 @@ def read_graphql(
     if bundle.overlay is not None:
         at = bundle.overlay_location
         overlay_file = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
-    wanted = GraphQLChoice(
+    choice = GraphQLChoice(
         include,
         exclude,
         overlay_file,
@@ -268,4 +268,4 @@ def read_graphql(
         schemas_limit_bytes=schemas_limit_bytes,
     )
     endpoint = location if is_endpoint(location) else None
-    return read(bundle.files[bundle.entry], location, wanted, endpoint)
+    return read(bundle.files[bundle.entry], location, choice, endpoint)

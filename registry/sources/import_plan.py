@@ -49,7 +49,7 @@ def match_operations(
     drafts: Sequence[ToolDraft], operations: Mapping[str, KnownOperation]
 ) -> dict[str, str]:
     """Known operations matched to drafts: key of the draft -> key of the operation."""
-    wanted = {draft.key: draft.operation for draft in drafts}
+    operation_by_key = {draft.key: draft.operation for draft in drafts}
     matches: dict[str, str] = {}
     for present in (True, False):
         pool = {
@@ -57,20 +57,22 @@ def match_operations(
             for key, operation in operations.items()
             if operation.present == present
         }
-        _match(wanted, pool, matches)
+        _match(operation_by_key, pool, matches)
     return matches
 
 
 def _match(
-    wanted: Mapping[str, str | None], pool: Mapping[str, str | None], found: dict[str, str]
+    operation_by_key: Mapping[str, str | None],
+    pool: Mapping[str, str | None],
+    found: dict[str, str],
 ) -> None:
     """Match against `pool` the drafts that have no match yet."""
     ids = _unique(pool.items())
-    for operation, key in _unique(wanted.items()).items():
+    for operation, key in _unique(operation_by_key.items()).items():
         if operation in ids and key not in found:
             found[key] = ids[operation]
     removed = set(found.values())
-    for key in wanted:
+    for key in operation_by_key:
         if key not in found and key in pool and key not in removed:
             found[key] = key
 

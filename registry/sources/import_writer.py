@@ -376,9 +376,9 @@ class ImportWriter:
         api_id = await source.save(self._rollback.held if self._rollback else None)
         version_id = await self._save_version(api_id, document)
         naming = self._naming(before)
-        known, taken = await self._known_operations(api_id), await self._taken_names(api_id)
+        operations, taken = await self._known_operations(api_id), await self._taken_names(api_id)
         # In a thread: comparing 10,000 tools would block the requests of other callers.
-        plan = await to_thread.run_sync(changes, naming, drafts, known, taken)
+        plan = await to_thread.run_sync(changes, naming, drafts, operations, taken)
         await self._retire(plan)
         unchanged, written = len(drafts) - len(plan.rows), 0
         for batch in _batches(plan.rows):
@@ -402,9 +402,9 @@ class ImportWriter:
         new."""
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
-        known = await self._known_operations(before.id) if before else {}
+        operations = await self._known_operations(before.id) if before else {}
         taken = await self._taken_names(before.id if before else None)
-        return await to_thread.run_sync(changes, self._naming(before), drafts, known, taken)
+        return await to_thread.run_sync(changes, self._naming(before), drafts, operations, taken)
 
     async def _save_version(self, api_id: str, document: StoredDocument | None) -> str:
         saving = VersionSaving(self._connection, self._host_id, api_id, self._source)
@@ -509,11 +509,11 @@ class ImportWriter:
 
         Called again after each batch: the autovacuum may hold the lock, without seeing these rows.
         """
-        known = await self._connection.execute(
+        rows = await self._connection.execute(
             "SELECT min(reltuples) FROM pg_class"
             " WHERE oid IN ('api_endpoint_t'::regclass, 'tool_t'::regclass)"
         )
-        row = await known.fetchone()
+        row = await rows.fetchone()
         if row is None or row[0] * 2 >= written or row[0] * 10 >= count:
             return
         with suppress(LockNotAvailable):  # another import or the autovacuum holds the lock

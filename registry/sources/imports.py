@@ -207,23 +207,30 @@ class Sources:
         A description that was rolled back is not imported again, unless `force`.
         """
         spec, source = await self._read(spec)
-        known = await self._existing_source(spec)
-        if known is not None and not force and is_rolled_back(known, spec, source):
-            held = known.rolled_back.version if known.rolled_back else None
-            return replace(await _dry_run(spec, source), rolled_back=known.number, held=held)
+        stored_source = await self._existing_source(spec)
+        if stored_source is not None and not force and is_rolled_back(stored_source, spec, source):
+            held = stored_source.rolled_back.version if stored_source.rolled_back else None
+            return replace(
+                await _dry_run(spec, source), rolled_back=stored_source.number, held=held
+            )
         return await self._save(
-            spec, source, progress, None if force else _check_not_rolled_back(spec.name, known)
+            spec,
+            source,
+            progress,
+            None if force else _check_not_rolled_back(spec.name, stored_source),
         )
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Import a source, or None when it is unchanged since the last import."""
         spec, source = await self._read(spec)
-        known = await self._existing_source(spec)
-        if known is not None and (
-            is_rolled_back(known, spec, source) or is_current(known, spec, source)
+        stored_source = await self._existing_source(spec)
+        if stored_source is not None and (
+            is_rolled_back(stored_source, spec, source) or is_current(stored_source, spec, source)
         ):
             return None
-        return await self._save(spec, source, check=_check_not_rolled_back(spec.name, known))
+        return await self._save(
+            spec, source, check=_check_not_rolled_back(spec.name, stored_source)
+        )
 
     async def refresh(self, name: str, progress: Progress | None = None) -> ImportReport:
         """Re-import a known source from its location with its stored options. Raises

@@ -123,14 +123,14 @@ def _assign_all(
 def _assign(
     naming: Naming, drafts: Sequence[ItemDraft], before: Mapping[str, str], taken: set[str]
 ) -> dict[str, str]:
-    wanted: dict[str, Candidates] = {
+    candidates: dict[str, Candidates] = {
         draft.id: partial(naming.names, draft.name, draft.key)
         if draft.kind == "prompt"
         else partial(naming.uris, draft.name)
         for draft in drafts
     }
     fold = _fold(drafts[0].kind if drafts else "prompt")
-    return naming.assign(wanted, before, lambda name: fold(name) in taken)
+    return naming.assign(candidates, before, lambda name: fold(name) in taken)
 
 
 def _fold(kind: str) -> Any:

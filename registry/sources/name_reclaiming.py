@@ -45,25 +45,25 @@ class _Plan(Struct, frozen=True):
 
 
 async def reclaim_names(
-    connection: AsyncConnection, host_id: str, wanted: Collection[str] = ()
+    connection: AsyncConnection, host_id: str, wing_names: Collection[str] = ()
 ) -> list[RenamedTool]:
     """Rename the tools of others whose names are reserved, or are those that a wing wants; then
     give the tools of wings their plain names. It waits for the lock of the tenant only where there
     is something to rename."""
-    plan = _plan(await _named_tools(connection, host_id), wanted)
+    plan = _plan(await _named_tools(connection, host_id), wing_names)
     if not plan.names and not plan.plain:
         return []
     await lock(connection, host_id)
-    plan = _plan(await _named_tools(connection, host_id), wanted)
+    plan = _plan(await _named_tools(connection, host_id), wing_names)
     await _rename(connection, host_id, plan.names)
     await _rename(connection, host_id, plan.plain)
     return plan.renamed
 
 
-def _plan(tools: Sequence[_Named], wanted: Collection[str]) -> _Plan:
+def _plan(tools: Sequence[_Named], wing_names: Collection[str]) -> _Plan:
     own = [tool for tool in tools if facts_of(tool.kind).own]
-    claimed = {name.casefold() for name in (*wanted, *(tool.plain for tool in own))}
-    taken, given = TakenNames([*(tool.name for tool in tools), *claimed]), set[str]()
+    claimed = {name.casefold() for name in (*wing_names, *(tool.plain for tool in own))}
+    taken, new_names = TakenNames([*(tool.name for tool in tools), *claimed]), set[str]()
     names: dict[str, str] = {}
     renamed: list[RenamedTool] = []
     for tool in tools:
@@ -76,9 +76,9 @@ def _plan(tools: Sequence[_Named], wanted: Collection[str]) -> _Plan:
             for candidate in candidates
             if candidate not in taken
             and not taken.shows(candidate)
-            and candidate.casefold() not in given
+            and candidate.casefold() not in new_names
         )
-        given.add(name.casefold())
+        new_names.add(name.casefold())
         names[tool.id] = name
         renamed.append(RenamedTool(tool.name, name, tool.source))
     plain = {tool.id: tool.plain for tool in own if tool.plain != tool.name}

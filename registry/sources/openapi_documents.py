@@ -221,9 +221,9 @@ class _Gathering:
         if not stands_alone(first.data):
             where = file_location(first.location, self._entry)
             await to_thread.run_sync(self._scan, self._entry, first.data, where)
-            while wanted := self._files.wanted_names():
-                await self._read([name for name in wanted if not scheme(name)], fetched=False)
-                await self._read([name for name in wanted if scheme(name)], fetched=True)
+            while names := self._files.wanted_names():
+                await self._read([name for name in names if not scheme(name)], fetched=False)
+                await self._read([name for name in names if scheme(name)], fetched=True)
         return GatheredFiles(first.location, Bundle(self._entry, self._data, self._unread))
 
     async def _read(self, names: list[str], fetched: bool) -> None:
@@ -326,7 +326,7 @@ def read_openapi(
     duplicates: list[str] = []
     root = _assemble_bundle(bundle, location, duplicates)
     marked, media_types = options.only_marked, options.media_types
-    wanted = OpenApiOptions(
+    choice = OpenApiOptions(
         include,
         exclude,
         marked,
@@ -336,7 +336,7 @@ def read_openapi(
         credentials=options.credentials or (),
     )
     try:
-        return read(root, wanted, duplicates)
+        return read(root, choice, duplicates)
     except ImportRejected as error:
         raise ImportRejected(f"{location}: {error}") from error
 

@@ -81,9 +81,9 @@ def reason(pin: Document | None, held: Document) -> str:
 
 def _members(pinned: Document) -> Document:
     """The parts of a definition, by the server's names for them."""
-    known = {name: value for name, value in pinned.items() if name != MORE}
+    members = {name: value for name, value in pinned.items() if name != MORE}
     more: Document = pinned.get(MORE, {})
-    return known | more
+    return members | more
 
 
 class SourcePins:

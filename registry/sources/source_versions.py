@@ -192,9 +192,9 @@ class Difference(Struct, frozen=True):
 
 def difference(source: str, before: Sequence[ServedOperation], changes: Changes) -> Difference:
     """The difference of `changes` from the tools served `before`."""
-    known = {served_tool.tool.id: served_tool for served_tool in before}
+    tools_by_id = {served_tool.tool.id: served_tool for served_tool in before}
     with comparison_budget(SOURCE_VISIT_LIMIT):
-        tool_changes = [*_removals(before, changes), *_additions_and_changes(known, changes)]
+        tool_changes = [*_removals(before, changes), *_additions_and_changes(tools_by_id, changes)]
     order = {"removed": 0, "changed": 1, "added": 2}
     tool_changes.sort(key=lambda one: (not one.breaking, order[one.status], one.name))
     added = sum(change.status == "added" for change in tool_changes)
@@ -213,10 +213,10 @@ def _removals(before: Sequence[ServedOperation], changes: Changes) -> Iterator[T
 
 
 def _additions_and_changes(
-    known: Mapping[str, ServedOperation], changes: Changes
+    tools_by_id: Mapping[str, ServedOperation], changes: Changes
 ) -> Iterator[ToolChange]:
     for row in changes.rows:
-        was = known.get(row.tool_id)
+        was = tools_by_id.get(row.tool_id)
         if was is None:
             yield ToolChange("added", row.name, row.endpoint, False, changes=())
         elif schema_changes := tuple(_changes(was, row, changes)):
@@ -417,8 +417,8 @@ def _version_to_restore(name: str, versions: Mapping[int, Version], to: int | No
             raise ImportRejected(f"{name} has no version before {current} that is kept.")
         return versions[max(before)]
     if to not in versions:
-        known = ", ".join(map(str, sorted(versions)))
-        raise ImportRejected(f"{name} has no version {to}; it has {known}.")
+        numbers = ", ".join(map(str, sorted(versions)))
+        raise ImportRejected(f"{name} has no version {to}; it has {numbers}.")
     if to == current:
         raise ImportRejected(f"Version {to} of {name} is the one that is served.")
     if not versions[to].kept:

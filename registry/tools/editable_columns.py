@@ -127,9 +127,9 @@ def columns_of(details: Details) -> dict[str, Any]:
         raise ToolRefused(f"the semantic weight is above 0 and at most {WEIGHT_LIMIT}")
     if details.cost_tier and details.cost_tier not in COST_TIERS:
         raise ToolRefused(f"the cost tier is one of {', '.join(COST_TIERS)}")
-    given = {field.name: getattr(details, field.name) for field in fields(Details)}
-    keywords = given.pop("keywords")
-    columns = {name: value or None for name, value in given.items() if value is not None}
+    values = {field.name: getattr(details, field.name) for field in fields(Details)}
+    keywords = values.pop("keywords")
+    columns = {name: value or None for name, value in values.items() if value is not None}
     if weight is not None:
         columns["semantic_weight"] = weight
     if keywords is not None:

@@ -152,8 +152,8 @@ def _details(request: ToolRequest) -> Details:
 def _draft(
     request: ToolRequest, binding: Any, schema: dict[str, Any] | None, **more: Any
 ) -> ToolDraft:
-    given = {"type": "object", "properties": {}} if schema is None else schema
-    return ToolDraft("", request.name, request.description, given, binding=binding, **more)
+    input_schema = {"type": "object", "properties": {}} if schema is None else schema
+    return ToolDraft("", request.name, request.description, input_schema, binding=binding, **more)
 
 
 def _rest(request: ToolRequest, sources: KnownSources) -> NewTool:
@@ -211,9 +211,11 @@ def _mcp(request: ToolRequest, sources: KnownSources) -> NewTool:
             f"{request.name}: {address.name} has no tool {request.mcp!r}; it has {names or 'none'}"
         )
     tool = tools[0]
-    given = request if request.description else replace(request, description=tool.description)
+    with_description = (
+        request if request.description else replace(request, description=tool.description)
+    )
     draft = _draft(
-        given,
+        with_description,
         tool.binding,
         request.input_schema or msgspec.json.decode(tool.input_schema),
         title=tool.title,
@@ -244,8 +246,12 @@ def _function(request: ToolRequest, sources: KnownSources) -> NewTool:
             f"{request.name}: the function {name} does not take {', '.join(unknown)}, which the "
             f"input schema has; it takes {takes}"
         )
-    given = request if request.description else replace(request, description=function.description)
-    return NewTool(_draft(given, FunctionBinding(name), request.input_schema or function.schema))
+    with_description = (
+        request if request.description else replace(request, description=function.description)
+    )
+    return NewTool(
+        _draft(with_description, FunctionBinding(name), request.input_schema or function.schema)
+    )
 
 
 def _script(request: ToolRequest, sources: KnownSources) -> NewTool:

@@ -87,25 +87,25 @@ def _placeholder(value: str) -> str | None:
 
 
 def _full_schema(
-    name: str, given: Mapping[str, Any] | None, placeholders: list[str], required_names: list[str]
+    name: str, schema: Mapping[str, Any] | None, placeholders: list[str], required_names: list[str]
 ) -> Json:
-    if given is None:
+    if schema is None:
         properties = {placeholder: {"type": "string"} for placeholder in placeholders}
         made: Json = {"type": "object", "properties": properties, "additionalProperties": False}
         return made | ({"required": required_names} if required_names else {})
-    check_schema(name, given)
+    check_schema(name, schema)
     missing = [
         placeholder
         for placeholder in placeholders
-        if placeholder not in given.get("properties", {})
+        if placeholder not in schema.get("properties", {})
     ]
     if missing:
         raise ToolRefused(
             f"{name}: the request has a place for {', '.join(missing)}, which the input schema "
             "does not describe"
         )
-    required = list(dict.fromkeys([*given.get("required", []), *required_names]))
-    return {**given, **({"required": required} if required else {})}
+    required = list(dict.fromkeys([*schema.get("required", []), *required_names]))
+    return {**schema, **({"required": required} if required else {})}
 
 
 def _rest_of_query(method: str, schema: Json, placeholders: list[str]) -> dict[str, str]:

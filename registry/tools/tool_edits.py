@@ -109,12 +109,12 @@ class ToolEdits:
             await lock(connection, self._host_id)
             tool_id, catalog_row, schema = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
-            given = columns_of(change.details)
+            columns = columns_of(change.details)
             if not catalog_row.manual:
                 check_imported(catalog_row, change)
             else:
-                given |= await to_thread.run_sync(own_columns, name, schema, change)
-            await self._update(connection, tool_id, given)
+                columns |= await to_thread.run_sync(own_columns, name, schema, change)
+            await self._update(connection, tool_id, columns)
             if change.description is not None:
                 text = change.description
                 await set_description(connection, self._host_id, tool_id, text, user=user)

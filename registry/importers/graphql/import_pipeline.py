@@ -96,16 +96,19 @@ def _subscription_texts(schema: Schema) -> list[tuple[str, str]]:
 def _names(roots: list[Root], options: GraphQLChoice) -> dict[str, str]:
     """Names by field; a mutation with the name of a query gets a qualified one."""
     queries = {root.field.name.casefold() for root in roots if root.operation == "query"}
-    wanted = {}
+    candidates = {}
     for root in roots:
         name = root.field.name
         if root.operation == "mutation" and name.casefold() in queries:
             name = f"{name}_mutation"
-        if given := _marks(root, options).name:
-            wanted[root.key] = (legal(given, limit=limit_for(given)), root.field.name)
+        if marked_name := _marks(root, options).name:
+            candidates[root.key] = (
+                legal(marked_name, limit=limit_for(marked_name)),
+                root.field.name,
+            )
         else:
-            wanted[root.key] = (legal(name), root.field.name)
-    return assign(wanted)
+            candidates[root.key] = (legal(name), root.field.name)
+    return assign(candidates)
 
 
 def _marks(root: Root, options: GraphQLChoice) -> FieldMarks:
@@ -177,9 +180,9 @@ def _notes(
         *((root.operation, _texts(root, names[root.key])) for root in roots),
         *(("subscription", texts) for texts in _subscription_texts(schema)),
     ]
-    known = {text for _, texts in fields for text in texts[-2:]}
+    keys = {text for _, texts in fields for text in texts[-2:]}
     for key in options.overlay.operations:
-        if key not in known:
+        if key not in keys:
             yield f"the overlay's {key!r} matches no field"
     for pattern in (*options.include, *options.exclude):
         if not any(_matches(*names, pattern) for names in fields):

@@ -55,15 +55,15 @@ def _take(schema: Schema, node: dict[str, Any]) -> None:
     if kind is None or not _is_named(node) or node["name"].startswith("__"):
         return
     name = node["name"]
-    known = schema.types.setdefault(name, Type(name, kind, text(node.get("description"))))
-    known.fields.update(_read_named(_field, node.get("fields")))
-    known.inputs.update(_read_named(_value, node.get("inputFields")))
-    known.choices.update(_read_named(_choice, node.get("enumValues")))
-    known.members += [
+    type_ = schema.types.setdefault(name, Type(name, kind, text(node.get("description"))))
+    type_.fields.update(_read_named(_field, node.get("fields")))
+    type_.inputs.update(_read_named(_value, node.get("inputFields")))
+    type_.choices.update(_read_named(_choice, node.get("enumValues")))
+    type_.members += [
         member["name"] for member in sequence(node.get("possibleTypes")) if _is_named(member)
     ]
-    known.one_of = node.get("isOneOf") is True
-    known.specified_by = text(node.get("specifiedByURL") or node.get("specifiedByUrl")) or None
+    type_.one_of = node.get("isOneOf") is True
+    type_.specified_by = text(node.get("specifiedByURL") or node.get("specifiedByUrl")) or None
 
 
 def _read_named(read: Any, nodes: object) -> dict[str, Any]:

@@ -202,8 +202,8 @@ def scalar(type_: Type) -> tuple[dict[str, Any], str | None]:
 
 def leaf_schema(type_: Type) -> dict[str, Any]:
     """The schema of an output value: custom scalars vary too much to be constrained."""
-    known = _BUILT_IN.get(type_.name)
-    return {} if known is None else {"type": known["type"]}
+    built_in = _BUILT_IN.get(type_.name)
+    return {} if built_in is None else {"type": built_in["type"]}
 
 
 def _scalar_description(type_: Type) -> dict[str, Any]:

@@ -51,42 +51,44 @@ def read_sdl(text: str, location: str) -> Schema:
             for root in node.operation_types or ():
                 schema.roots[root.operation.value] = root.type.name.value
     for name, interface in dict.fromkeys(implementing):
-        known = schema.types.get(interface)
-        if known is not None and known.kind == "interface":
-            known.members.append(name)
+        interface_type = schema.types.get(interface)
+        if interface_type is not None and interface_type.kind == "interface":
+            interface_type.members.append(name)
     return schema.finish()
 
 
 def _take(schema: Schema, node: Any, implementing: list[tuple[str, str]]) -> None:
     """Add a type definition or an extension, in either order."""
     name, kind = node.name.value, _KINDS[type(node)]
-    known = schema.types.setdefault(name, Type(name, kind))
-    if known.kind != kind:
-        schema.notes.append(f"type {name} is defined as {known.kind} and {kind}: the first holds")
+    defined_type = schema.types.setdefault(name, Type(name, kind))
+    if defined_type.kind != kind:
+        schema.notes.append(
+            f"type {name} is defined as {defined_type.kind} and {kind}: the first holds"
+        )
         return
-    known.description = known.description or _text(getattr(node, "description", None))
+    defined_type.description = defined_type.description or _text(getattr(node, "description", None))
     match kind:
         case "object" | "interface":
             for value in node.fields or ():
-                known.fields.setdefault(value.name.value, _field(value))
+                defined_type.fields.setdefault(value.name.value, _field(value))
             if kind == "object":
                 implementing += [
                     (name, interface.name.value) for interface in node.interfaces or ()
                 ]
         case "input":
             for value in node.fields or ():
-                known.inputs.setdefault(value.name.value, _value(value))
-            known.one_of = known.one_of or _directive(node, "oneOf") is not None
+                defined_type.inputs.setdefault(value.name.value, _value(value))
+            defined_type.one_of = defined_type.one_of or _directive(node, "oneOf") is not None
         case "enum":
             for value in node.values or ():
                 choice = Choice(
                     value.name.value, _text(value.description), _deprecation_reason(value)
                 )
-                known.choices.setdefault(choice.name, choice)
+                defined_type.choices.setdefault(choice.name, choice)
         case "union":
-            known.members += [type_.name.value for type_ in node.types or ()]
+            defined_type.members += [type_.name.value for type_ in node.types or ()]
         case "scalar" if (stated := _directive(node, "specifiedBy")) is not None:
-            known.specified_by = stated.get("url")
+            defined_type.specified_by = stated.get("url")
 
 
 def _field(node: Any) -> Field:

@@ -225,10 +225,10 @@ class Chooser:
         """The object types that get a fragment; nested interfaces use their shared fields only."""
         if type_.fields and not is_root:
             return []
-        known = (self._schema.types[name] for name in type_.members if name in self._schema.types)
+        members = (self._schema.types[name] for name in type_.members if name in self._schema.types)
         if not type_.fields:
-            return list(islice(known, UNION_FRAGMENTS))
-        first = list(islice(known, FRAGMENTS + 1))
+            return list(islice(members, UNION_FRAGMENTS))
+        first = list(islice(members, FRAGMENTS + 1))
         return first if len(first) <= FRAGMENTS else []
 
     def _enter_page(
@@ -439,19 +439,19 @@ def _select_field(schema: Schema, type_: Type, node: Any, depth: int) -> Selecte
     if name not in type_.fields:
         raise Unselectable(f"{type_.name} has no field {name}")
     field = type_.fields[name]
-    given = {argument.name.value: argument for argument in node.arguments or ()}
-    for unknown in given.keys() - field.args.keys():
+    arguments = {argument.name.value: argument for argument in node.arguments or ()}
+    for unknown in arguments.keys() - field.args.keys():
         raise Unselectable(f"{type_.name}.{name} has no argument {unknown}")
     for value in field.args.values():
-        if value.is_demanded and value.name not in given:
+        if value.is_demanded and value.name not in arguments:
             raise Unselectable(f"{type_.name}.{name} needs the argument {value.name}")
-    if any(_varies(argument.value) for argument in given.values()):
+    if any(_varies(argument.value) for argument in arguments.values()):
         raise Unselectable(f"{type_.name}.{name}: variables are not taken")
-    printed = ", ".join(print_ast(argument) for argument in given.values())
+    printed = ", ".join(print_ast(argument) for argument in arguments.values())
     inner_type = schema.of(field.type)
     if (inner_type.kind in COMPOSITE) != (node.selection_set is not None):
-        wanted = "needs a selection" if node.selection_set is None else "has no fields to select"
-        raise Unselectable(f"{type_.name}.{name} {wanted}")
+        fault = "needs a selection" if node.selection_set is None else "has no fields to select"
+        raise Unselectable(f"{type_.name}.{name} {fault}")
     inner = None
     if node.selection_set is not None:
         inner = _selection(schema, inner_type, node.selection_set, depth - 1)
@@ -539,8 +539,8 @@ def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) ->
             made: dict[str, Any] = {"type": "string"}
         else:
             made = _of(schema, schema_field.field.type, schema_field.inner)
-        known = properties.setdefault(schema_field.key, made)
-        if known is not made and "properties" in known and "properties" in made:
-            known["properties"] = {**made["properties"], **known["properties"]}
+        earlier = properties.setdefault(schema_field.key, made)
+        if earlier is not made and "properties" in earlier and "properties" in made:
+            earlier["properties"] = {**made["properties"], **earlier["properties"]}
     for fragment in selection.fragments:
         _gather(schema, fragment, properties)

@@ -431,13 +431,13 @@ class _Arguments:
         self.variables.append(Variable(name, value.name, str(declared)))
 
     def _hide(self, value: InputValue, marks: ArgumentMarks) -> None:
-        given: Any = value.default if marks.value is UNSET else marks.value
-        if given is UNSET:
+        default: Any = value.default if marks.value is UNSET else marks.value
+        if default is UNSET:
             if value.is_demanded:
                 raise SkipField(f"{value.name} is hidden, required, and has no value")
             return
         if marks.value is not UNSET or value.type.is_required:
-            fixed: Raw | UnsetType = Raw(encode(given))
+            fixed: Raw | UnsetType = Raw(encode(default))
             self.variables.append(Variable("", value.name, str(value.type), fixed))
 
     def schema(self, marks: FieldMarks) -> dict[str, Any]:

@@ -454,12 +454,12 @@ def select(
     for outcome in described.outcomes:
         draft = None if outcome.status == "skipped" else by_key[outcome.key]
         outcomes.append(_select_outcome(outcome, draft, include, exclude) if draft else outcome)
-    wanted = {outcome.key for outcome in outcomes if outcome.name is not None}
+    selected_keys = {outcome.key for outcome in outcomes if outcome.name is not None}
     return ImportedDescription(
         title=described.title,
         version=None,
         servers=(),
-        drafts=tuple(draft for key, draft in by_key.items() if key in wanted),
+        drafts=tuple(draft for key, draft in by_key.items() if key in selected_keys),
         outcomes=tuple(outcomes),
         notes=(*described.notes, *_idle(described.outcomes, by_key, (*include, *exclude))),
     )

@@ -43,18 +43,18 @@ def old_action_findings(node: Mapping[str, Any]) -> Iterator[KeyFinding]:
     return _findings(node, _OLD_ACTION_KEYS)
 
 
-def unknown_keys(node: Mapping[str, Any], known: frozenset[str]) -> Iterator[str]:
-    return (finding.text for finding in _findings(node, known))
+def unknown_keys(node: Mapping[str, Any], keys: frozenset[str]) -> Iterator[str]:
+    return (finding.text for finding in _findings(node, keys))
 
 
 def _findings(
-    node: Mapping[str, Any], known: frozenset[str], where: str = ""
+    node: Mapping[str, Any], keys: frozenset[str], where: str = ""
 ) -> Iterator[KeyFinding]:
     for key in map(str, node):
-        if key in known or key.lower().startswith("x-"):
+        if key in keys or key.lower().startswith("x-"):
             continue
         restriction = _restriction(key)
-        meant = restriction or _nearest(key, known)
+        meant = restriction or _nearest(key, keys)
         hint = f" (did you mean {meant}?)" if meant else ""
         yield KeyFinding(f"unknown key '{where}{key[:_KEY_LENGTH]}'{hint}", restriction is not None)
 
@@ -67,8 +67,8 @@ def _restriction(key: str) -> str | None:
     return None
 
 
-def _nearest(key: str, known: frozenset[str]) -> str | None:
-    by_letters = {_letters(name): name for name in known}
+def _nearest(key: str, keys: frozenset[str]) -> str | None:
+    by_letters = {_letters(name): name for name in keys}
     near = get_close_matches(_letters(key), by_letters, n=1, cutoff=_SIMILARITY)
     return by_letters[near[0]] if near else None
 

@@ -184,14 +184,14 @@ def tool_draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]
     notes: list[str] = []
     schema = _input_schema(members)
     _note_unchecked(schema, notes)
-    hints, given = _annotations(members, notes)
+    hints, annotations = _annotations(members, notes)
     more = {
         member: value
         for member, value in members.items()
         if member not in _OWN_COLUMNS and _fits(member, value, notes)
     }
-    if given.keys() - _HINTS.keys():
-        more["annotations"] = given
+    if annotations.keys() - _HINTS.keys():
+        more["annotations"] = annotations
     made = ToolDraft(
         key=key_of(definition.key),
         name=name,
@@ -276,15 +276,15 @@ def _mirrored_arguments(schema: dict[str, Any]) -> tuple[MirroredArgument, ...]:
 
 def _annotations(members: dict[str, Any], notes: list[str]) -> tuple[Annotations, dict[str, Any]]:
     """The known hints, and all valid ones that were given."""
-    given = members.get("annotations")
-    if given is None:
+    annotations = members.get("annotations")
+    if annotations is None:
         return Annotations(), {}
-    if not isinstance(given, dict):
-        notes.append(f"its annotations are {json_type(given)}, expected an object: left out")
+    if not isinstance(annotations, dict):
+        notes.append(f"its annotations are {json_type(annotations)}, expected an object: left out")
         return Annotations(), {}
     sound: dict[str, Any] = {}
     hints: dict[str, Any] = {}
-    for member, value in given.items():
+    for member, value in annotations.items():
         field, kind = _HINTS.get(member, ("", object))
         if not isinstance(value, kind):
             notes.append(f"its annotations.{member} is {json_type(value)}: left out")
@@ -344,12 +344,12 @@ def read_snapshot(
 
 def _names(found: Sequence[Found]) -> dict[str, str]:
     """Legal names by key. Assigned before the selection, which must not rename the others."""
-    known = [definition for definition in found if isinstance(definition, Definition)]
-    keys = ((definition.key, str(definition.kind)) for definition in known)
-    wanted = {
+    readable = [definition for definition in found if isinstance(definition, Definition)]
+    keys = ((definition.key, str(definition.kind)) for definition in readable)
+    candidates = {
         key: (legal(key, limit=limit_for(key)) or add_suffix(kind, key), key) for key, kind in keys
     }
-    return assign(wanted)
+    return assign(candidates)
 
 
 def _tools(

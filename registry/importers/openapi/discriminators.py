@@ -31,8 +31,8 @@ class Discriminators:
                 values[index] = legal
         return values
 
-    def _legal(self, branch: Any, name: str, wanted: list[str], mapped: bool) -> list[str]:
-        """Values of `wanted` that the branch's own schema of the property allows. Names of schemas
+    def _legal(self, branch: Any, name: str, values: list[str], mapped: bool) -> list[str]:
+        """Values of `values` that the branch's own schema of the property allows. Names of schemas
         are the values where nothing else is stated, and many descriptions rely on that unknowingly:
         any example, default or pattern of the property counts as a statement."""
         properties = self._raw_schemas.properties(branch)
@@ -41,15 +41,15 @@ class Discriminators:
                 part.get("additionalProperties") is False
                 for part in self._raw_schemas.parts(branch)
             )
-            return wanted if mapped and not closed else []
+            return values if mapped and not closed else []
         for part in self._raw_schemas.parts(properties[name]):
             if part.get("readOnly") is True or part.get("type", "string") != "string":
                 return []
             if not mapped and not _STATEMENTS.isdisjoint(part):
                 return []
-            stated = [part["const"]] if "const" in part else sequence(part.get("enum")) or wanted
-            wanted = [value for value in wanted if value in stated]
-        return wanted
+            stated = [part["const"]] if "const" in part else sequence(part.get("enum")) or values
+            values = [value for value in values if value in stated]
+        return values
 
 
 _STATEMENTS = frozenset({"const", "enum", "default", "example", "examples", "pattern", "format"})

@@ -53,10 +53,10 @@ def servers(root: dict[str, Any], schemes: object) -> Iterator[dict[str, Any]]:
     if not host:
         yield {"url": base or "/"}
         return
-    known = [scheme for scheme in ("https", "http") if scheme in sequence(schemes)]
-    for scheme in known:
+    http_schemes = [scheme for scheme in ("https", "http") if scheme in sequence(schemes)]
+    for scheme in http_schemes:
         yield {"url": f"{scheme}://{host}{base}"}
-    if not known:
+    if not http_schemes:
         yield {"url": f"//{host}{base}"}
         yield {"url": f"https://{host}{base}"}
 

@@ -108,11 +108,11 @@ def _name(
     """The name wanted for the tool. Operations that share an operationId are told apart by their
     methods, or, where these are the same, named after their paths."""
     method, own = operation.method, operation.operation_id
-    wanted = operation.marks.name or own
+    candidate = operation.marks.name or own
     if own and not operation.marks.name and ids[own] > 1:
-        wanted = f"{own}_{method.lower()}" if verbs[own, method] == 1 else None
+        candidate = f"{own}_{method.lower()}" if verbs[own, method] == 1 else None
     limit = limit_for(operation.marks.name) if operation.marks.name else PORTABLE_LIMIT
-    return tool_name(wanted, method, operation.path, limit)
+    return tool_name(candidate, method, operation.path, limit)
 
 
 def _clean_text(value: object) -> str | None:
@@ -138,7 +138,7 @@ def _notes(
     for pattern in (*options.include, *options.exclude):
         if not any(matches(op, names[op.key], pattern) for op in found):
             yield f"the pattern {pattern!r} matches no operation"
-    known = {key for op in found for key in (op.endpoint, op.operation_id)}
+    keys = {key for op in found for key in (op.endpoint, op.operation_id)}
     for key in options.overlay.operations:
-        if key not in known:
+        if key not in keys:
             yield f"the overlay's {key!r} matches no operation"

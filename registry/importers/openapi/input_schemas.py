@@ -37,9 +37,9 @@ class Arguments:
             self._taken.add(name)
         return free
 
-    def claim(self, *wanted: str) -> str:
-        """Reserve the first free name of `wanted`, else the last one with a number."""
-        names = [legal_argument(name) for name in wanted]
+    def claim(self, *candidates: str) -> str:
+        """Reserve the first free name of `candidates`, else the last one with a number."""
+        names = [legal_argument(name) for name in candidates]
         numbered = (legal_argument(f"{names[-1]}_{n}") for n in count(2))
         return self._first_free(chain(names, numbered))
 
@@ -138,14 +138,14 @@ class Inputs:
         """Names of parameters: the owner's; else the wire name, where it is legal and unique across
         locations."""
         order = sorted(wires, key=lambda i: _LOCATIONS.index(wires[i].location))
-        names = {i: self._names.claim(given) for i in order if (given := marks[i].name)}
+        names = {i: self._names.claim(marked_name) for i in order if (marked_name := marks[i].name)}
         for i in order:
             if i not in names and self._names.claim_exact(wires[i].name):
                 names[i] = wires[i].name
         for i in order:
             if i not in names:
-                wanted = legal_argument(wires[i].name)
-                names[i] = self._names.claim(wanted, f"{wanted}_{wires[i].location}")
+                argument = legal_argument(wires[i].name)
+                names[i] = self._names.claim(argument, f"{argument}_{wires[i].location}")
         return names
 
     def _fixed_parameter(self, wire: WireParameter, marks: ArgumentMarks) -> Parameter | None:
@@ -170,8 +170,8 @@ class Inputs:
         for part, wires in body.encoded.headers.items():
             named = []
             for wire in wires:
-                wanted = legal_argument(f"{part}_{wire.name}")
-                name = self._names.claim(wanted)
+                argument = legal_argument(f"{part}_{wire.name}")
+                name = self._names.claim(argument)
                 self._add_property(name, self._describe_parameter(wire, name))
                 named.append(_parameter(wire, name))
             headers[part] = tuple(named)
@@ -236,7 +236,11 @@ class Inputs:
     def _name_properties(
         self, order: list[str], marks: Mapping[str, ArgumentMarks]
     ) -> dict[str, str]:
-        names = {name: self._names.claim(given) for name in order if (given := marks[name].name)}
+        names = {
+            name: self._names.claim(marked_name)
+            for name in order
+            if (marked_name := marks[name].name)
+        }
         for name in order:
             if name not in names and self._names.claim_exact(name):
                 names[name] = name

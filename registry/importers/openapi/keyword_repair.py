@@ -75,8 +75,8 @@ def _count(value: Any) -> Checked:
 def _type(value: Any) -> Checked:
     stated = value if isinstance(value, list) else [value]
     names = list(dict.fromkeys(_type_name(name) for name in stated))
-    known = all(str(name) in TYPES or str(name).lower() in _TYPE_SYNONYMS for name in stated)
-    problem = None if known else f"{value!r:.60} is unknown"
+    is_known = all(str(name) in TYPES or str(name).lower() in _TYPE_SYNONYMS for name in stated)
+    problem = None if is_known else f"{value!r:.60} is unknown"
     if not names:
         return ABSENT, "is empty"
     if not TYPES.issuperset(names):

@@ -38,11 +38,11 @@ def essence(media_type: str) -> str:
 def preferred_media_type(
     content: dict[str, Any],
     raw_schemas: RawSchemas,
-    wanted: Sequence[str] = (),
+    preferences: Sequence[str] = (),
     method: str = "POST",
 ) -> str:
     """The best media type of a non-empty `content`: a wanted one, else JSON, the most exact."""
-    for media_type in wanted:
+    for media_type in preferences:
         for key in content:
             if essence(media_type) == essence(key):
                 return key

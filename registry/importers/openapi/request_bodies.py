@@ -95,8 +95,8 @@ class Bodies:
         self, content: dict[str, Any], operation: DocumentOperation, notes: list[str]
     ) -> str:
         marked = operation.marks.media_type
-        wanted = (*([marked] if marked else ()), *self._wanted)
-        key = preferred_media_type(content, self._raw_schemas, wanted, operation.method)
+        preferences = (*([marked] if marked else ()), *self._wanted)
+        key = preferred_media_type(content, self._raw_schemas, preferences, operation.method)
         if marked and essence(marked) != essence(key):
             notes.append(f"the media type {marked!r}, which is marked, is not described")
         return key
@@ -166,8 +166,10 @@ class Bodies:
         )
         if payload.properties is None:
             return replace(payload, examples=visible)
-        known = payload.properties.keys()
-        more = any(not example.keys() <= known for example in visible if isinstance(example, dict))
+        property_names = payload.properties.keys()
+        more = any(
+            not example.keys() <= property_names for example in visible if isinstance(example, dict)
+        )
         more = more or any("discriminator" in part for part in self._raw_schemas.parts(schema))
         is_open = more and "additionalProperties" not in payload.converted.schema
         return replace(payload, examples=visible, open=is_open)

@@ -46,8 +46,8 @@ class Cycles:
             return "cut"
         return "without_choices" if self._any.together(origin, target) else "follow"
 
-    def _to(self, node: str, wanted: Place) -> list[str]:
-        return [target for target, place in self._references(node) if place == wanted]
+    def _to(self, node: str, kind: Place) -> list[str]:
+        return [target for target, place in self._references(node) if place == kind]
 
     def _references(self, pointer: str) -> tuple[tuple[str, Place], ...]:
         if pointer not in self._edges:

@@ -52,13 +52,13 @@ class FillingCredentials:
         """An exact name comes before one that is spelt alike, as at a call. Digits count: `key1`
         and `key2` are two credentials."""
         alike = [
-            known.name
-            for known in self._names
+            secret.name
+            for secret in self._names
             if (
-                known.kind == "header"
-                and (location, name.lower()) == ("header", known.name.lower())
+                secret.kind == "header"
+                and (location, name.lower()) == ("header", secret.name.lower())
             )
-            or (known.kind != "header" and _fold(known.name) == _fold(name))
+            or (secret.kind != "header" and _fold(secret.name) == _fold(name))
         ]
         return name if name in alike else next(iter(alike), None)
 
@@ -67,10 +67,10 @@ class FillingCredentials:
             return None
         kind = "value" if "key" in letters else "token"
         names = [
-            known.name
-            for known in self._names
+            secret.name
+            for secret in self._names
             # a stored value may be a whole header, as "Bearer x"
-            if known.kind == kind and not (known.stored and kind == "value")
+            if secret.kind == kind and not (secret.stored and kind == "value")
         ]
         return names[0] if len(names) == 1 else None
 

@@ -98,11 +98,11 @@ class Security:
         """One alternative; an invalid one must not pass for an empty one, which needs no
         credentials."""
         if isinstance(raw, dict):
-            wanted = raw
+            requirement = raw
         else:
             notes.append("a member of `security` is not an object")
-            wanted = {str(raw)[:_NAME_CHARS]: []}
-        return tuple(self._credential(name, scopes, notes) for name, scopes in wanted.items())
+            requirement = {str(raw)[:_NAME_CHARS]: []}
+        return tuple(self._credential(name, scopes, notes) for name, scopes in requirement.items())
 
     def _credential(self, name: str, scopes: object, notes: list[str]) -> Credential:
         scheme, problem = self._scheme(name)

@@ -218,15 +218,15 @@ class _Maker:
             return _common(facts.values, facts, depth)
         kinds = facts.types or [["object"] if facts.properties or facts.required else ["string"]]
         kind = _common([sorted(types, key="null".__eq__) for types in kinds], facts, depth)
-        wanted = _Facts()
+        all_of_facts = _Facts()
         if all_of is not None:
-            self._collect(all_of, wanted, depth)
-        return self._of_kind(kind, facts, wanted, depth)
+            self._collect(all_of, all_of_facts, depth)
+        return self._of_kind(kind, facts, all_of_facts, depth)
 
-    def _of_kind(self, kind: str, facts: _Facts, wanted: _Facts, depth: int) -> Any:
+    def _of_kind(self, kind: str, facts: _Facts, all_of_facts: _Facts, depth: int) -> Any:
         match kind:
             case "object":
-                return self._object(facts, wanted, depth)
+                return self._object(facts, all_of_facts, depth)
             case "array":
                 return [self.make(facts.items or [{}], depth + 1)] * min(facts.size, _LENGTH_LIMIT)
             case "string":
@@ -238,9 +238,9 @@ class _Maker:
                 return True
         return None
 
-    def _object(self, facts: _Facts, wanted: _Facts, depth: int) -> dict[str, Any]:
+    def _object(self, facts: _Facts, all_of_facts: _Facts, depth: int) -> dict[str, Any]:
         made = {}
-        for name in (*facts.required, *wanted.properties):
+        for name in (*facts.required, *all_of_facts.properties):
             if name in made:
                 continue
             try:

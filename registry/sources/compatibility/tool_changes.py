@@ -87,8 +87,8 @@ def _values(was: list[RootedSchema], now: list[RootedSchema], where: str) -> Ite
     """Values that an answer may have now and could not have before."""
     before = [value for part in was for value in finite(part.schema) or ()]
     after = [value for part in now for value in finite(part.schema) or ()]
-    known = {canonical(value) for value in before}
-    if new := [value for value in after if canonical(value) not in known] if before else []:
+    earlier = {canonical(value) for value in before}
+    if new := [value for value in after if canonical(value) not in earlier] if before else []:
         yield SchemaChange("output", where, False, f"may also be {format_values(new)}")
 
 
