@@ -98,19 +98,22 @@ def _missing_api_keys(auth: Auth) -> Conflicts:
 
 def _key_sources(auth: Auth, login: bool) -> Conflicts:
     """Issuers without exactly one key source. `login`: whether the gateway is an issuer itself."""
-    given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
-    wanted = ", ".join(f"auth.{key}" for key in KEYS)
-    if len(given) > 1:
-        yield ("mode",), f"expected one of {wanted} with it, found {' and '.join(given)}"
-    elif not given and not auth.issuers and not auth.development_secret and not login:
+    key_sources = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
+    all_key_sources = ", ".join(f"auth.{key}" for key in KEYS)
+    if len(key_sources) > 1:
+        yield (
+            ("mode",),
+            f"expected one of {all_key_sources} with it, found {' and '.join(key_sources)}",
+        )
+    elif not key_sources and not auth.issuers and not auth.development_secret and not login:
         others = "auth.issuers, login.enabled or auth.development_secret"
-        yield ("mode",), f"expected {wanted}, {others} with it, found none of them"
-    elif not given and auth.issuer:
-        yield ("issuer",), f"expected one of {wanted} beside it: the key of its tokens"
+        yield ("mode",), f"expected {all_key_sources}, {others} with it, found none of them"
+    elif not key_sources and auth.issuer:
+        yield ("issuer",), f"expected one of {all_key_sources} beside it: the key of its tokens"
     for name, issuer in auth.issuers.items():
-        given = [key for key in KEYS if getattr(issuer, key)]
-        if len(given) != 1:
-            found_keys = " and ".join(given) or "none of them"
+        key_sources = [key for key in KEYS if getattr(issuer, key)]
+        if len(key_sources) != 1:
+            found_keys = " and ".join(key_sources) or "none of them"
             yield ("issuers", name), f"expected one of {', '.join(KEYS)}, found {found_keys}"
     for path, url in _jwks_urls(auth):
         if is_unencrypted(url):
@@ -282,8 +285,8 @@ def rule_problems(
             yield "tiers", _no_tier(policy, tier)
     for toolset in rule.toolsets:
         if toolset not in toolsets:
-            known = ", ".join(toolsets) or "none"
-            yield "toolsets", f"expected names of toolsets ({known}), found {toolset}"
+            toolset_names = ", ".join(toolsets) or "none"
+            yield "toolsets", f"expected names of toolsets ({toolset_names}), found {toolset}"
 
 
 def _tiers(policy: Policy) -> Conflicts:

@@ -119,8 +119,8 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for user, endpoint in users:
         if endpoint and endpoint not in models.endpoints:
             path: KeyPath = (*user, "endpoint")
-            known = ", ".join(models.endpoints) or "there is none"
-            text = f"expected an entry of models.endpoints ({known}), found {endpoint}"
+            endpoints = ", ".join(models.endpoints) or "there is none"
+            text = f"expected an entry of models.endpoints ({endpoints}), found {endpoint}"
             yield Problem(where(path), dotted_path(path), text)
     profiles = _profile_names(settings)
     for name, strategy in models.strategies.items():
@@ -345,9 +345,9 @@ def _legacy_dates(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
-    given = {name: getattr(settings.server.tls, name) for name in ("cert", "key")}
+    files = {name: getattr(settings.server.tls, name) for name in ("cert", "key")}
     for name, pair in (("cert", "key"), ("key", "cert")):
-        if given[pair] and not given[name]:
+        if files[pair] and not files[name]:
             key = ("server", "tls", name)
             text = f"expected a file beside server.tls.{pair}"
             yield Problem(where(("server", "tls", pair)), dotted_path(key), text)
@@ -387,8 +387,8 @@ def _a2a_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, agent in settings.a2a.agents.items() if settings.a2a.enabled else ():
         key = ("a2a", "agents", name)
         if agent.toolset and agent.toolset not in settings.toolsets:
-            known = ", ".join(settings.toolsets) or "there is none"
-            text = f"expected one of toolsets ({known}), found {agent.toolset}"
+            toolset_names = ", ".join(settings.toolsets) or "there is none"
+            text = f"expected one of toolsets ({toolset_names}), found {agent.toolset}"
             yield Problem(where((*key, "toolset")), dotted_path((*key, "toolset")), text)
         if agent.strategy and agent.strategy not in strategies:
             text = f"expected an entry of models.strategies, found {agent.strategy}"
@@ -530,26 +530,26 @@ def _profile_names(settings: Settings) -> tuple[str, ...]:
 
 
 def _unknown_profile(settings: Settings, where: Where) -> Iterator[Problem]:
-    profiles, known = settings.profiles, _profile_names(settings)
-    if profiles.default not in (AUTO, *known):
+    profiles, names = settings.profiles, _profile_names(settings)
+    if profiles.default not in (AUTO, *names):
         path: KeyPath = ("profiles", "default")
-        yield Problem(where(path), dotted_path(path), f"expected one of auto, {', '.join(known)}")
+        yield Problem(where(path), dotted_path(path), f"expected one of auto, {', '.join(names)}")
     for name in profiles.tool_tokens:
-        if name not in known:
+        if name not in names:
             path = ("profiles", "tool_tokens", name)
-            yield Problem(where(path), dotted_path(path), f"expected one of {', '.join(known)}")
+            yield Problem(where(path), dotted_path(path), f"expected one of {', '.join(names)}")
 
 
 def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
     url, backend = ("state", "redis_url"), ("state", "backend")
-    used, given = settings.state.backend == "redis", settings.state.redis_url
-    if used and not given:
+    used, redis_url = settings.state.backend == "redis", settings.state.redis_url
+    if used and not redis_url:
         text = "expected state.redis_url with it, as in redis://redis.example:6379/0"
         yield Problem(where(backend), dotted_path(backend), text)
-    elif given and not used:
+    elif redis_url and not used:
         text = f"expected state.backend: redis with it, found {settings.state.backend}"
         yield Problem(where(url), dotted_path(url), text)
-    elif not _has_address(given):
+    elif not _has_address(redis_url):
         text = (
             "expected redis://[user:password@]host[:port][/database], or "
             "redis+cluster://[user:password@]host[:port],host[:port], with %-escapes for special "

@@ -130,9 +130,9 @@ def required_members(section: SettingKind) -> Sequence[str]:
 @cache  # half the time of reading the settings otherwise
 def _members(struct: type[Struct]) -> tuple[Mapping[str, SettingKind], Sequence[str]]:
     """All members, and the names of those that are required."""
-    known = fields(struct)
-    required = [field.name for field in known if field.required]
-    return {field.name: kind_of(field.type) for field in known}, required
+    struct_fields = fields(struct)
+    required = [field.name for field in struct_fields if field.required]
+    return {field.name: kind_of(field.type) for field in struct_fields}, required
 
 
 def key_kind(mapping: SettingKind) -> SettingKind:
@@ -186,14 +186,14 @@ def _section(
 ) -> Any:
     data = _entries(value, kind, path, problems)
     problems.extend(_missing_keys(value, data, kind, path))
-    known = members(kind)
-    for key in (key for key in data if key not in known):
+    kinds = members(kind)
+    for key in (key for key in data if key not in kinds):
         plain = key.lower().replace("-", "_")
-        near = get_close_matches(plain, known, n=1, cutoff=SAME)
+        near = get_close_matches(plain, kinds, n=1, cutoff=SAME)
         hint = "" if near else explanation(dotted_path(path), key)
-        near = near if near or hint else get_close_matches(plain, known, n=1)
-        if not near and not hint and len(known) <= LISTED:
-            hint = f"there is {', '.join(known)}"
+        near = near if near or hint else get_close_matches(plain, kinds, n=1)
+        if not near and not hint and len(kinds) <= LISTED:
+            hint = f"there is {', '.join(kinds)}"
         meant = dotted_path((*path, *near)) if near else None
         # `{value:hunter2}`, without the space, is parsed as one key.
         unknown = path if secret(path) else (*path, key)
@@ -203,7 +203,7 @@ def _section(
         name: decoded[id(data[name])]
         if id(data[name]) in decoded
         else decode(data[name], kind, (*path, name), problems)
-        for name, kind in known.items()
+        for name, kind in kinds.items()
         if name in data
     }
 
@@ -212,14 +212,14 @@ def _missing_keys(
     value: YamlValue, data: Mapping[str, YamlValue], kind: SettingKind, path: KeyPath
 ) -> list[Problem]:
     """Required members that are missing; misspelled ones are reported already."""
-    known = members(kind)
-    if (value.data is not None and not isinstance(value.data, dict)) or data.keys() - known:
+    kinds = members(kind)
+    if (value.data is not None and not isinstance(value.data, dict)) or data.keys() - kinds:
         return []
     return [
         Problem(
             value.where,
             dotted_path((*path, name)),
-            f"expected {known[name].expectation}, found nothing",
+            f"expected {kinds[name].expectation}, found nothing",
         )
         for name in required_members(kind)
         if name not in data

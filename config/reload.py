@@ -46,32 +46,30 @@ REQUEST_PATH = (
 )  # settings that rebuild the request path
 
 
-def reload_settings(running: Settings, wanted: Settings) -> Settings:
-    """`running` with the reloadable settings of `wanted`."""
+def reload_settings(running: Settings, new: Settings) -> Settings:
+    """`running` with the reloadable settings of `new`."""
     return replace(
         running,
         **{
-            name: _merge_section(getattr(running, name), getattr(wanted, name), fixed)
+            name: _merge_section(getattr(running, name), getattr(new, name), fixed)
             for name, fixed in RELOADED.items()
         },
     )
 
 
-def needing_restart(running: Settings, wanted: Settings) -> list[str]:
+def needing_restart(running: Settings, new: Settings) -> list[str]:
     """Names of the settings that differ and need a restart, such as `server.port`."""
     return [
-        name
-        for section in Settings.__struct_fields__
-        for name in _differing(section, running, wanted)
+        name for section in Settings.__struct_fields__ for name in _differing(section, running, new)
     ]
 
 
-def _merge_section(running: Any, wanted: Any, fixed: frozenset[str]) -> Any:
-    return replace(wanted, **{name: getattr(running, name) for name in fixed}) if fixed else wanted
+def _merge_section(running: Any, new: Any, fixed: frozenset[str]) -> Any:
+    return replace(new, **{name: getattr(running, name) for name in fixed}) if fixed else new
 
 
-def _differing(section: str, running: Settings, wanted: Settings) -> Iterator[str]:
-    before, after = getattr(running, section), getattr(wanted, section)
+def _differing(section: str, running: Settings, new: Settings) -> Iterator[str]:
+    before, after = getattr(running, section), getattr(new, section)
     if before == after or RELOADED.get(section) == frozenset():
         return
     if not isinstance(before, Struct):

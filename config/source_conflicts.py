@@ -97,10 +97,10 @@ def _kinds(source: SourceSettings) -> list[str]:
 def _ambiguous_sources(settings: Settings, where: Where) -> list[Problem]:
     problems = []
     for name, source in settings.sources.items():
-        given = _kinds(source)
-        if len(given) > 1:
-            key = ("sources", name, given[1])
-            text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
+        kinds = _kinds(source)
+        if len(kinds) > 1:
+            key = ("sources", name, kinds[1])
+            text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(kinds)}"
             problems.append(Problem(where(key), dotted_path(key), text))
     return problems
 
@@ -122,8 +122,8 @@ def _unusable_keys(source: SourceSettings, kind: str | None) -> Iterator[tuple[s
 
 def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, source in settings.sources.items():
-        for scheme, given in source.credentials.items():
-            if text := credential_problem(given):
+        for scheme, credential in source.credentials.items():
+            if text := credential_problem(credential):
                 path = ("sources", name, "credentials", scheme)
                 yield Problem(where(path), dotted_path(path), text)
 
@@ -167,12 +167,12 @@ def _several_authentications(source: SourceSettings, kind: str | None) -> Iterat
         methods.append("forward_token")
     if source.connect.mode != "off":
         methods.append("connect")
-    if any(given != DEFAULT_SCHEME for given in source.credentials.values()):
+    if any(credential != DEFAULT_SCHEME for credential in source.credentials.values()):
         methods.append("credentials")
     # An MCP server also gets requests without a caller.
     if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
         methods.append("headers.Authorization")
-    fetched = any(given.client_id for given in source.credentials.values())
+    fetched = any(credential.client_id for credential in source.credentials.values())
     if source.connect.mode != "off":  # the operator's serve imports, and schemes of its own
         methods = [way for way in methods if way not in ("credentials", "headers.Authorization")]
     static = not (source.exchange or source.forward_token)

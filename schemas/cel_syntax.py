@@ -193,8 +193,8 @@ class _Parser:
 
     def _macro(self, name: _Token, range_: Node, arguments: Sequence[Node]) -> Node:
         if len(arguments) != 2 and (name.text != "map" or len(arguments) != 3):
-            given = f"`{name.text}` takes a name and an expression, as in "
-            raise _error(self._text, name.at, f"{given}`items.{name.text}(item, item > 0)`")
+            usage = f"`{name.text}` takes a name and an expression, as in "
+            raise _error(self._text, name.at, f"{usage}`items.{name.text}(item, item > 0)`")
         local, *bodies = arguments
         if local.kind != "name":
             problem = f"the first argument of `{name.text}` is a name, as in `item`"

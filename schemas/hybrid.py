@@ -192,8 +192,8 @@ class InvalidData(StatusFault):
 class ScopeMismatch(StatusFault):
     """The caller's token, or their X-Scope-Token, lacks the required scopes."""
 
-    def __init__(self, kind: StatusKind, has: Iterable[str], wanted: Iterable[str]) -> None:
-        self.scopes = tuple(sorted(wanted))
+    def __init__(self, kind: StatusKind, has: Iterable[str], scopes: Iterable[str]) -> None:
+        self.scopes = tuple(sorted(scopes))
         super().__init__(kind, _format_scopes(has), _format_scopes(self.scopes))
 
 

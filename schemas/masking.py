@@ -107,8 +107,10 @@ class _Place:
         self._named = {name for schema in schemas for name in mapping(schema.get("properties"))}
         self._members: dict[str | int, _Place | None] = {}
         masks = [schema[KEYWORD] for schema in schemas if KEYWORD in schema]
-        given = [mask for mask in masks if mask is True or isinstance(mask, str)]
-        self.mask = None if not given else given[0] if isinstance(given[0], str) else MASK
+        set_masks = [mask for mask in masks if mask is True or isinstance(mask, str)]
+        self.mask = (
+            None if not set_masks else set_masks[0] if isinstance(set_masks[0], str) else MASK
+        )
         self.has_queries = any(schema.get(QUERY) is True for schema in schemas)
 
     def member(self, name: str) -> "_Place | None":

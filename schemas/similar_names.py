@@ -7,9 +7,9 @@ SUGGESTIONS = 3  # suggestions; for more there are `list` and `search`
 SIMILARITY = 0.7  # similarity cutoff, of 1; at the usual 0.6 getPet matches GetPrices
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "Did you mean ...?" with the members of `known` similar to `name`; empty without a match."""
-    by_letters = {_letters(name): name for name in known}
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """ "Did you mean ...?" with the members of `names` similar to `name`; empty without a match."""
+    by_letters = {_letters(name): name for name in names}
     if _letters(name) in by_letters:
         return f"Did you mean {by_letters[_letters(name)]}?"
     similar = get_close_matches(_letters(name), by_letters, n=SUGGESTIONS, cutoff=SIMILARITY)

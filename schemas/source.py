@@ -243,8 +243,8 @@ def facts_of(kind: str) -> SourceFacts:
     """Facts of a kind of source; defaults for a kind that only a newer release knows."""
     if kind == MANUAL:
         return MANUAL_FACTS
-    known = KINDS.get(kind)
-    return (known and known.source) or _UNKNOWN
+    kind_facts = KINDS.get(kind)
+    return (kind_facts and kind_facts.source) or _UNKNOWN
 
 
 def stdio_location(command: tuple[str, ...]) -> str:

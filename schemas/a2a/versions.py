@@ -128,11 +128,11 @@ def _is_old(interface: Mapping[str, Any]) -> bool:
 
 def _merge(into: Json, members: Json) -> None:
     for key, value in members.items():
-        known = into.setdefault(key, value)
-        if isinstance(known, dict) and isinstance(value, dict):
-            _merge(known, value)
-        elif isinstance(known, list) and isinstance(value, list):
-            for mine, theirs in zip(known, value, strict=False):
+        present = into.setdefault(key, value)
+        if isinstance(present, dict) and isinstance(value, dict):
+            _merge(present, value)
+        elif isinstance(present, list) and isinstance(value, list):
+            for mine, theirs in zip(present, value, strict=False):
                 if isinstance(mine, dict) and isinstance(theirs, dict):
                     _merge(mine, theirs)
 

@@ -129,8 +129,8 @@ def _words(error: ValidationError, keyword: str, parent: dict[str, Any]) -> str:
         case "required":
             return f"required property '{getattr(kind, 'property', '')}' not found"
         case "type":
-            wanted = parent.get("type", getattr(kind, "types", ""))
-            expected = wanted if isinstance(wanted, str) else f"[{', '.join(wanted)}]"
+            types = parent.get("type", getattr(kind, "types", ""))
+            expected = types if isinstance(types, str) else f"[{', '.join(types)}]"
             return f"{_NAMES.get(type(value), 'value')} found, {expected} expected"
         case "additionalProperties" | "unevaluatedProperties":
             names = getattr(kind, "unexpected", [""])
@@ -281,10 +281,10 @@ class Checker:
             case ValidationErrorKind.Required(name):
                 yield ArgumentProblem((*where, name), "is required")
             case ValidationErrorKind.AdditionalProperties(names):
-                known = self._known_names(error)
+                known_names = self._known_names(error)
                 for name in names:
                     yield ArgumentProblem(
-                        (*where, _cut(name, VALUE_SHOWN)), _not_known(name, known)
+                        (*where, _cut(name, VALUE_SHOWN)), _not_known(name, known_names)
                     )
             case ValidationErrorKind.Type(types):
                 yield ArgumentProblem(where, f"expected {' or '.join(sorted(types))}{got}")
@@ -477,11 +477,11 @@ def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]
     return min(branches, key=distance, default=[])
 
 
-def _not_known(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name[:VALUE_SHOWN], known[:NAMES_COMPARED], n=1)
+def _not_known(name: str, known_names: list[str]) -> str:
+    close = difflib.get_close_matches(name[:VALUE_SHOWN], known_names[:NAMES_COMPARED], n=1)
     if close:
         return f"is not known; did you mean {close[0]!r}?"
-    return f"is not known; expected: {', '.join(known[:NAMES_SHOWN]) or 'nothing more'}"
+    return f"is not known; expected: {', '.join(known_names[:NAMES_SHOWN]) or 'nothing more'}"
 
 
 def _path(steps: Iterable[str | int]) -> str:

@@ -99,23 +99,23 @@ class _Costs:
     def of(self, node: Any) -> int:
         if not isinstance(node, dict):
             return 1
-        known = self._known.get(id(node))
-        if known is None:
+        cost = self._known.get(id(node))
+        if cost is None:
             self._known[id(node)] = 1  # ends recursion: validators detect cycles
-            known = min(_SATURATION, 1 + sum(map(self.of, self._applied_schemas(node))))
-            self._known[id(node)] = known
-        return known
+            cost = min(_SATURATION, 1 + sum(map(self.of, self._applied_schemas(node))))
+            self._known[id(node)] = cost
+        return cost
 
     def inside(self, node: Any) -> int:
         """Evaluations per value inside the one that the schema applies to."""
         if not isinstance(node, dict):
             return 1
-        known = self._insides.get(id(node))
-        if known is None:
+        cost = self._insides.get(id(node))
+        if cost is None:
             self._insides[id(node)] = 1
-            known = self._next(node, lambda one: max(self.of(one), self.inside(one)))
-            self._insides[id(node)] = known
-        return known
+            cost = self._next(node, lambda one: max(self.of(one), self.inside(one)))
+            self._insides[id(node)] = cost
+        return cost
 
     def by_levels(self, node: Any) -> list[int]:
         """Evaluations per value by depth inside, until LIMIT or until they stop growing."""
@@ -162,20 +162,20 @@ class _Costs:
 
     def _below(self, node: dict[str, Any]) -> "_Below":
         """The schemas of its members and items by key, with how often each applies."""
-        known = self._belows.get(id(node))
-        if known is None:
+        children = self._belows.get(id(node))
+        if children is None:
             self._belows[id(node)] = {}
-            known = self._children(node)
+            children = self._children(node)
             for applied in self._applied_schemas(node):
                 if isinstance(applied, dict):
                     below = self._below(applied)
                     self._count(len(below))
                     for key, inner in below.items():
-                        into = known.setdefault(key, Counter())
+                        into = children.setdefault(key, Counter())
                         for target, times in inner.items():
                             into[target] = min(_SATURATION, into[target] + times)
-            self._belows[id(node)] = known
-        return known
+            self._belows[id(node)] = children
+        return children
 
     def _count(self, members: int) -> None:
         """Raises ValueError beyond MERGED_LIMIT."""

@@ -122,7 +122,9 @@ def _values(schemas: list[Json]) -> list[Any] | None:
         if "const" not in schema and not isinstance(schema.get("enum"), list):
             return None
         stated = [schema["const"]] if "const" in schema else schema["enum"]
-        values += [value for value in stated if not any(_same(value, known) for known in values)]
+        values += [
+            value for value in stated if not any(_same(value, present) for present in values)
+        ]
     return values
 
 

@@ -99,9 +99,9 @@ class SchemaDocument:
     def _targets_of(self, reference: str) -> Sequence[Any]:
         if len(reference) > _LONGEST:
             return ()
-        if (known := self._targets.get(reference)) is None:
-            known = self._targets[reference] = list(self._look_up(reference))
-        return known
+        if (targets := self._targets.get(reference)) is None:
+            targets = self._targets[reference] = list(self._look_up(reference))
+        return targets
 
     def _look_up(self, reference: str) -> Iterator[Any]:
         base, _, fragment = reference.partition("#")

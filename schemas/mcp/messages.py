@@ -156,8 +156,8 @@ def read(params: Params | UnsetType, as_type: type[P]) -> P:
     """Read `params` as `as_type`. Raises InvalidParams that names the member and its type."""
     if isinstance(params, list):
         raise InvalidParams("params must be an object, not an array")
-    given = {} if params is UNSET else params
+    members = {} if params is UNSET else params
     try:
-        return msgspec.convert(given, as_type)
+        return msgspec.convert(members, as_type)
     except msgspec.ValidationError as error:
-        raise InvalidParams(f"params: {mismatch_text(given, as_type, error)}") from error
+        raise InvalidParams(f"params: {mismatch_text(members, as_type, error)}") from error
