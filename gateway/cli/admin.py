@@ -49,7 +49,7 @@ def admin(
       toolgate admin putRule rule=no if_none_match='*' \\
         --args '{"effect": "deny", "tools": ["delete*"]}' --key-file ops.key
     """
-    given = {} if args_json is None else read_object(args_json)
+    members = {} if args_json is None else read_object(args_json)
     texts = read_pairs(arguments)
 
     async def list_operations() -> Sequence[tuple[str, str, str]]:
@@ -59,7 +59,7 @@ def admin(
     async def call(operation: str) -> tuple[GatewayAnswer, Any]:
         """The answer, and the job that it is after its end."""
         async with open_client(settings, url=url, key_file=key_file, tenant=tenant) as client:
-            answer = await client.call(operation, given, texts)
+            answer = await client.call(operation, members, texts)
             if not answer.is_job or no_wait:
                 return answer, None
             return answer, await wait_for_job(client, answer.value["job"], cancels=True)

@@ -141,8 +141,10 @@ def _problems(
     if case.ordered and [name for name in names if name in case.tools] != list(case.tools):
         yield f"expected the order {', '.join(case.tools)}"
     yield from (f"{name} was called" for name in case.forbidden if name in names)
-    for tool, wanted in case.arguments.items():
-        if not any(name == tool and _has(given, wanted) for name, given in calls):
+    for tool, expected in case.arguments.items():
+        if not any(
+            name == tool and _has(call_arguments, expected) for name, call_arguments in calls
+        ):
             yield f"no call of {tool} has these arguments"
     answer = found.get("answer", "").casefold()
     yield from (
@@ -164,8 +166,8 @@ def _reached_tool(call: Mapping[str, Any]) -> tuple[str, Any]:
     return call["tool"], arguments
 
 
-def _has(given: Any, wanted: Mapping[str, Any]) -> bool:
-    return isinstance(given, dict) and all(given.get(k) == v for k, v in wanted.items())
+def _has(arguments: Any, expected: Mapping[str, Any]) -> bool:
+    return isinstance(arguments, dict) and all(arguments.get(k) == v for k, v in expected.items())
 
 
 def _read(path: Path) -> list[EvalCase]:

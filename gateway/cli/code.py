@@ -50,9 +50,9 @@ def run_file(
     limits: dict[str, Any] = {"time_s": time_s, "calls": calls}
     if Path(file.name).suffix in (".js", ".mjs"):
         limits["language"] = "javascript"
-    given = {"code": file.read(), **{name: value for name, value in limits.items() if value}}
+    request = {"code": file.read(), **{name: value for name, value in limits.items() if value}}
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    end = run(gateway.call("code_run_writing" if writing else "code_run", given)).value
+    end = run(gateway.call("code_run_writing" if writing else "code_run", request)).value
     if as_json:
         print_json(end)
     else:

@@ -91,13 +91,13 @@ def presets(as_json: bool) -> None:
     the service wants. Its values were compared with the metadata that the service publishes, or
     are from its documentation alone.
     """
-    known = read_presets()
+    presets_by_name = read_presets()
     if as_json:
-        print_json(known)
+        print_json(presets_by_name)
         return
     rows = [
         (name, task, f"{preset.checked.how} {preset.checked.date}", " ".join(scopes) or "-")
-        for name, preset in known.items()
+        for name, preset in presets_by_name.items()
         for task, scopes in preset.tasks.items()
     ]
     print_rows(("Preset", "Task", "Checked", "Scopes"), rows, wrap=True)

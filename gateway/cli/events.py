@@ -35,17 +35,17 @@ def tail(
     A line has the time, the state with its reason, the attempt, the skill and the correlation id.
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    known: dict[str, tuple[str, int]] = {}
+    state_by_id: dict[str, tuple[str, int]] = {}
     while True:
         for event in reversed(run(_newest(gateway, everyone))):
             state = (event["status"], event["attempt"])
-            if known.get(event["id"]) != state:
-                known[event["id"]] = state
+            if state_by_id.get(event["id"]) != state:
+                state_by_id[event["id"]] = state
                 say(harmless(_line(event)))
         if once:
             return
-        if len(known) > KEPT:
-            known.clear()
+        if len(state_by_id) > KEPT:
+            state_by_id.clear()
         time.sleep(EVERY_S)
 
 
@@ -60,8 +60,8 @@ def show(settings: Settings, *, invocation: str, key_file: IO[str] | None, url: 
 
 
 async def _newest(gateway: RunningGateway, everyone: bool) -> list[dict[str, Any]]:
-    given = {"limit": SHOWN, **({"everyone": True} if everyone else {})}
-    items: list[dict[str, Any]] = (await gateway.call("events_list", given)).value["items"]
+    query = {"limit": SHOWN, **({"everyone": True} if everyone else {})}
+    items: list[dict[str, Any]] = (await gateway.call("events_list", query)).value["items"]
     return items
 
 

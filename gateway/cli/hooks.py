@@ -76,10 +76,10 @@ def test(settings: Settings, name: str, file: IO[bytes]) -> None:
     if name not in settings.hooks:
         no_such("hook", name, settings.hooks)
     try:
-        given = msgspec.json.decode(file.read(), type=dict[str, Any])
+        members = msgspec.json.decode(file.read(), type=dict[str, Any])
     except msgspec.DecodeError as error:
         fail(f"{file.name}: expected an object of JSON: {error}")
-    event = {"tenant": settings.tenant.host_id, "principal": "anonymous", "roles": [], **given}
+    event = {"tenant": settings.tenant.host_id, "principal": "anonymous", "roles": [], **members}
     answer, seconds = run(_ask(settings, name, event))
     shown: dict[str, Any] = {"seconds": round(seconds, 4)}
     if isinstance(answer, HookFailed):

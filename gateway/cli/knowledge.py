@@ -69,8 +69,8 @@ def evaluate(
 
 
 async def _score_question(gateway: RunningGateway, question: ScoredQuestion) -> Scores:
-    given = {"limit": LIMIT, "tokens": 1_000_000, **question.arguments, "query": question.query}
-    evidence = (await gateway.call("knowledge_query", given)).value["evidence"]
+    query = {"limit": LIMIT, "tokens": 1_000_000, **question.arguments, "query": question.query}
+    evidence = (await gateway.call("knowledge_query", query)).value["evidence"]
     paths = list(dict.fromkeys(passage["path"] for passage in evidence))
     cited = [await _is_there(gateway, passage) for passage in evidence[:CITED]]
     share = 100.0 * statistics.mean(cited) if cited else 100.0
@@ -80,8 +80,8 @@ async def _score_question(gateway: RunningGateway, question: ScoredQuestion) -> 
 async def _is_there(gateway: RunningGateway, evidence: Mapping[str, Any]) -> bool:
     """Whether a passage stands in the lines of the version that it names."""
     first, last = evidence["lines"]
-    given = {"document": evidence["document"], "first": first, "last": last}
-    read = (await gateway.call("knowledge_read", given)).value
+    place = {"document": evidence["document"], "first": first, "last": last}
+    read = (await gateway.call("knowledge_read", place)).value
     return read["version"] == evidence["version"] and evidence["text"] in read["text"]
 
 
@@ -238,8 +238,8 @@ async def _delete_documents(
     ids = [document["document"] for document in documents if document["path"] in paths]
     count = 0
     for at in range(0, len(ids), PAGE):
-        given = {"collection": collection, "documents": ids[at : at + PAGE]}
-        count += (await gateway.call("knowledge_delete", given)).value["documents"]
+        batch = {"collection": collection, "documents": ids[at : at + PAGE]}
+        count += (await gateway.call("knowledge_delete", batch)).value["documents"]
     return count
 
 
@@ -331,8 +331,8 @@ def export(
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
 
     async def write() -> None:
-        given = {"collection": collection, "limit": PAGE}
-        for document in await gateway.items("knowledge_documents", given):
+        query = {"collection": collection, "limit": PAGE}
+        for document in await gateway.items("knowledge_documents", query):
             if document["live"]:
                 read = await gateway.call("knowledge_read", {"document": document["document"]})
                 output.write(encode({**document, "text": read.value["text"]}).decode() + "\n")

@@ -69,12 +69,12 @@ def add(
     finish(run(_add_source(gateway, {"collection": collection, **place, **more})))
 
 
-async def _add_source(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
+async def _add_source(gateway: RunningGateway, arguments: Mapping[str, Any]) -> Any:
     """The job that reads the source, after its end."""
-    added = (await gateway.call("librarian_add_source", given)).value
+    added = (await gateway.call("librarian_add_source", arguments)).value
     print_json(added)
-    wanted = {"source": added["source"]["id"], AS_JOB: "true"}
-    answer = await gateway.call("librarian_refresh", wanted)
+    refresh = {"source": added["source"]["id"], AS_JOB: "true"}
+    answer = await gateway.call("librarian_refresh", refresh)
     if not answer.is_job:  # the gateway runs no jobs
         return {"state": "succeeded", "result": answer.value}
     names = ("librarian_get_job", "librarian_cancel_job")
@@ -111,8 +111,8 @@ def ask(
       toolgate librarian ask docs "Where is the port set?" --key-file my.key
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    given = {"collection": collection, "question": question}
-    print_json(run(gateway.call("librarian_query", given)).value)
+    query = {"collection": collection, "question": question}
+    print_json(run(gateway.call("librarian_query", query)).value)
 
 
 @click.command("export")
@@ -147,14 +147,14 @@ def export(
 async def _chunks(
     gateway: RunningGateway, collection: str, embeddings: bool
 ) -> AsyncIterator[Mapping[str, Any]]:
-    given: dict[str, Any] = {"collection": collection, "limit": PAGE, "embeddings": embeddings}
+    query: dict[str, Any] = {"collection": collection, "limit": PAGE, "embeddings": embeddings}
     while True:
-        page = (await gateway.call("librarian_chunks", given)).value
+        page = (await gateway.call("librarian_chunks", query)).value
         for chunk in page["chunks"]:
             yield chunk
         if not page.get("next"):
             return
-        given["after"] = page["next"]
+        query["after"] = page["next"]
 
 
 def xml_chunk(one: Mapping[str, Any]) -> bytes:
@@ -197,8 +197,8 @@ def _element(name: str, text: str, **attributes: int | str) -> str:
 
 
 def _wrap_element(name: str, inner: str, **attributes: int | str) -> str:
-    given = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
-    return f"<{name}{given}>{inner}</{name}>"
+    attribute_text = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
+    return f"<{name}{attribute_text}>{inner}</{name}>"
 
 
 def _plain(text: str) -> str:

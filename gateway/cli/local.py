@@ -97,13 +97,13 @@ class LocalOperations(OperationClient):
         return self._server.by_id.get(name)
 
     async def call(
-        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
+        self, name: str, members: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
         operation = self._operation(name)
         if operation is None:
             hint = did_you_mean(name, self._server.by_id)
             fail(f"{name} is no operation of the registry. {hint or AT_GATEWAY}", USAGE)
-        response = await self._answer(operation, _arguments(operation, given, texts))
+        response = await self._answer(operation, _arguments(operation, members, texts))
         if isinstance(response.cause, AWAY):  # a command names the reason, and the remedy
             raise response.cause
         value = decode_json(response.body) if response.body else None
@@ -214,13 +214,13 @@ async def _list_server(settings: Settings, registry: Registry | None, spec: "Imp
 
 
 def _arguments(
-    operation: Operation, given: Mapping[str, Any], texts: Mapping[str, str]
+    operation: Operation, members: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Mapping[str, Any]:
     """The arguments of a call, as a running gateway would read them."""
     query = {field.encode_name for field in fields(operation.query)}
     apart = {*operation.names, *query, IF_MATCH, IF_NONE_MATCH}
     arguments = {
-        **given,
+        **members,
         **{name: text if name in apart else json_or_text(text) for name, text in texts.items()},
     }
     if missing := [name for name in operation.names if name not in arguments]:

@@ -77,8 +77,8 @@ def export(
       toolgate memory export --subject ann --key-file ops.key > ann.jsonl
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    given = {} if subject is None else {"subject": subject}
-    for memory in run(gateway.items("memory_export", {**given, "limit": EXPORTED})):
+    owner = {} if subject is None else {"subject": subject}
+    for memory in run(gateway.items("memory_export", {**owner, "limit": EXPORTED})):
         output.write(encode(memory).decode() + "\n")
 
 

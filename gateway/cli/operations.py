@@ -134,12 +134,12 @@ def make_command(
         tenant: str | None = None,
         **values: Any,
     ) -> None:
-        given = given_members(members, values)
-        if row.changes and not given:
+        members_given = given_members(members, values)
+        if row.changes and not members_given:
             fail("expected an option that changes it; see --help", USAGE)
         if not group.remote and url is None and key_file is None:
             check_needs(settings, group)
-        call = OperationCall(word, group, row, operation, values, given, as_json=as_json)
+        call = OperationCall(word, group, row, operation, values, members_given, as_json=as_json)
         run(call.make(settings, url=url, key_file=key_file, tenant=tenant))
 
     more = [] if group.remote else [tenant_option]
@@ -413,17 +413,17 @@ class OperationCall:
         view = self._view
         if view is None or not view.names or not names:
             return names
-        first, given = self._operation.names[0], names[self._operation.names[0]]
+        first, reference = self._operation.names[0], names[self._operation.names[0]]
         if self._entries is None:
             self._entries = await self._readable_entries(client, view)
         named = [
             str(entry[view.key])
             for entry in self._entries
-            if entry.get(view.names) == given and not entry.get(view.ended)
+            if entry.get(view.names) == reference and not entry.get(view.ended)
         ]
-        keys = {str(entry[view.key]) for entry in self._entries if entry[view.key] == given}
+        keys = {str(entry[view.key]) for entry in self._entries if entry[view.key] == reference}
         if len(keys | set(named)) > 1:
-            raise CommandFailure(_ambiguity(given, is_key=bool(keys), named=named), USAGE)
+            raise CommandFailure(_ambiguity(reference, is_key=bool(keys), named=named), USAGE)
         return {**names, first: named[0]} if named else names
 
     async def _readable_entries(
@@ -477,11 +477,17 @@ class OperationCall:
         members = value if isinstance(value, dict) else {}
         taken = members_of_call(self._operation)
         defaults = {name: member.default for name, member in taken.items()}
-        given = {
+        option_texts = {
             name: span_of(member) if name.endswith(SECONDS) else cell(member, "text")
             for name, member in {**defaults, **self._given}.items()
         }
-        facts = {**given, **names, **members, "given": given, "written": self._written}
+        facts = {
+            **option_texts,
+            **names,
+            **members,
+            "given": option_texts,
+            "written": self._written,
+        }
         facts["entry"] = names.get(self._operation.names[0]) if names else ""
         facts["typed"] = self._typed
         return one_line(self._row.says.format_map(_Facts(facts)))
@@ -491,11 +497,13 @@ def _words(entries: Sequence[Json], name: str) -> str:
     return ", ".join(str(names[name]) for names in entries)
 
 
-def _ambiguity(given: str, *, is_key: bool, named: Sequence[str]) -> str:
+def _ambiguity(reference: str, *, is_key: bool, named: Sequence[str]) -> str:
     if is_key:
-        text = f"{given!r} is the id of one entry, and the name of another, whose id is {named[0]}"
+        text = (
+            f"{reference!r} is the id of one entry, and the name of another, whose id is {named[0]}"
+        )
         return f"{text}: expected that id, or that of an entry without such a name."
-    return f"{given!r} is the name of several: expected an id, of {', '.join(named)}."
+    return f"{reference!r} is the name of several: expected an id, of {', '.join(named)}."
 
 
 async def hinting(

@@ -99,9 +99,9 @@ def _operation(wing: Wing, name: str) -> click.Command:
         as_job=true runs a slow operation as a job. The command waits for the job, and cancels it on
         Ctrl-C.
         """
-        given = {} if args_json is None else read_object(args_json)
+        members = {} if args_json is None else read_object(args_json)
         gateway = running_gateway(settings, wing.root, url=url, key_file=key_file)
-        answer = run(gateway.call(f"{wing.name}_{name}", given, read_pairs(arguments)))
+        answer = run(gateway.call(f"{wing.name}_{name}", members, read_pairs(arguments)))
         if answer.is_job and not no_wait:
             names = (f"{wing.name}_get_job", f"{wing.name}_cancel_job")
             finish(run(wait_for_job(gateway, answer.value["job"], cancels=True, names=names)))

@@ -68,7 +68,7 @@ def explain_(
       toolgate policy explain --principal ada --role finance --tool pay
       toolgate policy explain --principal ada --tool pay --arguments '{"n": 5}'
     """
-    given = _json("--arguments", arguments)
+    call_arguments = _json("--arguments", arguments)
     question = {
         "tool": tool,
         "principal": principal,
@@ -76,7 +76,7 @@ def explain_(
         "scopes": scopes,
         "claims": _json("--claims", claims) or {},
         "toolset": toolset,
-        "arguments": given,
+        "arguments": call_arguments,
     }
     explanation = run(_explain_call(settings, question, token))
     if as_json:
@@ -84,12 +84,12 @@ def explain_(
         return
     reason = f": {explanation['reason']}" if explanation["reason"] else ""
     say(f"{explanation['effect']} ({explanation['rule']}){reason}", "bold")
-    if given is None:
+    if call_arguments is None:
         say(f"It is {'in' if explanation['visible'] else 'not in'} the lists of the caller.")
     outcomes = explanation["outcomes"]
     columns = [(name, name, "text") for name in ("rule", "effect", "outcome", "why")]
     print_entries(columns, [{**row, "outcome": OUTCOMES[row["outcome"]]} for row in outcomes])
-    if given is None and any(outcome["outcome"] == "waits" for outcome in outcomes):
+    if call_arguments is None and any(outcome["outcome"] == "waits" for outcome in outcomes):
         remark("Add --arguments for rules that depend on them.")
 
 

@@ -50,7 +50,7 @@ def set_(
     force: bool,
     url: str | None,
     key_file: IO[str] | None,
-    **given: str | tuple[str, ...] | None,
+    **options: str | tuple[str, ...] | None,
 ) -> None:
     """Store or replace the credential for the security scheme SCHEME of SOURCE. For a source
     without security schemes (an MCP server, GraphQL, a hybrid service) SCHEME is a header name.
@@ -69,7 +69,7 @@ def set_(
       toolgate secrets set crm Authorization --value -
       toolgate secrets set models deepseek_single < key.txt
     """
-    entry = msgspec.to_builtins(_entry(given))
+    entry = msgspec.to_builtins(_entry(options))
     names = {"source": source, "scheme": scheme, "force": force}
 
     async def work() -> None:
@@ -84,15 +84,15 @@ def set_(
     say(f"Stored the secret {scheme} of {source}.")
 
 
-def _entry(given: dict[str, str | tuple[str, ...] | None]) -> SchemeSettings:
+def _entry(options: dict[str, str | tuple[str, ...] | None]) -> SchemeSettings:
     """The credential from the options, with its one secret read from input."""
-    ways = [way for way in ("value", "token", "username", "client_id") if given[way] is not None]
+    ways = [way for way in ("value", "token", "username", "client_id") if options[way] is not None]
     if len(ways) > 1:
         named = " and ".join(f"--{way.replace('_', '-')}" for way in ways)
         fail(f"expected one kind of secret, found {named}", USAGE)
     way = ways[0] if ways else "value"
     secret = SECRET_OF.get(way, way)
-    values = {name: value for name, value in given.items() if value}
+    values = {name: value for name, value in options.items() if value}
     if values.get(secret, "-") == "-":
         values[secret] = _read(secret.replace("_", " "))
     if way != "client_id":

@@ -146,9 +146,9 @@ async def _judge(
     for issuer in issuers:
         if fetch and isinstance(issuer.keys, RemoteKeys):
             await issuer.keys.check()
-    known = [_as_it_is(issuer) for issuer in issuers]
+    issuers_with_keys = [_as_it_is(issuer) for issuer in issuers]
     bound = bound_audiences(settings) if auth.bind_audience == "endpoint" else None
-    tokens = TokenVerifier(auth, known, time.time, bound)
+    tokens = TokenVerifier(auth, issuers_with_keys, time.time, bound)
     if gone is not None:
         tokens.revoke(gone)
     try:

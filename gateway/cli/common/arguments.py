@@ -102,10 +102,10 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def parse_arguments(
-    pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker
+    pairs: Mapping[str, str], members: Mapping[str, Any], checker: Checker
 ) -> dict[str, Any]:
-    """`given` and `pairs`, whose values are parsed as JSON except where the schema wants text."""
-    arguments = {**given, **{name: json_or_text(text) for name, text in pairs.items()}}
+    """`members` and `pairs`, whose values are parsed as JSON except where the schema wants text."""
+    arguments = {**members, **{name: json_or_text(text) for name, text in pairs.items()}}
     for name in _rejected_arguments(checker, arguments) & pairs.keys():
         as_text = {**arguments, name: pairs[name]}
         if name not in _rejected_arguments(checker, as_text):

@@ -49,11 +49,11 @@ def _harmless(text: str) -> str:
     return escaped
 
 
-def no_such(kind: str, name: str, known: Iterable[str], lists: str = "") -> NoReturn:
+def no_such(kind: str, name: str, names: Iterable[str], lists: str = "") -> NoReturn:
     """Fail because no `kind` ("tool", "source") has this name; suggests similar names. `lists`: the
     command that lists them; "": `toolgate KINDs list`."""
     lists = lists or f"toolgate {kind}s list"
-    hint = did_you_mean(name, known) or f"`{lists}` lists the {kind}s."
+    hint = did_you_mean(name, names) or f"`{lists}` lists the {kind}s."
     fail(f"There is no {kind} {name!r}. {hint}")
 
 

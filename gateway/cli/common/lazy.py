@@ -31,14 +31,14 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        word, known = args[0], self.list_commands(ctx)
-        if word in known or word.startswith("-") or ctx.resilient_parsing:
+        word, commands = args[0], self.list_commands(ctx)
+        if word in commands or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         if word == "help":
             return self._help(ctx, args[1:])
         alias = self.aliases.get(word.lower())
-        near = [alias] if alias else get_close_matches(word.lower(), known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
+        near = [alias] if alias else get_close_matches(word.lower(), commands, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(commands)}."
         raise click.UsageError(f"There is no command {word!r}. {hint}", ctx)
 
     def _help(

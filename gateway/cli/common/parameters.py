@@ -201,17 +201,17 @@ def argument(member: Member, metavar: str = "") -> click.Argument:
 
 def given_members(members: Mapping[str, Member], values: Mapping[str, Any]) -> dict[str, Any]:
     """The members that were given, as an operation takes them."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, member in members.items():
         value = values.get(member.parameter)
         if member.is_flag:
             if value:
-                given[name] = member.default is not True
+                arguments[name] = member.default is not True
         elif member.is_list and value:
-            given[name] = _list(member, value)
+            arguments[name] = _list(member, value)
         elif not member.is_list and value is not None:
-            given[name] = value
-    return given
+            arguments[name] = value
+    return arguments
 
 
 def _list(member: Member, texts: Sequence[Any]) -> list[Any]:

@@ -78,7 +78,7 @@ def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:
 
 async def _dead_urls(settings: Settings) -> AsyncIterator[Check]:
     """Unreachable addresses of descriptions and token endpoints, checked concurrently."""
-    wanted = dict(_urls(settings))
+    urls = dict(_urls(settings))
     dead: dict[str, str] = {}
 
     async def ask(key: str, url: str) -> None:
@@ -86,9 +86,9 @@ async def _dead_urls(settings: Settings) -> AsyncIterator[Check]:
             dead[key] = reason
 
     async with anyio.create_task_group() as tasks:
-        for key, url in wanted.items():
+        for key, url in urls.items():
             tasks.start_soon(ask, key, url)
-    for key in wanted:
+    for key in urls:
         if key in dead:
             yield Check("address", "warning", f"{key}: {without_queries(dead[key])}")
 
@@ -152,12 +152,12 @@ async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check
         async with there, borrow(there) as connection:
             own, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
             rows = await connection.execute(_REPLICA, [position])
-            known, behind = await rows.fetchone() or ("", None)
+            primary_id, behind = await rows.fetchone() or ("", None)
     except AWAY as error:
         reason = f"database.read_url does not answer ({type(error).__name__})"
         return Check("replica", "warning", f"{reason}; searches read from database.url")
-    if behind is None or own != known:
-        what = "another server" if own != known else "no streaming replica"
+    if behind is None or own != primary_id:
+        what = "another server" if own != primary_id else "no streaming replica"
         reason = f"database.read_url leads to {what}; searches read from database.url"
         return Check("replica", "failed", reason)
     return Check("replica", "ok", f"{max(0, behind)} bytes behind (database.read_url)")
@@ -211,16 +211,16 @@ async def missing_imports(settings: Settings) -> list[Check]:
 
 def import_checks(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
     """Sources of the settings without an import, and imported ones missing in the settings."""
-    known = {source.name for source in sources}
-    for name, wanted in settings.sources.items():
-        if name not in known and (spec := configured_import(name, wanted)):
+    imported_names = {source.name for source in sources}
+    for name, source_settings in settings.sources.items():
+        if name not in imported_names and (spec := configured_import(name, source_settings)):
             how = "`toolgate serve` imports it"
             if not spec.facts.loaded:
                 how += f", or now: toolgate sources refresh {name}"
             yield Check(
                 "source", "warning", f"{name}: in the settings, but not imported yet; {how}"
             )
-        elif name not in known:
+        elif name not in imported_names:
             yield Check("source", "warning", f"{name}: {ADJUSTS_NOTHING}")
     for name in removed_from_settings(sources, settings.sources):
         yield Check("source", "warning", f"{name}: {LEFT_OVER}")

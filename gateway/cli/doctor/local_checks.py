@@ -275,7 +275,7 @@ def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> It
         if credentials.is_wrong:
             yield Check("credentials", "warning", f"{name}: {hint(name, credentials)}")
         elif credentials.guarded:
-            given = ", ".join(
+            scheme_names = ", ".join(
                 scheme for scheme, (_, is_met) in credentials.schemes.items() if is_met
             )
-            yield Check("credentials", "ok", f"{name}: {given or 'none, which is allowed'}")
+            yield Check("credentials", "ok", f"{name}: {scheme_names or 'none, which is allowed'}")

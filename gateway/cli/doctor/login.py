@@ -57,7 +57,9 @@ def login(
       toolgate doctor login https://gateway.example.com/mcp --as claude-code
     """
     if browser and not can_come_back(CLIENTS[client]):
-        names = ", ".join(name for name, known in CLIENTS.items() if can_come_back(known))
+        names = ", ".join(
+            name for name, login_client in CLIENTS.items() if can_come_back(login_client)
+        )
         fail(f"{client} leads back to its own server; --browser is for {names}", USAGE)
     settings: Settings | None = None
     try:
@@ -113,8 +115,8 @@ def check_forwarded_tokens(settings: Settings) -> Iterator[Check]:
         return
     for name, source in settings.sources.items():
         exchange = source.exchange if not settings.login.providers else None
-        for key, given in (("exchange", exchange), ("forward_token", source.forward_token)):
-            if given:
+        for key, is_set in (("exchange", exchange), ("forward_token", source.forward_token)):
+            if is_set:
                 text = (
                     f"sources.{name}.{key}: people who log in at the gateway (login.enabled) have "
                     f"a token of {settings.server.public_url}, which the service has to trust; "

@@ -382,8 +382,11 @@ class Walk(Struct, kw_only=True):
         bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
         reply = await self._ask("POST", self.url, json=INITIALIZE, headers=bearer)
         if self.server.revocation_endpoint and "refresh_token" in tokens:
-            given = {"token": tokens["refresh_token"], "client_id": self.registration.client_id}
-            await self._ask("POST", self.server.revocation_endpoint, data=given)
+            revocation = {
+                "token": tokens["refresh_token"],
+                "client_id": self.registration.client_id,
+            }
+            await self._ask("POST", self.server.revocation_endpoint, data=revocation)
         if reply.status != 200:
             raise StepFailed(f"a call with the token answers {reply.reason}")
         return f"a call with the token succeeds, with the scopes {tokens.get('scope') or 'of none'}"

@@ -72,16 +72,16 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
     embedder = make_embedder(settings)
     if embedder is None:
         return None
-    wanted, target, serving = embedder.model, models.target, models.serving
-    if serving in (None, wanted) and target in (None, wanted):
+    configured_model, target, serving = embedder.model, models.target, models.serving
+    if serving in (None, configured_model) and target in (None, configured_model):
         return None
     still_serves = serving is not None and _is_asked(settings, serving)
-    if still_serves and target == wanted:
+    if still_serves and target == configured_model:
         return None  # a normal migration from one model to the other
-    stored_model = target if serving in (None, wanted) else serving
+    stored_model = target if serving in (None, configured_model) else serving
     how = "the old vectors serve" if still_serves else "the search is lexical"
     until = f"{_worker(settings)} or `toolgate embed backfill` has created all embeddings"
-    return f"the settings have {wanted}, the database {stored_model}: {how} until {until}"
+    return f"the settings have {configured_model}, the database {stored_model}: {how} until {until}"
 
 
 def _require_embedder(settings: EmbeddingSettings) -> Embedder | None:
@@ -133,8 +133,10 @@ SHOWN = 5  # unusable entries of a server's lists that are shown
 
 async def mcp_server(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
     """Whether the server answers, and which entries of its lists are unusable."""
-    wanted = settings.sources.get(source.name)
-    spec = (configured_import(source.name, wanted) if wanted else None) or spec_of(source)
+    source_settings = settings.sources.get(source.name)
+    spec = (
+        configured_import(source.name, source_settings) if source_settings else None
+    ) or spec_of(source)
     subject = f"{source.name}: {source.tool_count} tools"
     try:
         report = await preview(spec, settings.imports, lister)
@@ -161,9 +163,9 @@ async def toolsets(
     settings: Settings, tools: Sequence[Tool], sources: Sequence[Source]
 ) -> AsyncIterator[Check]:
     """Empty toolsets; `idle_patterns` has the unknown sources in them."""
-    known = {source.name: source for source in sources}
+    sources_by_name = {source.name: source for source in sources}
     for name, toolset in settings.toolsets.items():
-        picked, whose, _ = members(name, toolset, tools=tools, sources=known, items=())
+        picked, whose, _ = members(name, toolset, tools=tools, sources=sources_by_name, items=())
         status: CheckStatus = "ok" if picked or whose else "warning"
         yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
 

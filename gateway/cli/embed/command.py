@@ -85,8 +85,8 @@ def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
     )
     for failure in found.failed:
         say(f"{failure.count} x {failure.error} (as {failure.example})")
-    for purpose, known in found.models.items():
-        if text := _of_models(purpose, known, settings.of(purpose)):
+    for purpose, purpose_models in found.models.items():
+        if text := _of_models(purpose, purpose_models, settings.of(purpose)):
             remark(text)
 
 

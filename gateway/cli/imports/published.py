@@ -35,13 +35,13 @@ class Values:
     @classmethod
     def of(cls, pairs: Sequence[str]) -> "Values":
         """Of the options --set."""
-        given: dict[str, str] = {}
+        values: dict[str, str] = {}
         for pair in pairs:
             name, equals, text = pair.partition("=")
             if not (name and equals):
                 fail(f"--set: expected NAME=VALUE, found {name!r}", USAGE)
-            given[name] = _standard_input(name) if text == STDIN else text
-        return cls(given)
+            values[name] = _standard_input(name) if text == STDIN else text
+        return cls(values)
 
     def sort(self, questions: Sequence[Json]) -> None:
         """Separate secrets from other inputs, as a plan describes them."""

@@ -186,14 +186,14 @@ def _print_outcome(operation: Json) -> None:
 def _totals(report: Json) -> Iterator[str]:
     """Totals; shares relate to operations that were not excluded."""
     counts = _counts(report)
-    wanted = sum(counts.values()) - counts["excluded"]
+    included = sum(counts.values()) - counts["excluded"]
     shares = [
-        f"{counts[status]:,} {status} ({_share(counts[status], wanted)})"
+        f"{counts[status]:,} {status} ({_share(counts[status], included)})"
         for status in ORDER
         if counts[status] and status != "excluded"
     ]
     excluded = f"; {counts['excluded']:,} excluded" if counts["excluded"] else ""
-    yield f"{title(report)}: {counted_large('operation', wanted)}: {', '.join(shares)}{excluded}"
+    yield f"{title(report)}: {counted_large('operation', included)}: {', '.join(shares)}{excluded}"
 
 
 def counted_large(thing: str, count: int) -> str:
@@ -245,13 +245,13 @@ def print_report_json(report: Json) -> None:
 def _numbers(report: Json) -> dict[str, Any]:
     """Counts; `share`: of operations that were not excluded, from 0 to 1."""
     counts = _counts(report)
-    wanted = sum(counts.values()) - counts["excluded"]
+    included = sum(counts.values()) - counts["excluded"]
     return {
         status: {
             "count": counts[status],
             "share": None
-            if status == "excluded" or not wanted
-            else round(counts[status] / wanted, 4),
+            if status == "excluded" or not included
+            else round(counts[status] / included, 4),
         }
         for status in ORDER
     }

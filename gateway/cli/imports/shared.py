@@ -177,15 +177,15 @@ def refresh_and_report(connect: Connect, name: str, telling: ReportOptions) -> N
 
 
 async def _refresh(connect: Connect, name: str) -> Json:
-    given = {"source": name}
+    arguments = {"source": name}
     with progress_of(name) as job:
         async with connect(job=job) as client:
 
             async def refresh() -> Json:
-                answer = await client.call("refreshSource", {**given, "report": True})
+                answer = await client.call("refreshSource", {**arguments, "report": True})
                 return whole_report(answer.value)
 
-            return await hinting(client, given, refresh)
+            return await hinting(client, arguments, refresh)
 
 
 def whole_report(result: dict[str, Any]) -> Json:

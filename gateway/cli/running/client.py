@@ -156,7 +156,7 @@ class OperationClient(ABC):
 
     @abstractmethod
     async def call(
-        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
+        self, name: str, members: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
         """Call the operation `name`. `texts`: arguments that stay text in paths, queries and
         headers, and are JSON or text in a body. Raises CommandFailure."""
@@ -166,21 +166,23 @@ class OperationClient(ABC):
         """Name, scope and summary of each operation."""
 
     async def items(
-        self, name: str, given: Mapping[str, Any], limit: int | None = None
+        self, name: str, members: Mapping[str, Any], limit: int | None = None
     ) -> list[Json]:
         """The first `limit` entries of a list, or those of all its pages."""
         items: list[Json] = []
-        async for page in self.pages(name, given if limit is None else {**given, "limit": limit}):
+        async for page in self.pages(
+            name, members if limit is None else {**members, "limit": limit}
+        ):
             items += page
             if limit is not None and len(items) >= limit:
                 break
         return items[:limit]
 
-    async def pages(self, name: str, given: Mapping[str, Any]) -> AsyncIterator[list[Json]]:
+    async def pages(self, name: str, members: Mapping[str, Any]) -> AsyncIterator[list[Json]]:
         """The entries of a list, page by page."""
         after: Json = {}
         while True:
-            page = (await self.call(name, {**given, **after})).value
+            page = (await self.call(name, {**members, **after})).value
             yield page["items"]
             if not page.get("next"):
                 return
@@ -225,7 +227,7 @@ class RunningGateway(OperationClient):
         return value if isinstance(value, dict) else {}
 
     async def call(
-        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
+        self, name: str, members: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
         rows = await self.operations()
         if name not in rows:
@@ -233,7 +235,7 @@ class RunningGateway(OperationClient):
             lists = "toolgate admin" if group == "admin" else f"toolgate {group} operations"
             hint = did_you_mean(name, rows) or f"`{lists}` lists the operations."
             fail(f"{self.url} has no operation {name!r}. {hint}", USAGE)
-        return await self._send(*_request(rows[name], given, texts))
+        return await self._send(*_request(rows[name], members, texts))
 
     async def summaries(self) -> Sequence[tuple[str, str, str]]:
         rows = (await self.operations()).values()
@@ -338,11 +340,11 @@ def _argument(place: str, name: str) -> str:
 
 
 def _request(
-    row: OperationRow, given: Mapping[str, Any], texts: Mapping[str, str]
+    row: OperationRow, members: Mapping[str, Any], texts: Mapping[str, str]
 ) -> tuple[str, str, dict[str, str], bytes | None]:
     """Method, path, headers and body of a call."""
     path, query, headers, body = row.path, dict[str, str](), dict[str, str](), dict[str, Any]()
-    for name, value in {**given, **texts}.items():
+    for name, value in {**members, **texts}.items():
         place, key = row.parameters.get(name, ("body", name))
         if place == "path":
             path = path.replace(f"{{{key}}}", quote(_text(value), safe=""))

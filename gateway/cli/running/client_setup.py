@@ -29,11 +29,11 @@ def merge(client: McpClient, file: Path, values: Mapping[str, str], with_key: bo
     if client.format == "yaml":
         fail(taken)
     try:
-        known = tomllib.loads(before) if client.format == "toml" else json.loads(before)
+        document = tomllib.loads(before) if client.format == "toml" else json.loads(before)
     except ValueError:
         kind = client.format.upper()
         fail(f"{file} is no plain {kind} (comments?): add what is printed without --write by hand")
-    holder: Any = known
+    holder: Any = document
     for name in client.at:
         holder = holder.setdefault(name, {})
     if values["name"] in holder:
@@ -43,9 +43,9 @@ def merge(client: McpClient, file: Path, values: Mapping[str, str], with_key: bo
     holder[values["name"]] = client.entry_of(values, with_key)
     if with_key:
         for name, added in fill(client.top, values).items():
-            present = known.setdefault(name, [])
+            present = document.setdefault(name, [])
             present += [item for item in added if item not in present]
-    return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def write(file: Path, text: str) -> None:
@@ -91,8 +91,8 @@ def setup(
     """
     clients = read_clients()
     if client is None:
-        for known, row in clients.items():
-            say(f"{known:15} {row.title}")
+        for client_name, row in clients.items():
+            say(f"{client_name:15} {row.title}")
         return
     if client not in clients:
         no_such("client", client, clients, "toolgate clients setup")
@@ -134,7 +134,7 @@ def setup_values(settings: Settings, name: str, toolset: str | None) -> dict[str
     if not NAME.fullmatch(name):
         fail(f"--name {name!r}: expected letters, digits, - and _")
     if toolset is not None and toolset not in settings.toolsets:
-        known = ", ".join(settings.toolsets) or "none"
+        toolset_names = ", ".join(settings.toolsets) or "none"
         stored = f"`toolgate toolsets clients {toolset}` prints the configurations of a stored one"
-        fail(f"The settings have no toolset {toolset!r} (they have: {known}); {stored}")
+        fail(f"The settings have no toolset {toolset!r} (they have: {toolset_names}); {stored}")
     return dict(client_values(settings, name, toolset))

@@ -97,8 +97,8 @@ def top(
       toolgate top --once --json
     """
     urls = targets or (None,)
-    wanted = [running_gateway(settings, "/metrics", url=url, key_file=token_file) for url in urls]
-    looked_at = partial(_scrape, wanted, by)
+    gateways = [running_gateway(settings, "/metrics", url=url, key_file=token_file) for url in urls]
+    looked_at = partial(_scrape, gateways, by)
     run(_top(looked_at, by, interval_s=interval, once=once or as_json, as_json=as_json))
 
 
@@ -148,7 +148,7 @@ async def _top(
 async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
     """Raises click.exceptions.Exit where nothing is counted by what is asked for."""
     total, bucket = KINDS[by]
-    known = False
+    is_known = False
     counts: defaultdict[Key, float] = defaultdict(float)
     buckets: defaultdict[tuple[str, float], float] = defaultdict(float)
     for gateway in gateways:
@@ -159,13 +159,13 @@ async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
         if "toolgate_" not in text:
             fail(f"{gateway.url} answers, but not as a gateway: {EXPECTED_URL}")
         for family in text_string_to_metric_families(text):
-            known = known or f"{family.name}_total" == total
+            is_known = is_known or f"{family.name}_total" == total
             for name, labels, value, *_ in family.samples:
                 if name == total:
                     counts[labels[by], labels["outcome"]] += value
                 elif name == bucket:
                     buckets[labels[by], float(labels["le"])] += value
-    if not known:
+    if not is_known:
         fail(f"nothing is counted by {by}: set metrics.tools, such as to 200")
     return Scrape(anyio.current_time(), counts, buckets)
 

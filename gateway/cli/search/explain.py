@@ -65,8 +65,8 @@ def try_(
 
     Several --domain or --tier options match any of them.
     """
-    given = {"query": " ".join(query), "limit": limit, **given_members(MEMBERS, values)}
-    result = run(_explanation(connect, given))
+    arguments = {"query": " ".join(query), "limit": limit, **given_members(MEMBERS, values)}
+    result = run(_explanation(connect, arguments))
     if as_json:
         print_json({name: result[name] for name in PRINTED})
         return
@@ -79,11 +79,11 @@ def try_(
 try_.params += [option(member) for member in MEMBERS.values()]
 
 
-async def _explanation(connect: Connect, given: dict[str, Any]) -> Json:
+async def _explanation(connect: Connect, arguments: dict[str, Any]) -> Json:
     async with connect() as client:
-        result: Json = (await client.call("explainSearch", given)).value
+        result: Json = (await client.call("explainSearch", arguments)).value
         if not result["hits"]:
-            await check_source(client, given.get("source"))
+            await check_source(client, arguments.get("source"))
         return result
 
 

@@ -139,14 +139,16 @@ def crews_of(
 ) -> Sequence[WorkerPool]:
     """A crew for each purpose."""
     workers = workers or max(settings.embedding.workers, 1)
-    wanted = replace(settings.embedding, workers=workers)
+    embedding = replace(settings.embedding, workers=workers)
     after = partial(ensure_indexes, exact_limit=settings.search.exact_limit)
     return [
         WorkerPool(
             database,
             embedder,
-            settings=wanted,
-            serving=ServingEmbedder(lambda: database.pool, wanted.of(purpose), embedder, purpose),
+            settings=embedding,
+            serving=ServingEmbedder(
+                lambda: database.pool, embedding.of(purpose), embedder, purpose
+            ),
             after=after,
             kinds=kinds,
         )

@@ -109,8 +109,8 @@ async def _import(
         for source in sources
     ]
     async with connect() as client:
-        given = {"skills": skills, "strict": strict, "dry_run": dry_run}
-        saved = (await client.call("importSkills", given)).value["skills"]
+        arguments = {"skills": skills, "strict": strict, "dry_run": dry_run}
+        saved = (await client.call("importSkills", arguments)).value["skills"]
     return list(zip(saved, sources, strict=True))
 
 
@@ -123,9 +123,9 @@ async def _export(
             fail("there are no skills to export")
         skills: list[Json] = []
         for name in dict.fromkeys(listed):
-            given = {"skill": name}
-            call = partial(client.call, "exportSkill", given)
-            skills.append((await hinting(client, given, call)).value)
+            arguments = {"skill": name}
+            call = partial(client.call, "exportSkill", arguments)
+            skills.append((await hinting(client, arguments, call)).value)
     return [
         write_directory(
             directory,

@@ -182,10 +182,10 @@ async def _sources(connect: Connect) -> list[dict[str, Any]]:
 
 
 async def _detail(connect: Connect, name: str) -> Json:
-    given = {"source": name}
+    arguments = {"source": name}
     async with connect() as client:
         source: Json = (
-            await hinting(client, given, partial(client.call, "getSource", given))
+            await hinting(client, arguments, partial(client.call, "getSource", arguments))
         ).value
         return source
 

@@ -185,22 +185,22 @@ def _print_markdown(difference: Json) -> None:
 
 
 async def _difference(connect: Connect, name: str, new: str | None) -> Json:
-    given: dict[str, Any] = {"source": name}
+    arguments: dict[str, Any] = {"source": name}
     if new is not None:
-        given["location"] = absolute(new, Path.cwd())
+        arguments["location"] = absolute(new, Path.cwd())
     with progress_of(name) as job:
         async with connect(job=job) as client:
-            compare = partial(client.call, "compareSource", given)
-            difference: Json = (await hinting(client, given, compare)).value
+            compare = partial(client.call, "compareSource", arguments)
+            difference: Json = (await hinting(client, arguments, compare)).value
             return difference
 
 
 async def _roll_back(connect: Connect, name: str, to: int | None) -> Json:
-    given: dict[str, Any] = {"source": name, "report": True}
+    arguments: dict[str, Any] = {"source": name, "report": True}
     if to is not None:
-        given["to"] = to
+        arguments["to"] = to
     with progress_of(name) as job:
         async with connect(job=job) as client:
-            roll_back = partial(client.call, "rollBack", given)
-            done: Json = (await hinting(client, given, roll_back)).value
+            roll_back = partial(client.call, "rollBack", arguments)
+            done: Json = (await hinting(client, arguments, roll_back)).value
             return done

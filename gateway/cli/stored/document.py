@@ -124,12 +124,12 @@ class Document:
         line = self._line(path)
         return DocumentError(f"{self._name}:{line}: {f'{shown}: ' if shown else ''}{text}")
 
-    def entries(self, known: Sequence[str]) -> Iterator[tuple[str, str, Json]]:
+    def entries(self, sections: Sequence[str]) -> Iterator[tuple[str, str, Json]]:
         """Section, key and members of each entry. Raises DocumentError for a section that is not
-        one of the `known`."""
+        one of `sections`."""
         for section, entries in self.sections.items():
-            if section not in known:
-                hint = did_you_mean(str(section), known) or f"There are: {', '.join(known)}."
+            if section not in sections:
+                hint = did_you_mean(str(section), sections) or f"There are: {', '.join(sections)}."
                 raise self.error((section,), f"there is no such section. {hint}")
             if not isinstance(entries, dict | None):
                 raise self.error((section,), "expected a mapping of names")

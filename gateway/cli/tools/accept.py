@@ -93,8 +93,11 @@ async def _held_tools(
         for name in names:
             get_tool = partial(operations.call, "getTool", {"tool": name})
             await hinting(operations, {"tool": name}, get_tool)
-        wanted = [name for name in names or waiting if name in waiting]
-        return [await operations.call("getTool", {"tool": name}) for name in dict.fromkeys(wanted)]
+        waiting_names = [name for name in names or waiting if name in waiting]
+        return [
+            await operations.call("getTool", {"tool": name})
+            for name in dict.fromkeys(waiting_names)
+        ]
 
 
 async def _accept(settings: Settings, held: Sequence[GatewayAnswer]) -> None:

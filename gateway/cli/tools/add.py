@@ -76,19 +76,19 @@ def add(
     """
     if (name is None) == (file is None):
         fail("expected the NAME of a tool, or --from FILE", USAGE)
-    given = given_members(MEMBERS, values) | ({} if script is None else {"script": script})
-    if file and given:
+    members = given_members(MEMBERS, values) | ({} if script is None else {"script": script})
+    if file and members:
         fail("--from FILE takes no other options than --dry-run and --json", USAGE)
-    objects = _objects(file) if file else [{"name": name, **given}]
+    objects = _objects(file) if file else [{"name": name, **members}]
     folder = Path(file).parent if file else Path()
-    wanted = [_with_code(tool, folder, settings) for tool in objects]
-    made = run(_create(connect, {"tools": wanted, "dry_run": dry_run}))
+    drafts = [_with_code(tool, folder, settings) for tool in objects]
+    made = run(_create(connect, {"tools": drafts, "dry_run": dry_run}))
     if as_json:
         print_json(made)
     for tool in made if not as_json else ():
         where = f", through the source {tool['source']}" if tool["source"] else ""
         say(f"{'Would add' if dry_run else 'Added'} {tool['name']}{where}.")
-    for warning in _warnings(settings, wanted):
+    for warning in _warnings(settings, drafts):
         warn(warning)
     if not dry_run and not as_json:
         remark(f"Try it: toolgate tools show {made[0]['name']}")
@@ -121,9 +121,9 @@ def _with_code(tool: Any, folder: Path, settings: Settings) -> Any:
         fail(f"{tool['script']} is not UTF-8 text")
 
 
-async def _create(connect: Connect, given: Json) -> Sequence[Json]:
+async def _create(connect: Connect, arguments: Json) -> Sequence[Json]:
     async with connect() as client:
-        made: Sequence[Json] = (await client.call("createTools", given)).value["tools"]
+        made: Sequence[Json] = (await client.call("createTools", arguments)).value["tools"]
         return made
 
 

@@ -51,8 +51,8 @@ def call(
     """
     pairs = read_pairs(arguments)
     text = sys.stdin.read() if args_json == "-" else args_json
-    given = {} if text is None else read_object(text)
-    result, refused = run(_call(settings, name, pairs, given))
+    members = {} if text is None else read_object(text)
+    result, refused = run(_call(settings, name, pairs, members))
     if as_json:
         print_json(result)
     else:
@@ -93,7 +93,7 @@ def _uncut(settings: Settings) -> Settings:
 
 
 async def _call(
-    settings: Settings, name: str, pairs: dict[str, str], given: dict[str, Any]
+    settings: Settings, name: str, pairs: dict[str, str], members: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
     """The result, and whether it is an error in the arguments."""
     gateway = Gateway(_uncut(settings))
@@ -101,13 +101,13 @@ async def _call(
         async with open_registry(settings) as registry:
             await gateway.secrets.load(registry.database.pool)
             await gateway.catalogs.reload(registry.store, registry.host_id)
-        return await _dispatch(gateway, name, pairs, given)
+        return await _dispatch(gateway, name, pairs, members)
     finally:
         await gateway.upstreams.client.close()
 
 
 async def _dispatch(
-    gateway: Gateway, name: str, pairs: dict[str, str], given: dict[str, Any]
+    gateway: Gateway, name: str, pairs: dict[str, str], members: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
     catalog = gateway.catalogs.of(gateway.principal.tenant)
     tool = catalog.get(name) or catalog.service(name)
@@ -116,7 +116,7 @@ async def _dispatch(
         no_such("tool", name, [*(each.name for each in catalog.tools), *ids])
     _check_loaded(tool, gateway)
     checker = catalog.checker(tool)
-    arguments = parse_arguments(pairs, given, checker)
+    arguments = parse_arguments(pairs, members, checker)
     context = Context(Identity(gateway.principal), V2026_07_28, new_request_id())
     request = Request("2.0", "tools/call", {"name": tool.name, "arguments": arguments}, 1)
     reply = await gateway.dispatcher.dispatch(context, request)

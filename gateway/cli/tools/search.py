@@ -53,8 +53,8 @@ def search_(
     Clients get the same search by the tool search_tools. Standard error has a note if vectors are
     missing or the model is unavailable.
     """
-    given = {"query": " ".join(query), "limit": limit, **given_members(MEMBERS, values)}
-    result, is_empty = run(_search(connect, given))
+    arguments = {"query": " ".join(query), "limit": limit, **given_members(MEMBERS, values)}
+    result, is_empty = run(_search(connect, arguments))
     note = result["note"]
     if note and not is_empty:
         more = f" {TO_MAKE_VECTORS}" if note.endswith(NO_VECTORS) else ""
@@ -70,11 +70,11 @@ def search_(
 search_.params += [option(member) for member in MEMBERS.values()]
 
 
-async def _search(connect: Connect, given: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+async def _search(connect: Connect, arguments: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The search result, and whether there are no tools at all."""
     async with connect() as client:
-        result: dict[str, Any] = (await client.call("searchTools", given)).value
+        result: dict[str, Any] = (await client.call("searchTools", arguments)).value
         if result["hits"]:
             return result, False
-        await check_source(client, given.get("source"))
+        await check_source(client, arguments.get("source"))
         return result, not await client.items("listTools", {"state": "served"}, 1)

@@ -127,7 +127,7 @@ async def _tool(connect: Connect, name: str) -> tuple[Json, Sequence[Json]]:
         called.sort(key=lambda tool: (tool["name"] != name, tool["state"] == "disabled"))
         if not called:
             tools = await client.items("listTools", {})
-            no_such("tool", name, [known for tool in tools for known in _names(tool)])
+            no_such("tool", name, [tool_name for tool in tools for tool_name in _names(tool)])
         if called[0]["state"] == "disabled":
             fail(f"{name} is disabled; to enable it: toolgate tools enable {name}")
         tool = (await client.call("getTool", {"tool": called[0]["name"]})).value
