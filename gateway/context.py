@@ -89,13 +89,13 @@ class Identity:
             raise spoken
         return self.principal.scopes if spoken is None else spoken
 
-    def require_scope(self, wanted: Collection[str]) -> None:
+    def require_scope(self, scopes: Collection[str]) -> None:
         """Demand one of the scopes, if the caller is verified and there are any. Raises
         ScopeMismatch, and the Fault of an invalid X-Scope-Token."""
-        if wanted and self.verified and self.scopes.isdisjoint(wanted):
+        if scopes and self.verified and self.scopes.isdisjoint(scopes):
             own = self.scope_token is None
             kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
-            raise ScopeMismatch(kind, self.scopes, wanted)
+            raise ScopeMismatch(kind, self.scopes, scopes)
 
 
 Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]

@@ -251,8 +251,8 @@ class Verdict:
 
 
 class Counter(Protocol):
-    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
-        """Count one use of `key`, or up to `wanted`; at most `limit` in any sliding `window_s`
+    async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
+        """Count one use of `key`, or up to `count`; at most `limit` in any sliding `window_s`
         seconds, across all nodes. Raises Unavailable when the store does not answer."""
 
 

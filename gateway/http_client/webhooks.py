@@ -63,10 +63,10 @@ def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now:
     """The id of a request, whose headers have lower-case names. Raises SignatureRefused."""
     check_headers(headers, now)
     id_, timestamp = headers[ID], headers[TIMESTAMP]
-    given = headers[SIGNATURE].split()[:20]
+    signatures = headers[SIGNATURE].split()[:20]
     expected = [_signature(id_, timestamp, body, secret) for secret in secrets]
     # All pairs, each in constant time: how long it takes tells nothing.
-    agree = [hmac.compare_digest(a.encode(), b.encode()) for a in given for b in expected]
+    agree = [hmac.compare_digest(a.encode(), b.encode()) for a in signatures for b in expected]
     if not any(agree):
         raise SignatureRefused(UNSIGNED)
     return id_
@@ -232,9 +232,9 @@ async def request_answer(
     if len(answer) > limit_bytes:
         raise WebhookFailed(f"answered with more than {limit_bytes} bytes")
     if url.startswith("http://"):
-        given = {name.lower(): value for name, value in response.headers.items()}
+        answer_headers = {name.lower(): value for name, value in response.headers.items()}
         try:
-            if verify(given, answer, [secret], time.time()) != id_:
+            if verify(answer_headers, answer, [secret], time.time()) != id_:
                 raise SignatureRefused("expected the webhook-id of the request")
         except SignatureRefused as error:
             raise WebhookFailed(f"did not sign its answer: {error}") from error

@@ -59,11 +59,11 @@ def load_functions(
     functions: dict[str, Function] = {}
     broken: list[str] = []
     for name, target in targets.items():
-        known = loaded.get(name)
+        function = loaded.get(name)
         try:
-            if known is None or known.target != target:
-                known = load_function(target)
-            functions[name] = known
+            if function is None or function.target != target:
+                function = load_function(target)
+            functions[name] = function
         except ToolgateError as error:
             broken.append(f"functions.{name}: {error}")
     if broken:

@@ -282,8 +282,10 @@ def _id(id_: Any) -> str:
 
 def _scope(id_: str, scope: Any) -> str | None:
     """A blank scope is an error: it would leave the action open."""
-    given = isinstance(scope, str) and bool(scope.strip())
-    _expect(id_, "scope", scope is None or given, "None or scopes separated by blanks", found=scope)
+    is_text = isinstance(scope, str) and bool(scope.strip())
+    _expect(
+        id_, "scope", scope is None or is_text, "None or scopes separated by blanks", found=scope
+    )
     return scope  # type: ignore[no-any-return]  # checked above
 
 

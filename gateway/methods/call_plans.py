@@ -197,10 +197,14 @@ def without_null(tool: Tool, checker: Checker, arguments: dict[str, Any]) -> dic
     """Refused arguments without those that are null where their request cannot say so: models
     write the null for what they do not give. None: they do not fit the schema even so."""
     names = tool.binding.without_null
-    given = {
+    kept_arguments = {
         name: value for name, value in arguments.items() if value is not None or name not in names
     }
-    return given if len(given) < len(arguments) and checker.accepts(given) else None
+    return (
+        kept_arguments
+        if len(kept_arguments) < len(arguments) and checker.accepts(kept_arguments)
+        else None
+    )
 
 
 def _sender(upstream: Upstream, tool: Tool) -> Execute:

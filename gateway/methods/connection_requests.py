@@ -42,8 +42,8 @@ async def ask_to_connect(
     revision = context.revision
     if not revision.asks_people:
         raise fault
-    wanted = {"mode": "url", "url": fault.url, "message": fault.message}
-    params = for_client(ELICIT, wanted, revision, dict(context.capabilities))
+    elicitation = {"mode": "url", "url": fault.url, "message": fault.message}
+    params = for_client(ELICIT, elicitation, revision, dict(context.capabilities))
     if not isinstance(params, RefusalReason):
         if revision.handshake:
             session = context.session

@@ -66,8 +66,8 @@ class DescribeSeveral:
         completed: Mapping[str, Tool] = {}
         if language is not None:
             tools = [_find_tool(catalog, name) for name in arguments["names"][:NAMES]]
-            known = [tool for tool in tools if tool is not None]
-            whole = await self._lists.complete(context.principal, known)
+            existing = [tool for tool in tools if tool is not None]
+            whole = await self._lists.complete(context.principal, existing)
             completed = {tool.id: tool for tool in whole}
         describe = partial(_several, catalog, ceiling, arguments, language, completed=completed)
         value = await to_thread.run_sync(describe)

@@ -125,10 +125,10 @@ class Subscriptions:
         peer = context.peer
         if peer is None:
             raise InvalidRequest("subscriptions/listen needs a stream: accept text/event-stream")
-        wanted = read(request.params, ListenParams).notifications
+        filter_ = read(request.params, ListenParams).notifications
         catalog = self._lists.catalog(context)
         meta = {META_SUBSCRIPTION: request.id}
-        kinds = _lists(wanted, capabilities(catalog, context.revision))
+        kinds = _lists(filter_, capabilities(catalog, context.revision))
         messages = {kind: _message(LIST_METHODS[kind], {"_meta": meta}) for kind in kinds}
         outbox = Outbox()
         outbox.still = context.identity.still
@@ -139,8 +139,8 @@ class Subscriptions:
         owner = context.principal.key if context.identity.verified else None
         with self._hub.stream(outbox, follower, owner):
             try:
-                await self._watch(follower, self._resources(context, wanted), meta, watched)
-                params = {"notifications": _honoured_kinds(wanted, kinds, watched), "_meta": meta}
+                await self._watch(follower, self._resources(context, filter_), meta, watched)
+                params = {"notifications": _honoured_kinds(filter_, kinds, watched), "_meta": meta}
                 await peer.notify(_message(ACKNOWLEDGED, params))
                 await _forward(peer, outbox)
             finally:
@@ -154,10 +154,10 @@ class Subscriptions:
             named = read(request.params, CancelledParams)
             await self._sessions.cancel(context.session, named.request_id, named.reason or "")
 
-    def _resources(self, context: Context, wanted: ListenFilter) -> list[str]:
+    def _resources(self, context: Context, filter_: ListenFilter) -> list[str]:
         """Requested resources whose servers announce updates. Raises InvalidParams beyond the
         limit."""
-        uris = wanted.resource_subscriptions or ()
+        uris = filter_.resource_subscriptions or ()
         if len(uris) > SUBSCRIPTION_LIMIT:
             raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
         catalog = self._lists.catalog(context)
@@ -181,20 +181,20 @@ class Subscriptions:
                 watched.append(uri)
 
 
-def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:
+def _lists(filter_: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:
     lists = {
-        "tools": wanted.tools_list_changed,
-        "prompts": wanted.prompts_list_changed,
-        "resources": wanted.resources_list_changed,
+        "tools": filter_.tools_list_changed,
+        "prompts": filter_.prompts_list_changed,
+        "resources": filter_.resources_list_changed,
     }
     return [kind for kind in LIST_KINDS if lists[kind] and kind in offered]
 
 
 def _honoured_kinds(
-    wanted: ListenFilter, kinds: Sequence[ListKind], uris: Sequence[str]
+    filter_: ListenFilter, kinds: Sequence[ListKind], uris: Sequence[str]
 ) -> dict[str, Any]:
     honoured: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
-    if wanted.resource_subscriptions:
+    if filter_.resource_subscriptions:
         honoured["resourceSubscriptions"] = list(uris)
     return honoured
 

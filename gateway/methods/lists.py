@@ -204,8 +204,10 @@ class Lists:
         """The client's display profile: from the request's address, else by the client name that
         its session or the request announces."""
         profiles = self.catalogs.shaper.profiles
-        wanted = context.options.profile and profiles.chosen_profile(context.options.profile)
-        return wanted or profiles.of(_client(context, request))
+        chosen_profile = context.options.profile and profiles.chosen_profile(
+            context.options.profile
+        )
+        return chosen_profile or profiles.of(_client(context, request))
 
     async def tools(self, context: Context, request: Request, mean: Mean | None = None) -> Raw:
         """The result of tools/list: all tools, those matching `query` and `intent` (if none

@@ -103,14 +103,14 @@ def _path(text: str) -> tuple[str, ...]:
 
 def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
     """Project `value` to the members at `paths`; also returns the paths that matched no member."""
-    wanted: _Wanted = {}
+    path_tree: _Wanted = {}
     for path in sorted(paths, key=len, reverse=True):
-        node = wanted
+        node = path_tree
         for step in path:
             node = node.setdefault(step, {})
         node.clear()  # a shorter path includes all longer ones below it
     met: set[tuple[str, ...]] = set()
-    kept = _project(value, wanted, (), met)
+    kept = _project(value, path_tree, (), met)
     whole = met.intersection(paths)
     missing = [".".join(path) for path in paths if not _is_met(path, whole)]
     return value if kept is None else kept, missing
@@ -122,31 +122,31 @@ def _is_met(path: tuple[str, ...], whole: set[tuple[str, ...]]) -> bool:
 
 def _project(
     value: Raw,
-    wanted: _Wanted,
+    path_tree: _Wanted,
     at: tuple[str, ...],
     met: set[tuple[str, ...]],
     *,
     arrays: int = 0,
 ) -> Raw | None:
     """The projection of `value`, which is in so many `arrays`; None for a value without members."""
-    if not wanted:
+    if not path_tree:
         return value
     match bytes(memoryview(value)[:1]):
         case b"{":
             members = _object(value)
             out = {}
             for name, member in members.items():
-                if name not in wanted:
+                if name not in path_tree:
                     continue
                 place = (*at, name)
                 met.add(place)
-                kept = _project(member, wanted[name], place, met)
+                kept = _project(member, path_tree[name], place, met)
                 if kept is not None:
                     out[name] = kept
             return Raw(encode(out))
         case b"[" if arrays < ARRAYS_LIMIT:
             projected = [
-                _project(item, wanted, at, met, arrays=arrays + 1) for item in _array(value)
+                _project(item, path_tree, at, met, arrays=arrays + 1) for item in _array(value)
             ]
             return Raw(encode([item for item in projected if item is not None]))
     return None

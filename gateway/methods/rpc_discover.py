@@ -66,9 +66,11 @@ class Discovery:
 
 
 def _narrow(catalog: Catalog, texts: Sequence[str]) -> Raw:
-    wanted = [text.casefold() for text in texts]
+    folded_texts = [text.casefold() for text in texts]
     tools = [
-        tool for tool in catalog.tools if all(text in searchable_text(tool) for text in wanted)
+        tool
+        for tool in catalog.tools
+        if all(text in searchable_text(tool) for text in folded_texts)
     ]
     return Raw(encode(openrpc(tools)))
 

@@ -232,8 +232,8 @@ class SearchTools:
     ) -> SearchQuery:
         ids: list[str] | None = None
         if self._handles is not None and "skill" in arguments:
-            given = await self._handles.granted_tools(context, catalog, arguments["skill"])
-            ids = list(given.tools)
+            grants = await self._handles.granted_tools(context, catalog, arguments["skill"])
+            ids = list(grants.tools)
         selected = self._lists.toolset(context)
         toolset = None if selected is None else ToolsetFilter.of(context.toolset or "", selected)
         denied = () if ids is not None else catalog.denied
@@ -256,12 +256,12 @@ class SearchTools:
         try:
             result = await self._find(query)
         except UNSEARCHABLE:
-            wanted = None if query.filters.ids is None else set(query.filters.ids)
-            tools = [tool for tool in catalog.tools if wanted is None or tool.id in wanted]
+            ids = None if query.filters.ids is None else set(query.filters.ids)
+            tools = [tool for tool in catalog.tools if ids is None or tool.id in ids]
             seen = await to_thread.run_sync(_find_by_words, tools, query.text, query.limit)
             return seen, BY_WORDS if query.filters.domains is None else f"{BY_WORDS} {ANY_DOMAIN}"
-        known = ((catalog.by_id(hit.id), hit.score) for hit in result.hits)
-        seen = [(tool, score) for tool, score in known if tool is not None]
+        scored = ((catalog.by_id(hit.id), hit.score) for hit in result.hits)
+        seen = [(tool, score) for tool, score in scored if tool is not None]
         if self._learn is not None:
             self._learn(context, query.text, result, [tool for tool, _ in seen])
         return seen, result.note or result.warning

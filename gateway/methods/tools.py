@@ -97,8 +97,8 @@ class CallToolResolver:
         if tool.binding == CALLS:
             raise InvalidParams(f"name: {name} does not call itself")
         if self._handles is not None and "skill" in arguments:
-            given = await self._handles.granted_tools(context, catalog, arguments["skill"])
-            given.check(tool)
+            grants = await self._handles.granted_tools(context, catalog, arguments["skill"])
+            grants.check(tool)
         return name, arguments["arguments"]
 
 
@@ -199,8 +199,8 @@ class ToolMethods:
                     if tool.binding == CALLS:
                         return await self._forward(tool, arguments, context, request)
                     context = self._with_request(plan, context, request)
-                known = name == tool.name or name in tool.aliases
-                result = await self._run(plan, arguments, context, "" if known else name)
+                is_own_name = name == tool.name or name in tool.aliases
+                result = await self._run(plan, arguments, context, "" if is_own_name else name)
         except InvalidArguments as fault:
             result = _refused_result(fault, context)
         if self._usage is not None:
@@ -345,12 +345,12 @@ class ToolMethods:
             return ToolResult((TextContent(text),), is_error=True)
         try:
             accepted = checker.accepts(arguments)
-            given = arguments if accepted else without_null(tool, checker, arguments)
+            kept_arguments = arguments if accepted else without_null(tool, checker, arguments)
         except ValueError as error:  # SchemaTooCostly is one
             raise uncheckable(error) from error
-        if given is None:
+        if kept_arguments is None:
             raise _refusal(tool, *problems_of(checker, arguments))
-        arguments = given
+        arguments = kept_arguments
         if reserved.fields and tool.binding.facts.projects == "selection":
             # they determine the GraphQL selection
             arguments = {**arguments, FIELDS: reserved.texts}

@@ -274,8 +274,8 @@ class OperationServer:
             raise exists_problem() if new_only and etag is None else changed_problem()
         return value_of(present)
 
-    def _encode_output(self, operation: Operation, given: Any, headers: Headers) -> Done:
-        output = given if isinstance(given, OperationOutput) else OperationOutput(given)
+    def _encode_output(self, operation: Operation, value: Any, headers: Headers) -> Done:
+        output = value if isinstance(value, OperationOutput) else OperationOutput(value)
         status = output.status or operation.status
         if output.value is None:
             empty = OperationResponse(status, text=output.text)

@@ -218,9 +218,9 @@ def _plain_query(operation: Operation, values: Mapping[str, Any]) -> dict[str, A
 
 
 def _read_as(value: Any, kind: Any) -> Any:
-    for wanted in (kind, int, float, bool):
+    for as_type in (kind, int, float, bool):
         try:
-            read = msgspec.convert(value, wanted, strict=False)
+            read = msgspec.convert(value, as_type, strict=False)
         except msgspec.ValidationError:
             continue
         return msgspec.to_builtins(read)

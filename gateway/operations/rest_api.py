@@ -212,9 +212,9 @@ class OperationApi(ABC):
             if all(part == part_ or (part[0] == "{" and part_) for part, part_ in pairs):
                 return methods, {part[1:-1]: part_ for part, part_ in pairs if part[0] == "{"}
         problem = not_found("resource", "/".join(found or ["?"]))
-        known = {parts[0] for parts in self.routes()}
-        if found and found[0] not in known:
-            problem.detail = f"{problem.detail} {did_you_mean(found[0], known)}".rstrip()
+        resources = {parts[0] for parts in self.routes()}
+        if found and found[0] not in resources:
+            problem.detail = f"{problem.detail} {did_you_mean(found[0], resources)}".rstrip()
         raise problem
 
 

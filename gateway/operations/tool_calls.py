@@ -115,8 +115,8 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
     """Raises ProblemDetails."""
     names = {name: arguments[name] for name in operation.names}
     read_names(operation, names)
-    given = {field.encode_name for field in msgspec.structs.fields(operation.query)}
-    query = {name: value for name, value in arguments.items() if name in given}
+    query_names = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+    query = {name: value for name, value in arguments.items() if name in query_names}
     body = _body(operation, arguments)
     return OperationInput(
         context.principal,
@@ -133,13 +133,13 @@ def arguments_of(
     """The inverse of `input_of`, for a request that came over HTTP. `headers`: by
     lower-case names."""
     query = msgspec.to_builtins(request.query)
-    given = {name: value for name, value in query.items() if value is not None}
+    query_values = {name: value for name, value in query.items() if value is not None}
     conditions = {
         key: headers[name]
         for key, name in ((IF_MATCH, "if-match"), (IF_NONE_MATCH, "if-none-match"))
         if name in headers
     }
-    arguments = {**given, **request.names, **conditions}
+    arguments = {**query_values, **request.names, **conditions}
     if operation.job is not None and not operation.job.always and prefers_async(headers):
         arguments[AS_JOB] = True
     if operation.body is None or not body:

@@ -71,11 +71,11 @@ class OperationCatalogs:
     def of(self, scopes: frozenset[str]) -> Catalog:
         """The tools that a caller with these scopes sees and may call. Those that take no scope are
         shown with others of their effect only."""
-        known = scopes & self._scopes
-        view = self._views.use(known)
+        relevant = scopes & self._scopes
+        view = self._views.use(relevant)
         if view is None:
-            tools = [tool for tool in self.whole.tools if self._opens(known, tool)]
-            view = self._views.put(known, self._catalog(tools))
+            tools = [tool for tool in self.whole.tools if self._opens(relevant, tool)]
+            view = self._views.put(relevant, self._catalog(tools))
         return view
 
     def _opens(self, scopes: frozenset[str], tool: Tool) -> bool:

@@ -27,8 +27,8 @@ def fault_for_client(fault: RelayedFault, revision: Revision) -> Fault:
     if fault.code == URL_ELICITATION_REQUIRED and not _knows_addresses(revision):
         return InternalError(_addresses(fault))
     if fault.code == MISSING_CAPABILITY and revision.result_type:
-        wanted = {"requiredCapabilities": {}, **mapping(fault.data)}
-        return MissingClientCapability(fault.message, wanted)
+        capabilities = {"requiredCapabilities": {}, **mapping(fault.data)}
+        return MissingClientCapability(fault.message, capabilities)
     if fault.code == MISSING_CAPABILITY:
         missed = mapping(mapping(fault.data).get("requiredCapabilities"))
         named = ", ".join(sorted(missed)) or "more than it says"

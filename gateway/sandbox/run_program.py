@@ -257,8 +257,8 @@ class ToolFunction:
         if values and (len(values) > 1 or not isinstance(settle(values[0]), dict)):
             text = f"{self.name}: expected arguments by name, as in tools.{self.name}(limit=3)"
             raise Invalid(text, self.name)
-        given = {**(settle(values[0]) if values else {}), **arguments}
-        return self._host.ask("call", name=self.name, exact=self._exact, arguments=given)
+        call_arguments = {**(settle(values[0]) if values else {}), **arguments}
+        return self._host.ask("call", name=self.name, exact=self._exact, arguments=call_arguments)
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -345,8 +345,8 @@ class Tools:
     def pages(self, tool: Any, arguments: Any = None, /, *, limit: int = 20, **more: Any) -> Pages:
         """The answers of a tool, page by page, `limit` of them at most."""
         name = tool.name if isinstance(tool, ToolFunction) else str(tool)
-        given = {**(settle(arguments) or {}), **more}
-        pages, following = Pages(), given
+        call_arguments = {**(settle(arguments) or {}), **more}
+        pages, following = Pages(), call_arguments
         exact = not isinstance(tool, ToolFunction)
         while following is not None and len(pages) < limit:
             page = self._host.ask("page", name=name, exact=exact, arguments=following)

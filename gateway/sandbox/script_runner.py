@@ -116,9 +116,9 @@ def _javascript(memory_bytes: int) -> Runtime | None:
     )
 
 
-def _view(*wanted: str) -> tuple[tuple[str, ...], dict[str, str]]:
+def _view(*paths: str) -> tuple[tuple[str, ...], dict[str, str]]:
     """Existing paths and links, without paths inside others."""
-    wanted_paths = [Path(path) for path in (*_LIBRARIES, *_DEVICES, *wanted)]
+    wanted_paths = [Path(path) for path in (*_LIBRARIES, *_DEVICES, *paths)]
     links = {str(path): str(path.readlink()) for path in wanted_paths if path.is_symlink()}
     there = [path for path in wanted_paths if path.exists() and not path.is_symlink()]
     return tuple(dict.fromkeys(_outermost(there))), links

@@ -225,17 +225,17 @@ class MemoryCounter:
     def __len__(self) -> int:
         return len(self._uses)
 
-    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
+    async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
         slot, now = slot_us(window_s), self._now_us()
         uses = self._uses[key, slot] = live(self._uses.get((key, slot), {}), now, slot)
-        return admit(uses, limit, now, slot, wanted=wanted)
+        return admit(uses, limit, now, slot, count=count)
 
     async def purge(self) -> None:
         """Remove keys that were not used within their windows."""
         now = self._now_us()
-        idle = [known for known, uses in self._uses.items() if not live(uses, now, known[1])]
-        for known in idle:
-            del self._uses[known]
+        idle = [bucket for bucket, uses in self._uses.items() if not live(uses, now, bucket[1])]
+        for bucket in idle:
+            del self._uses[bucket]
 
     def _now_us(self) -> int:
         return int(self._clock() * MICROS)

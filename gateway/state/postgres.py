@@ -208,7 +208,7 @@ class PostgresCounter:
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
 
-    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
+    async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
         slot = slot_us(window_s)
         key = f"{slot}:{key}"
         async with connection_of(self._opened) as connection:
@@ -222,8 +222,8 @@ class PostgresCounter:
                 [key, window_s * (SLOTS + 1) / SLOTS],
             )
             stored, now_us = await only_row(locked)
-            uses = live({int(slot): count for slot, count in stored.items()}, now_us, slot)
-            verdict = admit(uses, limit, now_us, slot, wanted=wanted)
+            uses = live({int(slot): used for slot, used in stored.items()}, now_us, slot)
+            verdict = admit(uses, limit, now_us, slot, count=count)
             if verdict.is_allowed:
                 await connection.execute(
                     "UPDATE state_counter_t SET uses = %s WHERE key = %s", [Jsonb(uses), key]

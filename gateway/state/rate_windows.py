@@ -64,12 +64,12 @@ def live(uses: Mapping[int, int], now_us: int, slot_us: int) -> dict[int, int]:
 
 
 def admit(
-    uses: dict[int, int], limit: int, now_us: int, slot_us: int, *, wanted: int = 1
+    uses: dict[int, int], limit: int, now_us: int, slot_us: int, *, count: int = 1
 ) -> Verdict:
-    """Count up to `wanted` uses in `uses`, whose slots are `live`, as far as the limit allows."""
+    """Count up to `count` uses in `uses`, whose slots are `live`, as far as the limit allows."""
     left = limit - sum(uses.values())
     if left > 0:
-        current, granted = now_us // slot_us, min(left, wanted)
+        current, granted = now_us // slot_us, min(left, count)
         uses[current] = uses.get(current, 0) + granted
         return Verdict(granted, left - granted, 0.0)
     return Verdict(0, 0, _pause_us(uses, left, now_us, slot_us) / MICROS)
@@ -209,18 +209,18 @@ class _Lease:
         """Adaptive lease size: doubled when the last lease ran out early, else the number of uses
         spent."""
         used = self.size - self.left
-        wanted = 2 * self.size if not self.left and now < self.until else max(1, used)
-        return max(1, min(max(wanted, self.waiting), limit // SHARE))
+        size = 2 * self.size if not self.left and now < self.until else max(1, used)
+        return max(1, min(max(size, self.waiting), limit // SHARE))
 
     def size_ahead(self, limit: int, now: float, good_s: float) -> int:
         """Size of the lease after this one: what is spent in the next `good_s` seconds at the pace
         of this one, without what is still spent of this one."""
         used, passed_s = self.size - self.left, now - self.since
-        wanted = 2 * self.size
+        size = 2 * self.size
         if passed_s > 0:
             pace = used / passed_s
-            wanted = min(wanted, round(pace * good_s - min(self.left, pace * (self.until - now))))
-        return min(wanted, limit // SHARE - self.left)
+            size = min(size, round(pace * good_s - min(self.left, pace * (self.until - now))))
+        return min(size, limit // SHARE - self.left)
 
 
 class LeasedRates:
@@ -285,21 +285,21 @@ class LeasedRates:
         """Take the next lease in the background, unless that is under way or without hope."""
         if lease.renews_ahead or not lease.low or now < max(lease.denied_until, self._retry_at):
             return
-        wanted = lease.size_ahead(limit, now, _good_s(bucket))
-        if wanted < 1:
+        size = lease.size_ahead(limit, now, _good_s(bucket))
+        if size < 1:
             lease.keep_to_the_end()
             return
         lease.renews_ahead = True
-        self._renewals.start(self._renewed_ahead(lease, bucket, limit, wanted))
+        self._renewals.start(self._renewed_ahead(lease, bucket, limit, size))
 
-    async def _renewed_ahead(self, lease: _Lease, bucket: _Bucket, limit: int, wanted: int) -> None:
+    async def _renewed_ahead(self, lease: _Lease, bucket: _Bucket, limit: int, size: int) -> None:
         before = lease.until
         try:
             async with lease.renewing:  # callers that find nothing left wait for this
                 if lease.until != before:
                     return  # a caller was faster
                 began = time.monotonic()
-                verdict = await self._ask_counter(bucket, limit, wanted)
+                verdict = await self._ask_counter(bucket, limit, size)
                 lease.keep_to_the_end()
                 if verdict.is_allowed:
                     self._leases.use(bucket)
@@ -348,13 +348,13 @@ class LeasedRates:
         lease.left -= 1
         return 0.0
 
-    async def _ask_counter(self, bucket: _Bucket, limit: int, wanted: int) -> Verdict:
-        """Up to `wanted` uses from the shared counter. Raises Unavailable; then the counter is not
+    async def _ask_counter(self, bucket: _Bucket, limit: int, count: int) -> Verdict:
+        """Up to `count` uses from the shared counter. Raises Unavailable; then the counter is not
         asked for a while."""
         began, (key, window_s) = time.monotonic(), bucket
         try:
             return await self._counter.hit(
-                _shared_key(key), limit, window_s + _good_s(bucket), wanted
+                _shared_key(key), limit, window_s + _good_s(bucket), count
             )
         except Unavailable:
             if began >= self._retry_at:

@@ -221,13 +221,13 @@ class RedisSessions:
         return await self._run(session_id)
 
     async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
-        return await self._run(session_id, ttl_s, grows=0, wanted={NODE + node.encode(): b"1"})
+        return await self._run(session_id, ttl_s, grows=0, fields={NODE + node.encode(): b"1"})
 
     async def change(
         self, session_id: str, change: SessionChange, ttl_s: float
     ) -> SessionRecord | None:
-        wanted, removed = _changed_fields(change)
-        return await self._run(session_id, ttl_s, grows=1, wanted=wanted, removed=removed)
+        fields, removed = _changed_fields(change)
+        return await self._run(session_id, ttl_s, grows=1, fields=fields, removed=removed)
 
     async def delete(self, session_id: str) -> bool:
         with translated_errors():
@@ -281,10 +281,10 @@ class RedisSessions:
         ttl_s: float = 0,
         *,
         grows: int = 0,
-        wanted: Mapping[bytes, bytes] = MappingProxyType({}),
+        fields: Mapping[bytes, bytes] = MappingProxyType({}),
         removed: Sequence[bytes] = (),
     ) -> SessionRecord | None:
-        pairs, ttl_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
+        pairs, ttl_ms = _pairs(fields), milliseconds(ttl_s) if ttl_s else 0
         arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed]
         with translated_errors():
             reply = await self._session([await self._key(session_id)], arguments)
@@ -296,14 +296,14 @@ class RedisCounter:
         self._prefix = prefix
         self._hit = redis.register_script(HIT)
 
-    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
+    async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
         slot = slot_us(window_s)
-        arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS), wanted]
+        arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS), count]
         with translated_errors():
             counter = f"{await self._prefix.resolve()}uses:{slot}:{key}"
             now, stored = await self._hit([counter], arguments)
         uses = dict(zip(map(int, stored[::2]), map(int, stored[1::2]), strict=True))
-        return admit(live(uses, int(now), slot), limit, int(now), slot, wanted=wanted)
+        return admit(live(uses, int(now), slot), limit, int(now), slot, count=count)
 
     async def purge(self) -> None:
         """Redis expires keys itself."""
@@ -328,14 +328,14 @@ def _fields_of(record: SessionRecord) -> dict[bytes, bytes]:
 
 def _changed_fields(change: SessionChange) -> tuple[dict[bytes, bytes], list[bytes]]:
     """The fields that a change sets, and those that it removes."""
-    wanted = _members(SUBSCRIPTION, change.subscribe) | _members(SKILL, change.use)
+    fields = _members(SUBSCRIPTION, change.subscribe) | _members(SKILL, change.use)
     if change.log_level is not UNSET:
-        wanted[b"level"] = change.log_level.encode()
+        fields[b"level"] = change.log_level.encode()
     for name in ("client", "capabilities"):
         if (value := getattr(change, name)) is not UNSET:
-            wanted[name.encode()] = msgspec.json.encode(value)
+            fields[name.encode()] = msgspec.json.encode(value)
     removed = _members(SUBSCRIPTION, change.unsubscribe) | _members(SKILL, change.leave)
-    return wanted, list(removed)
+    return fields, list(removed)
 
 
 def _pairs(fields: Mapping[bytes, bytes]) -> list[Any]:
@@ -478,8 +478,8 @@ class RedisLog:
             return []
         check(place, _place(oldest[0][0]), _place(newest[0][0]))
         return [
-            Event(event_id(stream, _place(known)), entry[1] if entry[0] == b"d" else b"")
-            for known, entry in entries
+            Event(event_id(stream, _place(position)), entry[1] if entry[0] == b"d" else b"")
+            for position, entry in entries
         ]
 
     async def last(self, stream: str) -> str:

@@ -130,9 +130,9 @@ class Sessions:
             return
         with self._peers.loading(session_id) as loading:
             record = await self._store.hold(session_id, self._node, self._limits.idle_s)
-            wanted = 0  # a store that lost the change, as by a failover, is read once more
-            while record is not None and max(record.version, wanted) < loading.version:
-                wanted = loading.version
+            needed_version = 0  # a store that lost the change, as by a failover, is read once more
+            while record is not None and max(record.version, needed_version) < loading.version:
+                needed_version = loading.version
                 record = await self._store.get(session_id)
             self._on_load(session_id, None if loading.ended else record)
 

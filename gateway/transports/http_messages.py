@@ -62,8 +62,8 @@ def _choice(scope: Scope, name: str, choices: Any) -> Any:
     try:
         return convert(query_value(scope, name), choices | None)
     except ValidationError as error:
-        known = ", ".join(get_args(choices))
-        raise InvalidRequest(f"There is no such {name}; there is {known}") from error
+        values = ", ".join(get_args(choices))
+        raise InvalidRequest(f"There is no such {name}; there is {values}") from error
 
 
 class RequestHeaders(Headers):
@@ -176,9 +176,9 @@ def one_command(carried: CallHeaders) -> None:
         raise InvalidRequest("An Idempotency-Key is for one command; send each by itself")
 
 
-def header(scope: Scope, wanted: bytes) -> str:
+def header(scope: Scope, name_bytes: bytes) -> str:
     for name, value in scope["headers"]:
-        if name == wanted:
+        if name == name_bytes:
             return str(value.decode("latin-1"))
     return ""
 
@@ -279,8 +279,8 @@ def challenge(fault: Fault) -> str | None:
     """The WWW-Authenticate header of `fault` (RFC 6750, 3): with an error only if a token was
     sent."""
     if isinstance(fault, ClaimsRequired):
-        wanted = base64.b64encode(fault.claims.encode()).decode()
-        return f'{REALM}, error="insufficient_claims", claims="{wanted}"'
+        claims = base64.b64encode(fault.claims.encode()).decode()
+        return f'{REALM}, error="insufficient_claims", claims="{claims}"'
     if not isinstance(fault, StatusFault):
         return REALM if fault.status == 401 else None
     match fault.status, fault.as_status.code:

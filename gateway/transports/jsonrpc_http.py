@@ -243,8 +243,8 @@ def _command(scope: Scope) -> bytes:
     if "cmd" in values or not all(values.get(part) for part in TUPLE):
         return bytes(values.get("cmd", ""), "utf-8")
     payload = {part: values.pop(part) for part in TUPLE}
-    given = values.pop("data", "")
-    data = decode_strict(given.encode()) if given else {}
+    text = values.pop("data", "")
+    data = decode_strict(text.encode()) if text else {}
     if not isinstance(data, dict):
         raise InvalidRequest("`data` must be an object where further parameters belong into it")
     body: bytes = encode({**payload, "data": {**data, **values}})

@@ -55,10 +55,10 @@ class McpEndpoint:
         one; whether the caller may use it is decided by `McpFront.admit`."""
         if not scope["query_string"]:
             return self.toolset
-        wanted = query_value(scope, "scope")
-        if self.toolset is not None and wanted not in (None, self.toolset):
+        toolset = query_value(scope, "scope")
+        if self.toolset is not None and toolset not in (None, self.toolset):
             raise UnknownToolset(NO_TOOLSET)
-        return self.toolset if wanted is None else wanted
+        return self.toolset if toolset is None else toolset
 
     def admitted_toolset(self, scope: Scope, principal: Principal) -> str | None:
         """The toolset of a request of `principal`. Raises UnknownToolset."""

@@ -73,8 +73,8 @@ async def test_a_backend_that_is_away_is_unavailable(shared_backend: Backend) ->
 
 
 async def test_several_uses_are_counted_at_once_up_to_the_limit(nodes: Pair) -> None:
-    assert await nodes.a.counter.hit("k", 10, HOUR_S, wanted=6) == Verdict(6, 4, 0)
-    assert await nodes.b.counter.hit("k", 10, HOUR_S, wanted=6) == Verdict(4, 0, 0)
-    refused = await nodes.a.counter.hit("k", 10, HOUR_S, wanted=6)
+    assert await nodes.a.counter.hit("k", 10, HOUR_S, count=6) == Verdict(6, 4, 0)
+    assert await nodes.b.counter.hit("k", 10, HOUR_S, count=6) == Verdict(4, 0, 0)
+    refused = await nodes.a.counter.hit("k", 10, HOUR_S, count=6)
     assert (refused.granted, refused.is_allowed) == (0, False)
     assert 0 < refused.retry_after_s <= HOUR_S * 61 / 60

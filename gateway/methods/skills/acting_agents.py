@@ -58,8 +58,8 @@ class Agents:
 
 
 def _others(catalog: Catalog) -> str:
-    known = ", ".join(catalog.skills.agents[:NAMED])
-    return f"there is {known}" if known else "there are none: toolgate agents add makes one"
+    agents = ", ".join(catalog.skills.agents[:NAMED])
+    return f"there is {agents}" if agents else "there are none: toolgate agents add makes one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def granted_tools(skill: Skill, catalog: Catalog) -> GrantedTools:
                 grants.tools[tool.id] = tool
             else:
                 grants.withheld[tool.name] = link.access
-        known = {link.name for link in loaded_skill.tools}
-        absent |= dict.fromkeys(name for name in loaded_skill.named if name not in known)
+        linked_names = {link.name for link in loaded_skill.tools}
+        absent |= dict.fromkeys(name for name in loaded_skill.named if name not in linked_names)
     for tool in grants.tools.values():  # another skill may grant it with a higher level
         grants.withheld.pop(tool.name, None)
     grants.missing.extend(absent)

@@ -203,10 +203,10 @@ class UseSkill:
         skills = self._agents.skills(context, catalog)
         if name in skills:
             return skills[name]
-        known = [
+        similar_names = [
             candidate.name for candidate in by_words(skills.values(), name.replace("-", " "), NAMES)
         ]
-        there = f"; there is {', '.join((known or list(skills))[:NAMES])}" if skills else ""
+        there = f"; there is {', '.join((similar_names or list(skills))[:NAMES])}" if skills else ""
         raise InvalidParams(f"name: there is no skill {name[:100]!r}{there}")
 
     async def _use(
@@ -277,8 +277,8 @@ class UseSkill:
     async def _file(self, skill: Skill, path: str, context: Context) -> str:
         file = file_at(skill, path)
         if file is None:
-            known = ", ".join(file.path for file in skill.all_files[:NAMES])
-            raise InvalidParams(f"file: {skill.name} has no {path[:100]!r}; there is {known}")
+            paths = ", ".join(file.path for file in skill.all_files[:NAMES])
+            raise InvalidParams(f"file: {skill.name} has no {path[:100]!r}; there is {paths}")
         content = await content_of(self._read_file, context.principal.tenant, skill, file)
         try:
             return content.decode("utf-8")

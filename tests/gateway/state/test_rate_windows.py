@@ -37,13 +37,13 @@ class Asked(MemoryCounter):
         self.answers.set()
         self.keys = set()
 
-    async def hit(self, key, limit, window_s, wanted=1) -> Verdict:
+    async def hit(self, key, limit, window_s, count=1) -> Verdict:
         self.questions += 1
         self.keys.add(key)
         await self.answers.wait()
         if self.away:
             raise Unavailable("away")
-        return await super().hit(key, limit, window_s, wanted)
+        return await super().hit(key, limit, window_s, count)
 
 
 @pytest.fixture
@@ -350,9 +350,9 @@ class Slow(Asked):
         super().__init__(clock)
         self._chance = chance
 
-    async def hit(self, key, limit, window_s, wanted=1) -> Verdict:
+    async def hit(self, key, limit, window_s, count=1) -> Verdict:
         await self._pause()
-        verdict = await super().hit(key, limit, window_s, wanted)
+        verdict = await super().hit(key, limit, window_s, count)
         await self._pause()
         return verdict
 

@@ -81,7 +81,7 @@ def test_several_uses_at_once_are_granted_up_to_the_limit(
         now += pause
         uses = live(uses, now, slot)
         left = limit - sum(uses.values())
-        verdict = admit(uses, limit, now, slot, wanted=wanted)
+        verdict = admit(uses, limit, now, slot, count=wanted)
         assert (verdict.granted, verdict.remaining) == (
             min(wanted, left),
             left - min(wanted, left),
