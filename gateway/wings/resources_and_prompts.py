@@ -109,11 +109,11 @@ async def _prompt_result(
     prompt = next((candidate for candidate in prompts if candidate.name == params["name"]), None)
     if prompt is None:
         raise InvalidParams(f"Unknown prompt: {params['name'][:100]}")
-    given = params.get("arguments") or {}
+    arguments = params.get("arguments") or {}
     for name in prompt.arguments:
-        if not isinstance(given.get(name), str):
+        if not isinstance(arguments.get(name), str):
             raise InvalidParams(f"The prompt {prompt.name} takes the argument {name}, a text")
-    text = await prompt.text(context, given)
+    text = await prompt.text(context, arguments)
     message = {"role": "user", "content": {"type": "text", "text": text}}
     return {
         "description": Raw(encode(prompt.description)),

@@ -332,7 +332,7 @@ def scopes_of(identity: Identity) -> frozenset[str]:
 def problem_of(fault: Fault) -> ProblemDetails:
     if isinstance(fault, TooManyRequests | Unavailable):
         return again_later(fault)
-    of_kind = (known for kind, known in KINDS.items() if isinstance(fault, kind))
+    of_kind = (factory for kind, factory in KINDS.items() if isinstance(fault, kind))
     status, kind = next(of_kind, (fault.failed_status(500), "failed"))
     return ProblemDetails(status, kind, fault.message or HTTPStatus(status).phrase)
 

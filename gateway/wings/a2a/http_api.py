@@ -512,12 +512,12 @@ def _rpc_response(outcome: Mapping[str, Any], id_: Any) -> Response:
 
 def _status_response(fault: Fault) -> Response:
     """google.rpc.Status, as AIP-193 has it in JSON."""
-    known = fault if isinstance(fault, A2AFault) else None
+    a2a_fault = fault if isinstance(fault, A2AFault) else None
     status = fault.failed_status()
     error = {
         "code": status,
-        "status": known.rpc_status if known else "INVALID_ARGUMENT",
+        "status": a2a_fault.rpc_status if a2a_fault else "INVALID_ARGUMENT",
         "message": fault.message,
-        "details": known.details if known else [],
+        "details": a2a_fault.details if a2a_fault else [],
     }
     return Response(msgspec.json.encode({"error": error}), status, media_type=JSON)

@@ -281,7 +281,7 @@ class AgentOperations:
     async def tasks(self, asked: OperationInput) -> TaskPage:
         query: TaskFilter = asked.query
         state = f"TASK_STATE_{query.state.upper()}" if query.state else None
-        wanted = decode(
+        list_request = decode(
             Version.V1_0,
             ListRequest,
             {
@@ -296,7 +296,7 @@ class AgentOperations:
             asked.tenant,
             asked.principal.id,
             query.agent,
-            wanted,
+            list_request,
             list_bytes=self._settings.list_bytes,
         )
         views = tuple(task_view(row, artifacts=query.artifacts) for row in rows)
@@ -344,11 +344,12 @@ def _context(asked: OperationInput) -> Context:
 
 def _mask(config: PushConfig) -> PushConfig:
     """A webhook as it is shown, without its credentials: its client gets them back by A2A alone."""
-    given = config.authentication
+    authentication = config.authentication
     return replace(
         config,
         token=config.token and MASK,
-        authentication=given and replace(given, credentials=given.credentials and MASK),
+        authentication=authentication
+        and replace(authentication, credentials=authentication.credentials and MASK),
     )
 
 

@@ -223,8 +223,9 @@ async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
     context = _call_context(agent, work)
     run, skill = work.row.run, _named_skill(name, agent, work.request)
     if skill is None:
-        known = ", ".join(agent.skills) or "there are none"
-        text = f'metadata: "skill" names no skill of this agent; expected one of its card ({known})'
+        skill_names = ", ".join(agent.skills) or "there are none"
+        expectation = f"expected one of its card ({skill_names})"
+        text = f'metadata: "skill" names no skill of this agent; {expectation}'
         await work.status(TaskState.REJECTED, text)
         return
     if work.was_working:

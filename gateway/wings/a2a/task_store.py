@@ -230,13 +230,13 @@ class A2ATasks(LeasedRows[StoredTask]):
         """Tasks by the time of their status, the newest first, up to the one that reaches
         `list_bytes`; the token of the next page ("": it is the last one); and their number on all
         pages. Raises InvalidParameters."""
-        wanted = asked.status.value if asked.status is not TaskState.UNSPECIFIED else None
+        state = asked.status.value if asked.status is not TaskState.UNSPECIFIED else None
         values: dict[str, Any] = {
             "host": host_id,
             "owner": owner,
             "agent": agent,
             "context": asked.context_id or None,
-            "state": wanted,
+            "state": state,
             "since": asked.status_timestamp_after,
             "limit": asked.page_size + 1,
             "bytes": list_bytes,

@@ -294,7 +294,7 @@ def _pause_s(due: DueWebhook) -> float:
 
 
 def _authorization(config: PushConfig) -> dict[str, str]:
-    given = config.authentication
-    if given is None or not given.scheme:
+    authentication = config.authentication
+    if authentication is None or not authentication.scheme:
         return {}
-    return {"Authorization": f"{given.scheme} {given.credentials}".strip()}
+    return {"Authorization": f"{authentication.scheme} {authentication.credentials}".strip()}

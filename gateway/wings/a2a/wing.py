@@ -57,10 +57,10 @@ async def check_skills(
 ) -> AsyncIterator[Finding]:
     """Skills of the settings that are not stored."""
     unknown = False
-    known = None if pool is None else await load_skills(pool, host_id)
-    for name, agent in settings.agents.items() if known is not None else ():
+    stored_skills = None if pool is None else await load_skills(pool, host_id)
+    for name, agent in settings.agents.items() if stored_skills is not None else ():
         for skill in agent.skills:
-            if known is not None and known.get(skill) is None:
+            if stored_skills is not None and stored_skills.get(skill) is None:
                 unknown = True
                 text = f"a2a.agents.{name}.skills: there is no skill {skill}"
                 yield Finding("failed", f"{text}; expected one of `toolgate skills list`")

@@ -233,9 +233,9 @@ class Journal:
         self.unsaved.answers.append(answer)
 
 
-def _check_same(known: Answered | Begun, digest: bytes) -> None:
+def _check_same(entry: Answered | Begun, digest: bytes) -> None:
     """Raises NotRepeatable."""
-    if known.digest != digest:
+    if entry.digest != digest:
         raise NotRepeatable("it asks for something else than before its pause")
 
 

@@ -44,8 +44,8 @@ class LearnedResults(Tables):
         except (msgspec.DecodeError, RecursionError):
             return
         key = (principal.tenant, principal.id, tool.id, tool.digest)
-        known = self._known.get(key)
-        if known is not None and merge(known, shape) == known:
+        learned_shape = self._known.get(key)
+        if learned_shape is not None and merge(learned_shape, shape) == learned_shape:
             return
         with suppress(Unavailable, *AWAY):
             self._remember(key, await self._store(key, shape))

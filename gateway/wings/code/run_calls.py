@@ -182,10 +182,10 @@ class RunCalls:
     def _tool(self, catalog: Catalog, name: str, *, exact: bool) -> Tool:
         """The tool of an exact name, or of its identifier. Raises AskRefused."""
         name = name[:NAME]  # similar names are searched in square time
-        known = catalog.by_identifier
-        tool = (None if exact else known.get(name)) or catalog.find_called(name)
+        tools = catalog.by_identifier
+        tool = (None if exact else tools.get(name)) or catalog.find_called(name)
         if tool is None or tool.binding.facts.own:
-            hint = did_you_mean(name, [tool.name for tool in known.values()] if exact else known)
+            hint = did_you_mean(name, [tool.name for tool in tools.values()] if exact else tools)
             raise AskRefused("NotFound", f"There is no tool {name!r}. {hint}".strip())
         if tool.name in CODE_TOOLS and tool.binding.wing:
             raise AskRefused("Denied", "A program cannot run a program.")

@@ -62,14 +62,14 @@ def arguments_of(event: CloudEvent) -> dict[str, Any]:
         more = msgspec.convert(event, _Extensions, from_attributes=True)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"The extension attributes of the event: {error}") from error
-    given = {
+    members = {
         "skillName": data.skill_name,
         "arguments": data.arguments,
         "correlationId": data.correlation_id or more.correlationid or _own_id(event),
         "replyTo": data.reply_to or more.replyto,
         "orderKey": more.partitionkey,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _own_id(event: CloudEvent) -> str:

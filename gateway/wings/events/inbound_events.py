@@ -267,8 +267,8 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
         return 202, document
     if not isinstance(structure, Raw):  # what its schema or a guard refuses
         return 422, document
-    known = msgspec.json.decode(document)
-    status = known.get("status") if isinstance(known, dict) else None
+    answer = msgspec.json.decode(document)
+    status = answer.get("status") if isinstance(answer, dict) else None
     return (status if isinstance(status, int) else 500), document
 
 

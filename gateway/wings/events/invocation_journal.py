@@ -536,7 +536,7 @@ class Journal(Tables):
         return await self._some(condition, values, "invocation_v")
 
     async def page(
-        self, host_id: str, wanted: Filter, *, before: int | None, limit: int
+        self, host_id: str, filter_: Filter, *, before: int | None, limit: int
     ) -> list[Invocation]:
         """Invocations, the newest first, older than `before`."""
         query = sql.SQL(
@@ -549,7 +549,7 @@ class Journal(Tables):
             " AND (NOT %(tasks)s OR task_id IS NOT NULL)"
             " ORDER BY seq DESC LIMIT %(limit)s"
         ).format(COLUMNS)
-        values = {"host": host_id, "before": before, "limit": limit, **asdict(wanted)}
+        values = {"host": host_id, "before": before, "limit": limit, **asdict(filter_)}
         return await self._fetch_rows(Invocation, query, values)
 
     async def attempts(self, host_id: str, invocation_id: str) -> list[InvocationAttempt]:

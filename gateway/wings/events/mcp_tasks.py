@@ -122,10 +122,10 @@ class Tasks:
             return self._result_of(ended, context)
         return {"resultType": "task", **self._described_2026(row)}
 
-    def _ttl_ms(self, wanted: Any) -> int | None:
+    def _ttl_ms(self, task_member: Any) -> int | None:
         """How long the client wants to know its task, at most `events.retention_s`; None: it does
         not say. Raises InvalidParams."""
-        ttl_ms = wanted.get("ttl") if isinstance(wanted, dict) else None
+        ttl_ms = task_member.get("ttl") if isinstance(task_member, dict) else None
         if ttl_ms is None:
             return None
         if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int | float) or not ttl_ms > 0:
@@ -145,8 +145,8 @@ class Tasks:
     ) -> Invocation:
         id_ = str(uuid.uuid4())
         sealed = await self.ids.expose("", id_, context, ttl_ms)
-        wanted = NewInvocation(name, dict(arguments))
-        await self.accepting.accept(context, wanted, id_=id_, task_id=sealed)
+        invocation = NewInvocation(name, dict(arguments))
+        await self.accepting.accept(context, invocation, id_=id_, task_id=sealed)
         row = await self.journal.get(context.principal.tenant, id_)
         if row is None:
             raise InvalidParams(UNKNOWN)
@@ -180,9 +180,9 @@ class Tasks:
                 await context.peer.keep_alive()
         members = self._result_of(row, context)
         meta = members.get("_meta")
-        known = {} if meta is None else decode_members(meta)
+        upstream_meta = {} if meta is None else decode_members(meta)
         related = Raw(encode({"taskId": row.task_id}))
-        return {**members, "_meta": {**known, META_RELATED_TASK: related}}
+        return {**members, "_meta": {**upstream_meta, META_RELATED_TASK: related}}
 
     async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
         row = await self._find_invocation(context, request)
@@ -213,9 +213,9 @@ class Tasks:
             return await handle(context, request)
         params = request.params if isinstance(request.params, dict) else {}
         before = _before(params.get("cursor"))
-        wanted = Filter(principal=context.principal.id, tasks=True)
+        own_tasks = Filter(principal=context.principal.id, tasks=True)
         rows = await self.journal.page(
-            context.principal.tenant, wanted, before=before, limit=PAGE + 1
+            context.principal.tenant, own_tasks, before=before, limit=PAGE + 1
         )
         tasks = []
         for row in rows[:PAGE]:

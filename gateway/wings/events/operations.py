@@ -223,12 +223,12 @@ class EventOperations:
         waiting = await self._journal.awaits_approval(request.tenant, principal.id, mark)
         if waiting is not None:
             return {"id": waiting, "status": "PENDING", "skipped": "it waits for an approval"}
-        wanted = {
+        arguments = {
             "skillName": schedule.skill,
             "arguments": schedule.arguments,
             "correlationId": f"{mark}{job}",
         }
-        result = await self._call(background(principal), "events_invoke", wanted)
+        result = await self._call(background(principal), "events_invoke", arguments)
         if result.is_error or not isinstance(result.structured_content, Raw):
             raise invalid("".join(result.texts[:1]) or "The invocation was not accepted.")
         return decode_json(bytes(result.structured_content))
@@ -241,10 +241,10 @@ class EventOperations:
         view = view_of(row, self.settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
-    async def _accept(self, context: Context, wanted: NewInvocation) -> str:
+    async def _accept(self, context: Context, invocation: NewInvocation) -> str:
         """The id of the invocation. Raises ProblemDetails, and Fault."""
         try:
-            return (await self._accepting.accept(context, wanted)).invocation_id
+            return (await self._accepting.accept(context, invocation)).invocation_id
         except CorrelationConflict as error:
             raise conflict(f"{error.message}.") from error
         except TooManyRequests as error:
@@ -257,7 +257,7 @@ class EventOperations:
         query: InvocationQuery = request.query
         if query.everyone and not self._is_operator(request):
             raise ProblemDetails(403, "forbidden", f"Required scope: {ADMIN}.")
-        wanted = Filter(
+        filter_ = Filter(
             query.status,
             query.skill_name,
             None if query.everyone else request.principal.id,
@@ -266,7 +266,7 @@ class EventOperations:
         limit, before = self._pages.limit(query), seq_of(place(query.after))
         if query.after is not None and before is None:
             raise unknown()
-        rows = await self._journal.page(request.tenant, wanted, before=before, limit=limit + 1)
+        rows = await self._journal.page(request.tenant, filter_, before=before, limit=limit + 1)
         shown = tuple(view_of(row, 0) for row in rows[:limit])
         return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
 

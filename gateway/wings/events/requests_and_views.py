@@ -266,8 +266,10 @@ def view_of(
     }
     if size is not None and size > most_bytes:
         members["result"] = None
-    known = InvocationView.__struct_fields__
-    return InvocationView(**{name: members[name] for name in known if members[name] is not None})
+    view_fields = InvocationView.__struct_fields__
+    return InvocationView(
+        **{name: members[name] for name in view_fields if members[name] is not None}
+    )
 
 
 def seq_of(text: str) -> int | None:

@@ -112,11 +112,11 @@ class Searcher:
             best = sorted(scores.items(), key=lambda it: (-round(it[1], DIGITS), it[0]))
             best = best[: query.limit]
             shown = await self._load_chunks(opened, query, [id_ for id_, _ in best])
-        known = {candidate.id: candidate for candidate in candidates}
+        candidates_by_id = {candidate.id: candidate for candidate in candidates}
         # Of what a query shares with nothing, the best is no good passage.
         level = min(max((candidate.score for candidate in fused), default=1.0), 1.0)
         chunks = [
-            _with_scores(shown[id_], level * score, known.get(id_))
+            _with_scores(shown[id_], level * score, candidates_by_id.get(id_))
             for id_, score in best
             if id_ in shown
         ]

@@ -144,14 +144,14 @@ class CollectionLibrary:
 
     async def search(self, context: Context, query: PassageQuery) -> PassageHits:
         paths = (_glob(query.path),) if query.path else ()
-        wanted = ChunkQuery(
+        chunk_query = ChunkQuery(
             reader=self._reader(context),
             text=query.text,
             collections=query.collections,
             filter=ChunkFilter(paths=paths),
             limit=query.limit,
         )
-        return await self._searcher.search(wanted)
+        return await self._searcher.search(chunk_query)
 
     async def files(
         self,

@@ -156,11 +156,11 @@ class DocumentStore:
         values |= await self._lock(connection, values)
         values["track"] = new.track_id or new_track_id()
         values["degraded"] = "degraded" in new.origin or (cut is not None and cut[1].degraded)
-        known = await (await connection.execute(_KNOWN, values)).fetchall()
-        if known:
+        stored_rows = await (await connection.execute(_KNOWN, values)).fetchall()
+        if stored_rows:
             await connection.execute(_SAME, values)
             return KeptDocument(
-                values["document"], known[0][0], False, values["live"], values["old_chunks"]
+                values["document"], stored_rows[0][0], False, values["live"], values["old_chunks"]
             )
         content, appended = await self._content(connection, values, new)
         task = TextToCut(

@@ -176,8 +176,8 @@ class Ingestion:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
         run = replace(run, target=await self._documents.ensure(reader, target))
-        known = _read(await self._known_contents(run))
-        task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
+        contents = _read(await self._known_contents(run))
+        task = ArchiveReading(data, WantedFiles(known=contents, limits=self.limits))
         try:
             async with self._workers.files(task, self.limits.fetch_s, turn=_turn(reader)) as files:
                 await self._ingest(run, files)
@@ -195,15 +195,15 @@ class Ingestion:
         """Store the files of a source, and delete those that it no longer has. Raises
         ProblemDetails."""
         run = _Run(reader, await self._documents.ensure(reader, target), spec, job)
-        known = await self._known_contents(run)
-        seen = spec.seen if all(known.values()) else ""
-        wanted = WantedFiles(spec.filter, _read(known), seen, self.limits)
+        contents = await self._known_contents(run)
+        seen = spec.seen if all(contents.values()) else ""
+        wanted_files = WantedFiles(spec.filter, _read(contents), seen, self.limits)
         try:
-            paths = await self._fetch(run, wanted)
+            paths = await self._fetch(run, wanted_files)
         except ReadingRefused as error:
             raise invalid(f"{spec.location}: {error}.") from error
         if paths is None:
-            run.report.unchanged = len(wanted.known)
+            run.report.unchanged = len(wanted_files.known)
             return run.report
         had = await self._documents.of_source(reader, target.name, spec.key)
         gone = [id_ for id_, path in had if path not in paths]
@@ -220,16 +220,16 @@ class Ingestion:
         below = f"{run.spec.below}/" if run.spec.below else ""
         return {path.removeprefix(below): id_ for path, id_ in contents if path.startswith(below)}
 
-    async def _fetch(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
+    async def _fetch(self, run: "_Run", wanted_files: WantedFiles) -> set[str] | None:
         """The paths that were found; None: the source is as it was."""
         spec, fetching = run.spec, FetchOptions(self._settings.private_networks)
         if spec.type == "url":
-            response = await url_file(spec.location, fetching, wanted)
+            response = await url_file(spec.location, fetching, wanted_files)
             run.report.seen = response.seen
             return None if response.file is None else await self._ingest(run, _one(response.file))
         if spec.type == "s3":
             bucket = await self._bucket(run)
-            return await self._ingest(run, bucket_files(bucket, fetching, wanted))
+            return await self._ingest(run, bucket_files(bucket, fetching, wanted_files))
         url = git_url(spec.location)
         user, password = login(await self._credentials.of(run.reader.tenant, place_of(url)))
         task = GitFetch(
@@ -238,7 +238,7 @@ class Ingestion:
             user=user,
             password=password,
             private_networks=fetching.private_networks,
-            wanted=wanted,
+            wanted=wanted_files,
         )
         async with self._workers.files(task, self.limits.fetch_s, turn=_turn(run.reader)) as files:
             return await self._ingest(run, files)
@@ -338,9 +338,9 @@ def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:
     )
 
 
-def _read(known: Mapping[str, str]) -> dict[str, str]:
+def _read(contents: Mapping[str, str]) -> dict[str, str]:
     """Documents that need not be read again."""
-    return {path: id_ for path, id_ in known.items() if id_}
+    return {path: id_ for path, id_ in contents.items() if id_}
 
 
 def check_location(type_: SourceType, location: str) -> None:

@@ -508,12 +508,14 @@ class KnowledgeOperations:
 
     async def put_collection(self, request: OperationInput) -> CollectionView:
         body: PutCollection = request.body
-        given: dict[str, Any] = {
+        members: dict[str, Any] = {
             name: getattr(body, name) for name in PutCollection.__struct_fields__
         }
         reader = self.reader(request)
         return CollectionView.of(
-            await self._collections.put(reader, NewCollection(request.names["collection"], **given))
+            await self._collections.put(
+                reader, NewCollection(request.names["collection"], **members)
+            )
         )
 
     async def delete_collection(self, request: OperationInput) -> None:

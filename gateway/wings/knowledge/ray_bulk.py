@@ -144,9 +144,9 @@ async def cluster(address: str, *, cpus: int | None = None) -> AsyncIterator[int
     """The number of CPUs of the cluster at an address. "local": of a new one on this machine, with
     so many."""
     own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
-    given = own if address == LOCAL else {}
+    options = own if address == LOCAL else {}
     disable_telemetry()
-    await to_thread.run_sync(partial(ray.init, address, log_to_driver=False, **given))
+    await to_thread.run_sync(partial(ray.init, address, log_to_driver=False, **options))
     try:
         yield max(1, int(ray.cluster_resources().get("CPU", 1)))
     finally:
@@ -240,9 +240,9 @@ async def ingest_files(
     """Read files on the cluster, and store them; `stored` is told of each. Raises
     ProblemDetails."""
     report = IngestReport()
-    given = msgspec.msgpack.encode(settings)
+    encoded_settings = msgspec.msgpack.encode(settings)
     for window in _windows(files):
-        rows = await to_thread.run_sync(_rows, window, given, actors)
+        rows = await to_thread.run_sync(_rows, window, encoded_settings, actors)
         while row := await to_thread.run_sync(next, rows, None):
             answer = _decoder.decode(row["answer"])
             file = SourceFile(row["path"], row["id"], None)

@@ -157,18 +157,20 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
         place = (indexed.line, indexed.start, indexed.role, indexed.whole)
         if place not in places and len(indexed.whole.encode()) <= NORM_BYTES:
             places.add(place)
-            known = near.definition(indexed) if indexed.role == "define" else {}
-            row = _row(indexed, shown, len(lines)) | known
-            rows.append({**row, "bases": _bases(indexed, known, written), "ordinal": len(rows)})
+            definition = near.definition(indexed) if indexed.role == "define" else {}
+            row = _row(indexed, shown, len(lines)) | definition
+            rows.append(
+                {**row, "bases": _bases(indexed, definition, written), "ordinal": len(rows)}
+            )
     return rows if placed >= defined * FITTING else None
 
 
-def _bases(one: IndexedName, known: Row, written: set[Hashable]) -> list[str]:
+def _bases(one: IndexedName, definition: Row, written: set[Hashable]) -> list[str]:
     """Bases of a definition by an index and by the parser: both once, as lists may be long
     and definitions be repeated."""
     lists: list[tuple[Hashable, Sequence[str]]] = [(one.whole, one.bases)]
-    if known:
-        lists.append(((one.name, known["start_byte"]), known["bases"]))
+    if definition:
+        lists.append(((one.name, definition["start_byte"]), definition["bases"]))
     new = [bases for key, bases in lists if bases and key not in written]
     written.update(key for key, bases in lists if bases)
     return [base for bases in new for base in bases if len(base.encode()) <= NORM_BYTES]

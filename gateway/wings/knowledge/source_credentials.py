@@ -55,10 +55,14 @@ def bucket_of(location: str) -> Bucket:
         parts = urlsplit(location)
     except ValueError as error:
         raise ReadingRefused(f"expected s3://BUCKET/PREFIX: {error}") from error
-    given = parse_qs(parts.query)
-    if parts.scheme != "s3" or not parts.netloc.strip(".") or given.keys() - {"region", "endpoint"}:
+    parameters = parse_qs(parts.query)
+    if (
+        parts.scheme != "s3"
+        or not parts.netloc.strip(".")
+        or parameters.keys() - {"region", "endpoint"}
+    ):
         raise ReadingRefused("expected s3://BUCKET/PREFIX, perhaps with ?region= and &endpoint=")
-    region, endpoint = (given.get(name, [""])[0] for name in ("region", "endpoint"))
+    region, endpoint = (parameters.get(name, [""])[0] for name in ("region", "endpoint"))
     if endpoint:
         endpoint = source_url(endpoint, "https", "http")
     return Bucket(

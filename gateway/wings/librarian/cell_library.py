@@ -76,8 +76,8 @@ class CellLibrary:
             return {"error": f"There is no {name[:100]}"}
         try:
             self._scope.ledger.count("lookups")
-            given = msgspec.convert(arguments, _TYPES[name])
-            value = await self._answers[name](*given)
+            typed_arguments = msgspec.convert(arguments, _TYPES[name])
+            value = await self._answers[name](*typed_arguments)
         except msgspec.ValidationError as error:
             return {"error": f"{name}: {error}"}
         except LimitReached as error:

@@ -192,8 +192,8 @@ def _claim(
     places = [cited[int(number)] for number in _MARK.findall(sentence)]
     text = _GAP.sub(r"\1", " ".join(_MARK.sub(" ", sentence).split()))
     quotes = [finding or alternative for finding, alternative in _QUOTED.findall(text)]
-    given = [finding for place in places for finding in _supporting(place, quotes, findings)]
-    return DraftClaim(text, tuple(given))
+    evidence = [finding for place in places for finding in _supporting(place, quotes, findings)]
+    return DraftClaim(text, tuple(evidence))
 
 
 def _supporting(
@@ -239,11 +239,11 @@ def _stem(word: str) -> str:
 
 def coverage(question: str, texts: Sequence[str]) -> float:
     """Share of the terms of a question that stand in texts."""
-    wanted = set(terms_of(question))
-    if not wanted:
+    question_terms = set(terms_of(question))
+    if not question_terms:
         return 1.0
     terms = {term for text in texts for term in terms_of(text)}
-    return len(wanted & terms) / len(wanted)
+    return len(question_terms & terms) / len(question_terms)
 
 
 def confidence(question: str, claims: Sequence[VerifiedClaim]) -> float:

@@ -76,14 +76,14 @@ class LessLimits(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Annotated[int, Meta(ge=1)] | None = None
 
     def within(self, most: RunLimits) -> RunLimits:
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        limits = {name: getattr(self, name) for name in self.__struct_fields__}
 
         def is_free(name: str) -> bool:
             return name == "cost" and not most.cost  # 0 is no limit
 
         less = {
             name: value if is_free(name) else min(value, getattr(most, name))
-            for name, value in given.items()
+            for name, value in limits.items()
             if value is not None
         }
         return replace(most, **less)

@@ -65,17 +65,17 @@ def _rank_symbols(links: Sequence[FileLink], focus: Sequence[str]) -> list[MapSy
         scores[symbol] += ranks[link.source] * link.weight / total[link.source]
     for symbol in scores:
         scores[symbol] += sum(
-            2 * _names(wanted, symbol) + _is_at(wanted, symbol.path) for wanted in focus
+            2 * _names(focused, symbol) + _is_at(focused, symbol.path) for focused in focus
         )
     return sorted(scores, key=lambda one: (-round(scores[one], 12), one.path, one.lines))
 
 
-def _names(wanted: str, one: MapSymbol | FileLink) -> bool:
-    return wanted in (one.symbol, one.symbol.rpartition(".")[2])
+def _names(name: str, one: MapSymbol | FileLink) -> bool:
+    return name in (one.symbol, one.symbol.rpartition(".")[2])
 
 
-def _is_at(wanted: str, path: str) -> bool:
-    return path == wanted or path.startswith(wanted.rstrip("/") + "/")
+def _is_at(place: str, path: str) -> bool:
+    return path == place or path.startswith(place.rstrip("/") + "/")
 
 
 def page_ranks(links: Sequence[FileLink], focus: Sequence[str]) -> dict[str, float]:
@@ -102,9 +102,9 @@ def _start(
 ) -> Numbers:
     """Where the rank starts: in the files of the focus, or everywhere."""
     start = numpy.zeros(len(names))
-    for wanted in focus:
-        wanted_names = {link.target for link in links if _names(wanted, link)}
-        wanted_names |= {name for name in names if _is_at(wanted, name)}
+    for focused in focus:
+        wanted_names = {link.target for link in links if _names(focused, link)}
+        wanted_names |= {name for name in names if _is_at(focused, name)}
         start[[place[name] for name in wanted_names]] = 1.0
     if not start.any():
         start += 1.0

@@ -197,12 +197,12 @@ class Research:
         )
 
     async def _verify_final(self, final: Any, why: str) -> LibraryAnswer:
-        given, findings = final_of(self.partial if final is None else final)
-        if not given.strip() and not findings:
+        text, findings = final_of(self.partial if final is None else final)
+        if not text.strip() and not findings:
             hits = await self.engine.net(self.context, self.question)  # as they are now
             return self.engine.extract(self.question, hits, why or "no_answer")
         verifier = Verifier(self.library, self.context, self.question.collections)
-        claims = await verifier.claims(claims_of(given, findings))
+        claims = await verifier.claims(claims_of(text, findings))
         return answer_of(self.question.text, claims, self.hits, why)
 
     async def note(self, step: RunStep, answer: Any) -> None:
@@ -494,8 +494,8 @@ def cells_of(text: str) -> list[str]:
     if (variable := _FINAL_VAR.search(outside)) is not None:
         cells.append(f"FINAL_VAR({variable[1]!r})")
     elif (final := _FINAL.search(outside)) is not None:
-        given = outside[final.end() :].rpartition(")")[0]
-        cells.append(f"FINAL({given.strip()[:ANSWER]!r})")
+        expression = outside[final.end() :].rpartition(")")[0]
+        cells.append(f"FINAL({expression.strip()[:ANSWER]!r})")
     return cells
 
 
@@ -504,13 +504,13 @@ def final_of(value: Any) -> tuple[str, list[QuotedFinding]]:
     if isinstance(value, str) and value.startswith("{"):
         value = _object(value)
     findings = value.get("findings", ()) if isinstance(value, dict) else value
-    given = value.get("answer", "") if isinstance(value, dict) else value
-    if not isinstance(given, str):
-        given = "" if isinstance(given, list) else msgspec.json.encode(given).decode()
+    text = value.get("answer", "") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        text = "" if isinstance(text, list) else msgspec.json.encode(text).decode()
     findings_ = (
         [_finding(finding) for finding in findings[:MOST]] if isinstance(findings, list) else []
     )
-    return given[:ANSWER], [finding for finding in findings_ if finding is not None]
+    return text[:ANSWER], [finding for finding in findings_ if finding is not None]
 
 
 def _object(text: str) -> Any:

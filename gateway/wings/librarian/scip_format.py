@@ -264,17 +264,17 @@ def _indexed_name(one: _Occurrence, facts: dict[str, _SymbolFacts]) -> IndexedNa
     if len(one.place) == 4 and one.place[2] != line:
         return None
     defines = bool(one.roles & DEFINITION)
-    known = facts.get(one.symbol, _SymbolFacts())
+    symbol_facts = facts.get(one.symbol, _SymbolFacts())
     last = one.whole[2] if len(one.whole) == 4 else line
     return IndexedName(
         symbol=symbol.symbol,
         whole=symbol.whole,
         name=symbol.names[-1],
         role="define" if defines else "import" if one.roles & IMPORT else "call",
-        kind=known.kind or symbol.kind,
+        kind=symbol_facts.kind or symbol.kind,
         line=line,
         start=start,
         end=end,
         last=min(max(last, line), 2**31 - 2),
-        bases=known.bases if defines else (),
+        bases=symbol_facts.bases if defines else (),
     )

@@ -76,8 +76,8 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str) -> bool:
             return False
         return True
     expected = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-    given = headers.get(GITHUB, "").removeprefix("sha256=")
-    return hmac.compare_digest(given.encode(), expected.encode())
+    signature = headers.get(GITHUB, "").removeprefix("sha256=")
+    return hmac.compare_digest(signature.encode(), expected.encode())
 
 
 def _json_response(status: int, detail: str) -> Response:

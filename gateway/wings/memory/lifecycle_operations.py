@@ -160,8 +160,8 @@ class KeepingOperations:
         reader, query = self._parts.reader(request), body.query.strip()
         condition = EVERY
         if not query:
-            wanted = sql.SQL("(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))")
-            condition = (wanted, {"context_kinds": list(CONTEXT_KINDS)})
+            clause = sql.SQL("(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))")
+            condition = (clause, {"context_kinds": list(CONTEXT_KINDS)})
         limit = None if query else NOTHING_TO_FIND
         recall = MemoryQuery(reader=reader, query=query, condition=condition, limit=limit)
         result = await self._parts.recaller.search(recall)
@@ -184,10 +184,10 @@ class KeepingOperations:
 
     async def forget(self, request: OperationInput) -> ErasureCounts:
         body: Forget = request.body
-        given = [
+        selectors = [
             selector for selector in (body.ids, body.filter, body.subject) if selector is not None
         ]
-        if len(given) != 1 or not given[0]:
+        if len(selectors) != 1 or not selectors[0]:
             raise invalid("Expected exactly one of ids, filter and subject, and not an empty one.")
         reader = self._parts.reader(request)
         if body.subject is not None:
@@ -197,8 +197,8 @@ class KeepingOperations:
             scopes = tuple(scope for scope in scopes if scope != "org")
         condition = filter_condition(body.filter)
         if body.ids is not None:
-            wanted = sql.SQL("m.memory_id = ANY (%(wanted)s::uuid[])")
-            condition = (wanted, {"wanted": list(body.ids)})
+            clause = sql.SQL("m.memory_id = ANY (%(wanted)s::uuid[])")
+            condition = (clause, {"wanted": list(body.ids)})
         return await self._parts.eraser.forget(
             reader, scopes, condition, dry_run=body.dry_run, expect=body.expect
         )

@@ -73,9 +73,9 @@ def masked_json(
             return [change(item) for item in inner]
         if isinstance(inner, bool) or not isinstance(inner, str | int | float):
             return inner
-        given = str(inner)
-        text, kinds_found = mask_text(mode, hook, given, facts)
+        value_text = str(inner)
+        text, kinds_found = mask_text(mode, hook, value_text, facts)
         kinds.update(dict.fromkeys(kinds_found))
-        return inner if text == given else text
+        return inner if text == value_text else text
 
     return change(value), list(kinds)

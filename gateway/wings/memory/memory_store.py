@@ -178,14 +178,14 @@ class MemoryStore(Tables):
         is refused by itself. Raises ProblemDetails."""
         await self.begin(connection, target, memories)
         hashes = [memory.hash for memory in memories]
-        known = await self._known_ids(connection, target, memories, hashes)
+        ids_by_hash = await self._known_ids(connection, target, memories, hashes)
         added: list[StoredMemory] = []
         new: dict[bytes, tuple[str, NewMemory]] = {}
         for digest, id_, memory in zip(hashes, new_ids(len(memories)), memories, strict=True):
-            if (same := known.get(digest)) is not None:
+            if (same := ids_by_hash.get(digest)) is not None:
                 added.append(StoredMemory(same, created=False))
                 continue
-            known[digest], old = id_, None
+            ids_by_hash[digest], old = id_, None
             if memory.slot is not None or memory.replaces is not None:
                 await self._insert(connection, target, new)  # an earlier value of the slot
                 new = {}
@@ -194,7 +194,7 @@ class MemoryStore(Tables):
                 except ProblemDetails as problem:  # before anything of it was written
                     if not partly:
                         raise
-                    del known[digest]
+                    del ids_by_hash[digest]
                     added.append(StoredMemory("", created=False, refusal=problem))
                     continue
             new[digest] = id_, memory

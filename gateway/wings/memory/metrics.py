@@ -17,13 +17,13 @@ class MemoryGauges(Collector):
         self._life = life
 
     def collect(self) -> Iterator[Metric]:
-        given = CounterMetricFamily(
+        writes = CounterMetricFamily(
             "toolgate_memory_writes",
             "Memories that were given: added, or present already.",
             labels=("scope", "outcome"),
         )
         for labels, count in sorted(self._store.given.items()):
-            given.add_metric(labels, count)
+            writes.add_metric(labels, count)
         searches = CounterMetricFamily(
             "toolgate_memory_searches",
             "Searches of memories: found, nothing, or found by words only.",
@@ -39,4 +39,4 @@ class MemoryGauges(Collector):
             "toolgate_memory_uses_waiting", "Memories whose uses are not stored yet."
         )
         uses.add_metric((), self._life.waiting_uses)
-        yield from (given, searches, sessions, uses)
+        yield from (writes, searches, sessions, uses)

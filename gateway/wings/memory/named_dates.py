@@ -68,9 +68,9 @@ def named_dates(query: str) -> tuple[NamedDate, ...]:
 
 def is_of_another_time(dates: Iterable[NamedDate], times: Iterable[datetime]) -> bool:
     """Whether dates are named, and none of the times is within one."""
-    known = tuple(times)
+    moments = tuple(times)
     named = tuple(dates)
-    return bool(named) and not any(date.covers(time) for date in named for time in known)
+    return bool(named) and not any(date.covers(time) for date in named for time in moments)
 
 
 def in_words(time: datetime, *, chinese: bool = False) -> str:

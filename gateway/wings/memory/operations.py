@@ -220,20 +220,20 @@ class MemoryOperations:
         present = await self._present(reader, id_)
         if present.scope == "org":
             reader.require(WRITE_ORG, "Writing for the organisation")
-        given = {
+        edits = {
             name: value
             for name in ("content", "importance", "pinned", "metadata")
             if (value := getattr(body, name)) is not None
         }
-        if "content" in given:
-            check_content(given["content"], self._settings.content_bytes)
-        check_metadata(given.get("metadata", {}), self._settings.metadata_bytes)
+        if "content" in edits:
+            check_content(edits["content"], self._settings.content_bytes)
+        check_metadata(edits.get("metadata", {}), self._settings.metadata_bytes)
         fields = {
             "content": present.content, "metadata": present.metadata, "source": present.source,
-            "kind": present.kind, "trust": present.trust, **given,
+            "kind": present.kind, "trust": present.trust, **edits,
         }  # fmt: skip
         clean = self._parts.intake.mask_fields(present.scope, fields)
-        changes = {**given, **{name: clean[name] for name in ("content", "metadata")}}
+        changes = {**edits, **{name: clean[name] for name in ("content", "metadata")}}
         changes["masked"] = tuple(dict.fromkeys((*present.masked, *clean["masked"])))
         return view(await self._parts.store.update(reader, id_, body.version, changes))
 
@@ -253,17 +253,17 @@ def within(views: Sequence[MemoryView], tokens: int) -> Sequence[MemoryView]:
 
 def _condition(body: SearchMemories) -> Condition:
     """Raises ProblemDetails."""
-    wanted: dict[str, Any] = dict(body.filter or {})
-    text, values = filter_condition(wanted)
+    filter_: dict[str, Any] = dict(body.filter or {})
+    text, values = filter_condition(filter_)
     if body.kinds:
         text = text + sql.SQL(" AND m.kind = ANY (%(kinds)s)")
         values = {**values, "kinds": list(body.kinds)}
-    for name, operator, given in (("since", ">=", body.since), ("until", "<", body.until)):
-        if given is not None:
+    for name, operator, bound in (("since", ">=", body.since), ("until", "<", body.until)):
+        if bound is not None:
             text = sql.SQL("{text} AND m.valid_from {operator} {value}").format(
                 text=text, operator=sql.SQL(operator), value=sql.Placeholder(name)
             )
-            values = {**values, name: time_of(name, given)[0]}
+            values = {**values, name: time_of(name, bound)[0]}
     return text, values
 
 

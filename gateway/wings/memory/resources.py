@@ -54,8 +54,8 @@ class MemoryResources:
 
         async def read(context: Context, uri: str) -> str | None:
             last = uri.rpartition("/")[2]
-            given = {argument: value or last for argument, value in arguments.items()}
-            return _text(await self._call(context, tool, given))
+            call_arguments = {argument: value or last for argument, value in arguments.items()}
+            return _text(await self._call(context, tool, call_arguments))
 
         return WingResource(uri=uri, name=name, description=description, read=read, media_type=JSON)
 

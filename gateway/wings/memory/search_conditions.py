@@ -68,28 +68,28 @@ def visible(times: Times, agent: str | None) -> Condition:
     return _VISIBLE, values
 
 
-def filter_condition(given: Mapping[str, Any] | None) -> Condition:
+def filter_condition(filter_: Mapping[str, Any] | None) -> Condition:
     """The condition of a filter: values by column or `metadata.NAME`, or objects of operators.
     Raises ProblemDetails."""
-    if not given:
+    if not filter_:
         return EVERY
-    if len(given) > CONDITIONS:
+    if len(filter_) > CONDITIONS:
         raise invalid(f"filter: expected at most {CONDITIONS} conditions")
     texts: list[sql.Composable] = []
     values: dict[str, Any] = {}
-    for number, (name, wanted) in enumerate(given.items()):
-        for text, some in _conditions(name, wanted, f"f{number}"):
+    for number, (name, operand) in enumerate(filter_.items()):
+        for text, some in _conditions(name, operand, f"f{number}"):
             texts.append(text)
             values |= some
     return sql.SQL(" AND ").join(texts), values
 
 
-def _conditions(name: str, wanted: Any, key: str) -> Iterator[Condition]:
+def _conditions(name: str, operand: Any, key: str) -> Iterator[Condition]:
     if name not in COLUMNS and not name.startswith(METADATA):
-        known = [*COLUMNS, f"{METADATA}NAME"]
-        text = f"filter: there is no {name[:60]!r}. {did_you_mean(name, known)}".strip()
-        raise invalid(f"{text} Expected {', '.join(known)}")
-    operators = wanted if isinstance(wanted, dict) else {"eq": wanted}
+        fields = [*COLUMNS, f"{METADATA}NAME"]
+        text = f"filter: there is no {name[:60]!r}. {did_you_mean(name, fields)}".strip()
+        raise invalid(f"{text} Expected {', '.join(fields)}")
+    operators = operand if isinstance(operand, dict) else {"eq": operand}
     for number, (operator, value) in enumerate(operators.items()):
         if operator not in ("eq", *OPERATORS):
             raise invalid(

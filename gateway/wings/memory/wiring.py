@@ -60,10 +60,10 @@ class MemoryParts:
         """The caller of an operation. Raises ProblemDetails."""
         if request.context is None:
             raise invalid("Expected a caller.")
-        given = request.body if request.body is not None else request.query
+        members = request.body if request.body is not None else request.query
         return reader_of(
             request.context,
             self.settings.agent_claim,
-            session=getattr(given, "session", None),
-            user=getattr(given, "user_id", None),
+            session=getattr(members, "session", None),
+            user=getattr(members, "user_id", None),
         )

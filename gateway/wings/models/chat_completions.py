@@ -154,8 +154,8 @@ def _returned_members(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
     """Members of its own answer that the provider wants back."""
     kept = prompt.kept_answer(message) or {}
     returned = {"extra_content": kept["extra_content"]} if "extra_content" in kept else {}
-    wanted = prompt.settings.returns_reasoning
-    if wanted == "always" or (wanted == "calls" and message.calls):
+    policy = prompt.settings.returns_reasoning
+    if policy == "always" or (policy == "calls" and message.calls):
         names = [name for name in (*REASONING, "content") if name in kept]
         returned |= {name: kept[name] for name in names}
         if message.calls and not names:

@@ -119,8 +119,10 @@ class ConfiguredModels:
         """Raises ModelFailed, UnknownStrategy among them."""
         name = strategy or self._settings.default
         if name not in self._settings.strategies:
-            known = ", ".join(self._settings.strategies)
-            raise UnknownStrategy(f"There is no strategy {name!r}, only {known}", "unconfigured")
+            strategies = ", ".join(self._settings.strategies)
+            raise UnknownStrategy(
+                f"There is no strategy {name!r}, only {strategies}", "unconfigured"
+            )
         chosen = self._strategy(name)
         if not chosen.is_configured:
             raise ModelFailed(_missing(name, chosen), "unconfigured")
@@ -319,10 +321,10 @@ class Model:
 
     async def model(self) -> str:
         """The provider's name of the model. Raises ModelFailed."""
-        known = self._settings.model or self._names.get(self.strategy)
-        if known is None or not known:
-            known = self._names[self.strategy] = await self._first_listed()
-        return known
+        name = self._settings.model or self._names.get(self.strategy)
+        if name is None or not name:
+            name = self._names[self.strategy] = await self._first_listed()
+        return name
 
     async def _ask(
         self,

@@ -159,10 +159,10 @@ class Replay:
 
     @asynccontextmanager
     async def send(self, request: ProviderRequest) -> AsyncIterator[ProviderResponse]:
-        known = self._answers.get((request.path, _canonical(request.body or b"null")))
-        if not known:
+        recordings = self._answers.get((request.path, _canonical(request.body or b"null")))
+        if not recordings:
             raise ProviderError("was not asked this in the transcript", "refused")
-        exchange = known.popleft() if len(known) > 1 else known[0]
+        exchange = recordings.popleft() if len(recordings) > 1 else recordings[0]
 
         async def chunks() -> AsyncIterator[bytes]:
             yield exchange.answer

@@ -19,14 +19,14 @@ def find_quote(quote: str, text: str, *, least: int = SHORTEST) -> tuple[int, in
     """Begin and end of a quote in a text, as characters; None: it does not stand there. Runs of
     white space are equal to each other, quotation marks around the quote are not part of it, and
     words in ASCII are whole ones."""
-    wanted = " ".join(quote[: LONGEST + 1].strip(_AROUND).split())
-    if not wanted or not least <= len(wanted) <= LONGEST:
+    plain_quote = " ".join(quote[: LONGEST + 1].strip(_AROUND).split())
+    if not plain_quote or not least <= len(plain_quote) <= LONGEST:
         return None
     words = [match.span() for match in _WORD.finditer(text)]
     plain = " ".join(text[begin:end] for begin, end in words)
-    if wanted not in plain:
+    if plain_quote not in plain:
         return None
-    match = re.search(_whole(wanted), plain)
+    match = re.search(_whole(plain_quote), plain)
     return None if match is None else _span(words, *match.span())
 
 
@@ -36,11 +36,11 @@ def lines_of(text: str, span: tuple[int, int], first: int) -> tuple[int, int]:
     return begin, begin + text.count("\n", *span)
 
 
-def _whole(wanted: str) -> str:
+def _whole(plain_quote: str) -> str:
     """An expression for a text of which no letter goes on over an edge."""
-    before = f"(?<!{_LETTER})" if re.match(_LETTER, wanted) else ""
-    after = f"(?!{_LETTER})" if re.match(_LETTER, wanted[-1]) else ""
-    return f"{before}{re.escape(wanted)}{after}"
+    before = f"(?<!{_LETTER})" if re.match(_LETTER, plain_quote) else ""
+    after = f"(?!{_LETTER})" if re.match(_LETTER, plain_quote[-1]) else ""
+    return f"{before}{re.escape(plain_quote)}{after}"
 
 
 def _span(words: Sequence[tuple[int, int]], begin: int, end: int) -> tuple[int, int]:

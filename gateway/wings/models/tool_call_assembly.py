@@ -107,12 +107,12 @@ class CallAssembler:
         self, index: int | None, id_: str, name: str, arguments: str
     ) -> tuple[CallInProgress, bool]:
         at = self._at(index)
-        if id_ and (known := self._by_id.get(id_)) is not None:
+        if id_ and (call := self._by_id.get(id_)) is not None:
             if index is not None and at is not None and at.id == id_:
-                known = at
-            if name and None not in (index, known.index) and index != known.index:
+                call = at
+            if name and None not in (index, call.index) and index != call.index:
                 return self._begin(index, id_), True
-            return self._repeat_of(known, index, name, arguments)
+            return self._repeat_of(call, index, name, arguments)
         if id_:
             if at is None or at.id or name:
                 return self._begin(index, id_), True
@@ -126,20 +126,20 @@ class CallAssembler:
         return self._continue(at, index, arguments)
 
     def _repeat_of(
-        self, known: CallInProgress, index: int | None, name: str, arguments: str
+        self, same_id: CallInProgress, index: int | None, name: str, arguments: str
     ) -> tuple[CallInProgress, bool]:
         """The call of a fragment for a known one: another one of its id, where that is complete and
         arguments follow its name. A name alone may be a mere repetition."""
-        if not known.complete:
-            return known, False
-        another = bool(name) and name != known.name
-        if another or (arguments.strip() and (name or self._again is known)):
-            call = self._begin(index, known.id)
-            call.name, self._again = name or known.name, None
+        if not same_id.complete:
+            return same_id, False
+        another = bool(name) and name != same_id.name
+        if another or (arguments.strip() and (name or self._again is same_id)):
+            call = self._begin(index, same_id.id)
+            call.name, self._again = name or same_id.name, None
             return call, True
         if name:
-            self._again = known
-        return known, False
+            self._again = same_id
+        return same_id, False
 
     def _continue(
         self, at: CallInProgress | None, index: int | None, arguments: str

@@ -166,12 +166,12 @@ class TargetOperations:
 
     async def put(self, request: OperationInput) -> OperationOutput:
         name, body, tenant = request.names["target"], request.body, request.tenant
-        known = await self._store.targets(tenant, name)
-        recipients = body.recipients or (known[0].recipients if known else ())
+        targets = await self._store.targets(tenant, name)
+        recipients = body.recipients or (targets[0].recipients if targets else ())
         self._check(body, recipients, tenant)
-        if known and known[0].kind != body.kind:
-            raise conflict(f"The target {name} is of the kind {known[0].kind}: delete it first.")
-        before = self._endpoint(tenant, known[0]) if known else None
+        if targets and targets[0].kind != body.kind:
+            raise conflict(f"The target {name} is of the kind {targets[0].kind}: delete it first.")
+        before = self._endpoint(tenant, targets[0]) if targets else None
         secret, endpoint = self._endpoint_of(body, before)
         try:
             sealed = (
@@ -193,7 +193,7 @@ class TargetOperations:
             raise conflict(f"There are {most} targets already (notifications.tenant_targets).")
         view = _view(await self._row(request))
         shown = msgspec.structs.replace(view, secret=secret)
-        return OperationOutput(shown, 200 if known else 201, untold=view)
+        return OperationOutput(shown, 200 if targets else 201, untold=view)
 
     async def test(self, request: OperationInput) -> TargetTest:
         """The answer comes with status 200, whatever the target said."""

@@ -230,8 +230,8 @@ class NotificationStore(Tables):
             return
         by_key = {(concern.subject, concern.key): concern for concern in concerns}
         async with borrow(self._pool) as connection, connection.transaction():
-            known = {"host": host_id, **_columns([*by_key])}
-            async for subject, key in await connection.execute(_SEE, known):
+            columns = {"host": host_id, **_columns([*by_key])}
+            async for subject, key in await connection.execute(_SEE, columns):
                 by_key.pop((subject, key), None)
             if new := [*by_key.values()]:
                 values = {

@@ -74,8 +74,8 @@ def _read_entry(entry: ApprovedServer, number: int, namespace: str) -> ListedVer
     if entry.sha256 not in ("", digest):
         raise ToolgateError(f"{place}: expected SHA-256 {entry.sha256}, found {digest}")
     if (version := schema_version(server.schema)) not in KNOWN_SCHEMAS:
-        known = ", ".join(sorted(KNOWN_SCHEMAS))
-        raise ToolgateError(f"{place}: expected a $schema of {known}, found {version[:80]!r}")
+        schemas = ", ".join(sorted(KNOWN_SCHEMAS))
+        raise ToolgateError(f"{place}: expected a $schema of {schemas}, found {version[:80]!r}")
     if server.namespace == namespace:
         raise ToolgateError(f"{place}: expected a server of others, found {server.name}")
     provenance = {"sha256": digest} | ({"registry": entry.registry} if entry.registry else {})

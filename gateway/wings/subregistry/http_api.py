@@ -84,8 +84,8 @@ class RegistryApi:
         response.headers.update(self._caching)
         etag = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
         response.headers["etag"] = etag
-        known = request.headers.get("if-none-match", "")
-        if etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        cached_tags = request.headers.get("if-none-match", "")
+        if etag in (tag.strip().removeprefix("W/") for tag in cached_tags.split(",")):
             return Response(status_code=304, headers={**self._caching, "etag": etag})
         return response
 

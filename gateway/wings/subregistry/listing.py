@@ -58,11 +58,11 @@ class Listing:
         since: datetime | None = None,
     ) -> tuple[list[ListedVersion], bool]:
         """At most `limit` versions behind a place, and whether there are more."""
-        wanted = search.casefold()
+        folded_search = search.casefold()
         matches = (
             listed
             for listed in self._behind(after)
-            if wanted in listed.name.casefold()
+            if folded_search in listed.name.casefold()
             and (since is None or listed.published > since)
             and (not version or self._is(listed, version))
         )

@@ -91,7 +91,7 @@ class _Worker:
         cls, memory_bytes: int, folder: str = "", *, network: bool = False
     ) -> "_Worker":
         """A process; `folder` is where it puts files. Raises ReadingRefused."""
-        known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         process = await anyio.open_process(
             [*_COMMAND, str(memory_bytes), NETWORK if network else NO_NETWORK],
             stderr=DEVNULL,
@@ -99,7 +99,7 @@ class _Worker:
             env={
                 "OPENBLAS_NUM_THREADS": "1",
                 "LANG": "C.UTF-8",
-                **known,
+                **environment,
                 **({"TMPDIR": folder} if folder else {}),
             },
             start_new_session=True,

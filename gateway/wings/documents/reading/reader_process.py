@@ -124,12 +124,16 @@ def read_document(task: FileReading) -> ReadDocument:
         text, note = text[:_HEAD], "it is generated or minified: known by its name"
     media_type = "text/plain" if note else document.media_type
     chunker = _wasm_chunker(task) if task.chunker else None
-    given: dict[str, Any] = {"path": task.path, "title": document.title, "chunking": task.chunking}
+    options: dict[str, Any] = {
+        "path": task.path,
+        "title": document.title,
+        "chunking": task.chunking,
+    }
     try:
-        chunks = cut(text, media_type=media_type, chunker=chunker, **given)
+        chunks = cut(text, media_type=media_type, chunker=chunker, **options)
     except ChunkerRefused as error:
         note = f"it was cut as plain text: its chunker {error}"
-        chunks = cut(text, media_type="text/plain", **given)
+        chunks = cut(text, media_type="text/plain", **options)
     return ReadDocument(
         text,
         media_type,

@@ -73,10 +73,10 @@ class SourceFile(Struct, frozen=True, tag=True):
     data: bytes | None
 
     @classmethod
-    def of(cls, path: str, data: bytes, known: Mapping[str, str] = NOTHING) -> "SourceFile":
+    def of(cls, path: str, data: bytes, known_ids: Mapping[str, str] = NOTHING) -> "SourceFile":
         """A file with the hash of its bytes as content id."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return cls(path, digest, None if known.get(path) == digest else data)
+        return cls(path, digest, None if known_ids.get(path) == digest else data)
 
 
 class LeftOut(Struct, frozen=True, tag=True):
@@ -235,5 +235,5 @@ def select_files(found: Iterable[Found], selection: WantedFiles) -> Iterator[Fou
         if isinstance(file, LeftOut):
             yield file
         elif selection.selects(file.path):
-            known = selection.known.get(file.path) == file.id
-            yield SourceFile(file.path, file.id, None) if known else file
+            is_unchanged = selection.known.get(file.path) == file.id
+            yield SourceFile(file.path, file.id, None) if is_unchanged else file

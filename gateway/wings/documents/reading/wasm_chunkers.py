@@ -190,8 +190,8 @@ class ModuleRun(WasmRun):
             config = msgspec.json.encode(_Config(max_chunk_size, path, Raw(encoded)))
             return self._call("tg_chunk", data, config, limit=OUTPUT_BYTES)
 
-    def _call(self, name: str, *given: bytes, limit: int) -> bytes:
-        places = [place for data in given for place in (self._put(data), len(data))]
+    def _call(self, name: str, *arguments: bytes, limit: int) -> bytes:
+        places = [place for data in arguments for place in (self._put(data), len(data))]
         packed = self._functions[name](self._store, *places) & (2**64 - 1)
         start, length = packed >> 32, packed & 0xFFFF_FFFF
         if length > limit:
@@ -235,11 +235,11 @@ class ComponentRun(WasmRun):
             raise ChunkerRefused(f"returned {len(encoded)} bytes, expected at most {OUTPUT_BYTES}")
         return encoded
 
-    def _call(self, name: str, *given: object) -> Any:
+    def _call(self, name: str, *arguments: object) -> Any:
         interface = self._instance.get_export_index(self._store, _INTERFACE)
         place: Any = self._instance.get_export_index(self._store, name, interface)
         function: Any = self._instance.get_func(self._store, place)
-        answer = function(self._store, *given)
+        answer = function(self._store, *arguments)
         if isinstance(answer, str):
             raise ChunkerRefused(f"cannot read it: {answer[:200]}")
         return answer
@@ -292,8 +292,8 @@ _REASONS = {
 def _reason(error: Exception) -> str:
     """Of a trap of a component, only the text says which it was."""
     text = str(error).strip().splitlines()[-1].strip()[:200]
-    known = (reason for sign, reason in _REASONS.items() if sign in text)
-    return next(known, f"failed: {text}")
+    reasons = (reason for sign, reason in _REASONS.items() if sign in text)
+    return next(reasons, f"failed: {text}")
 
 
 @lru_cache(maxsize=1)
@@ -377,8 +377,8 @@ def _checked_module(found: wasmtime.Module) -> wasmtime.Module:
         if not isinstance(type_, wasmtime.FuncType) or (
             (tuple(map(str, type_.params)), tuple(map(str, type_.results))) != (parameters, results)
         ):
-            wanted = f"{name}({', '.join(parameters)}) -> {results[0]}"
-            raise ChunkerRefused(f"exports no function {wanted}")
+            signature = f"{name}({', '.join(parameters)}) -> {results[0]}"
+            raise ChunkerRefused(f"exports no function {signature}")
     return found
 
 

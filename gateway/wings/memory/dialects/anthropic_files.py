@@ -234,18 +234,18 @@ def _size(count: int) -> str:
     return f"{size:g}{'BKM'[unit]}" if size == int(size) else f"{size:.1f}{'BKM'[unit]}"
 
 
-def _number_lines(path: str, text: str, wanted: Sequence[int] | None) -> str:
+def _number_lines(path: str, text: str, line_range: Sequence[int] | None) -> str:
     lines = text.split("\n")
     if len(lines) > LINES:
         raise FileError(f"File {path} exceeds maximum line limit of {LINES:,} lines.")
     begin, end = 1, len(lines)
-    if wanted:
-        begin, end = wanted if len(wanted) == 2 else (0, 0)
+    if line_range:
+        begin, end = line_range if len(line_range) == 2 else (0, 0)
         end = len(lines) if end == -1 else end
         if not 1 <= begin <= end:
             raise FileError(
-                f"Error: Invalid `view_range` parameter: {list(wanted)}. It should be two lines of "
-                f"the file, [1, {len(lines)}] at most; -1 stands for the last"
+                f"Error: Invalid `view_range` parameter: {list(line_range)}. It should be two "
+                f"lines of the file, [1, {len(lines)}] at most; -1 stands for the last"
             )
     shown = _with_numbers(lines[begin - 1 : end], begin)
     return f"Here's the content of {path} with line numbers:\n{shown}"

@@ -134,11 +134,11 @@ class GraphTools:
 
     async def create_entities(self, request: NewEntities) -> NewEntities:
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = {entity.name for entity in graph.entities}
+            names = {entity.name for entity in graph.entities}
             new = {
                 entity.name: entity
                 for entity in reversed(request.entities)
-                if entity.name not in known
+                if entity.name not in names
             }
             entities = [
                 msgspec.structs.replace(
@@ -154,9 +154,11 @@ class GraphTools:
 
     async def create_relations(self, request: NewRelations) -> NewRelations:
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = set(graph.relations)
+            relations = set(graph.relations)
             new = [
-                relation for relation in dict.fromkeys(request.relations) if relation not in known
+                relation
+                for relation in dict.fromkeys(request.relations)
+                if relation not in relations
             ]
             return GraphChange(relations=new)
 
@@ -168,12 +170,14 @@ class GraphTools:
         asked_for: list[AddedContents] = []
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = {entity.name: dict.fromkeys(entity.observations) for entity in graph.entities}
+            observations = {
+                entity.name: dict.fromkeys(entity.observations) for entity in graph.entities
+            }
             asked_for.clear()
             for addition in request.observations:
-                if addition.entity_name not in known:
+                if addition.entity_name not in observations:
                     raise UnknownEntity(f"Entity with name {addition.entity_name} not found")
-                present = known[addition.entity_name]
+                present = observations[addition.entity_name]
                 new = tuple(
                     text for text in dict.fromkeys(addition.contents) if text not in present
                 )
@@ -213,24 +217,24 @@ class GraphTools:
         return Deleted(True, "Entities deleted successfully")
 
     async def delete_observations(self, request: Deletions) -> Deleted:
-        wanted = [
+        pairs = [
             (deletion.entity_name, text)
             for deletion in request.deletions
             for text in deletion.observations
         ]
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = {(pair.name, text) for pair in graph.entities for text in pair.observations}
-            return GraphChange(gone_observations=[pair for pair in wanted if pair in known])
+            present = {(pair.name, text) for pair in graph.entities for text in pair.observations}
+            return GraphChange(gone_observations=[pair for pair in pairs if pair in present])
 
         await self._store.change(decide)
         return Deleted(True, "Observations deleted successfully")
 
     async def delete_relations(self, request: NewRelations) -> Deleted:
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            wanted = set(request.relations)
+            relations = set(request.relations)
             return GraphChange(
-                gone_relations=[relation for relation in graph.relations if relation in wanted]
+                gone_relations=[relation for relation in graph.relations if relation in relations]
             )
 
         await self._store.change(decide)
@@ -249,8 +253,8 @@ class GraphTools:
 
     async def open_nodes(self, request: NodeNames) -> KnowledgeGraph:
         graph = await self._store.read()
-        wanted = frozenset(request.names)
-        return _part(graph, [entity.name for entity in graph.entities if entity.name in wanted])
+        names = frozenset(request.names)
+        return _part(graph, [entity.name for entity in graph.entities if entity.name in names])
 
 
 def size_of(graph: KnowledgeGraph) -> int:
