@@ -44,8 +44,8 @@ def source_request(view: Json) -> Json | None:
         "include": view["include"],
         "exclude": view["exclude"],
     }
-    known = {name: value for name, value in options.items() if name != "guarded"}
-    by_url = {**members, **known, "kind": view["kind"], "url": location}
+    import_options = {name: value for name, value in options.items() if name != "guarded"}
+    by_url = {**members, **import_options, "kind": view["kind"], "url": location}
     if view["kind"] in {"mcp", "a2a"}:
         del by_url["base_url"]
     if location.startswith(("http://", "https://")):
@@ -55,14 +55,14 @@ def source_request(view: Json) -> Json | None:
             pass  # it has options that only commands set
         else:
             return by_url
-    if not location and not known.get("command"):
+    if not location and not import_options.get("command"):
         raise NotPortable("its description was uploaded, and is not at an address")
     return {
         **members,
         "kind": "machine",
         "importer": view["kind"],
         "location": location,
-        "choices": _choices(view["kind"], known),
+        "choices": _choices(view["kind"], import_options),
     }
 
 
@@ -114,8 +114,8 @@ def tool_request(view: Json) -> Json:
     defaults = {"weight": 1.0, "lifecycle": "active"}
     members |= {name: None for name, value in defaults.items() if members[name] == value}
     source = {"source": view["source"]} if view["source"] else {}
-    given = {**members, **source, **how, "input_schema": schema, "examples": examples}
-    return {name: value for name, value in given.items() if value is not None}
+    request = {**members, **source, **how, "input_schema": schema, "examples": examples}
+    return {name: value for name, value in request.items() if value is not None}
 
 
 def _how(binding: Any, view: Json) -> Json:

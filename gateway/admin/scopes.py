@@ -57,29 +57,30 @@ async def known_scopes(pool: Pool, tenant: str, of_settings: Collection[str]) ->
     return {*OWN, *of_settings, *of_tools, *(scope for row in rules for scope in row.rule.scopes)}
 
 
-def check_scopes(scopes: Sequence[str], known: Collection[str]) -> None:
+def check_scopes(scopes: Sequence[str], scope_names: Collection[str]) -> None:
     """Raises ProblemDetails for a scope that nothing asks for."""
-    if mistakes := tuple(_mistakes(scopes, known)):
+    if mistakes := tuple(_mistakes(scopes, scope_names)):
         raise invalid("A scope is not known; `any_scope` permits it.", *mistakes)
 
 
-def _mistakes(scopes: Sequence[str], known: Collection[str]) -> Iterator[Mistake]:
+def _mistakes(scopes: Sequence[str], scope_names: Collection[str]) -> Iterator[Mistake]:
     """One for each unknown scope; the first has a hint, which takes milliseconds to find."""
-    unknown = [at for at, scope in enumerate(scopes) if scope not in known]
+    unknown = [at for at, scope in enumerate(scopes) if scope not in scope_names]
     for at in unknown:
         text = f"nothing asks for the scope {scopes[at][:100]!r}"
         yield Mistake(
-            f"{text}. {_hint(scopes[at], known)}" if at == unknown[0] else text, f"/scopes/{at}"
+            f"{text}. {_hint(scopes[at], scope_names)}" if at == unknown[0] else text,
+            f"/scopes/{at}",
         )
 
 
-def _hint(scope: str, known: Collection[str]) -> str:
-    return did_you_mean(scope, known) or _of_last_part(scope, known)
+def _hint(scope: str, scope_names: Collection[str]) -> str:
+    return did_you_mean(scope, scope_names) or _of_last_part(scope, scope_names)
 
 
-def _of_last_part(scope: str, known: Collection[str]) -> str:
+def _of_last_part(scope: str, scope_names: Collection[str]) -> str:
     """The scopes whose last part is similar; without any, the known ones."""
-    parts = {name.rpartition(":")[2] for name in known}
+    parts = {name.rpartition(":")[2] for name in scope_names}
     near = get_close_matches(scope.rpartition(":")[2], parts, n=1, cutoff=SIMILARITY)
-    names = [name for name in sorted(known) if not near or name.rpartition(":")[2] == near[0]]
+    names = [name for name in sorted(scope_names) if not near or name.rpartition(":")[2] == near[0]]
     return f"Known: {', '.join(names[:SHOWN])}."

@@ -24,11 +24,11 @@ def read_questions(file: Path, member: str, answers: str) -> list[ScoredQuestion
     UnreadableSet with file and line."""
     questions = []
     for record in records(file):
-        arguments, known = record.value.get("arguments", {}), frozenset(record.texts(member))
-        if not known or not isinstance(arguments, dict):
+        arguments, answer_ids = record.value.get("arguments", {}), frozenset(record.texts(member))
+        if not answer_ids or not isinstance(arguments, dict):
             raise record.bad(f"expected `{member}`, {answers}, and an object of `arguments`")
         query = record.text("query", needed=True)
-        questions.append(ScoredQuestion(query, known, record.text("group"), arguments))
+        questions.append(ScoredQuestion(query, answer_ids, record.text("group"), arguments))
     return questions
 
 

@@ -70,11 +70,11 @@ def load_services(
     broken: list[str] = []
     for name, source in sources.items():
         if source.python is not None:
-            known = loaded.get(name)
+            service = loaded.get(name)
             try:
-                if known is None or known.target != source.python:
-                    known = load_service(source.python)
-                services[name] = known
+                if service is None or service.target != source.python:
+                    service = load_service(source.python)
+                services[name] = service
             except ToolgateError as error:
                 broken.append(f"sources.{name}.python: {error}")
     if broken:

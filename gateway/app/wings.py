@@ -309,17 +309,17 @@ class Wings:
     async def _offer_to(self, tenant: str) -> None:
         if tenant in self._offered:
             return
-        known = self._dependencies.catalogs.of(tenant).sources
-        missing = [wing for wing in self._served if wing.state == "ok" and wing.name not in known]
+        sources = self._dependencies.catalogs.of(tenant).sources
+        missing = [wing for wing in self._served if wing.state == "ok" and wing.name not in sources]
         if all([await wing.offer_to(tenant, loads=True) for wing in missing]):
             self._offered.add(tenant)
             self._offering.pop(tenant, None)
 
     def _catalog_loaded(self, tenant: str) -> None:
         """Offer the tools to a tenant that was new to this gateway."""
-        known = self._dependencies.catalogs.of(tenant).sources
+        sources = self._dependencies.catalogs.of(tenant).sources
         for wing in self._served:
-            if self._tasks is not None and wing.state == "ok" and wing.name not in known:
+            if self._tasks is not None and wing.state == "ok" and wing.name not in sources:
                 self._tasks.start_soon(wing.offer_to, tenant)
 
 

@@ -358,17 +358,17 @@ class ConnectionPages(FormPages):
         # people decide themselves, in a browser
         if not principal.id.startswith(f"{RESERVED_ISSUER}:"):
             raise ProblemDetails(403, "forbidden", OWN_LINK)
-        wanted = credentials_of(ticket)
+        credentials = credentials_of(ticket)
         if request.method == "GET":
-            schemes = [{"name": each.scheme, "kind": each.kind} for each in wanted]
+            schemes = [{"name": each.scheme, "kind": each.kind} for each in credentials]
             return JSONResponse({"source": ticket.source, "schemes": schemes})
         body = await receive_body(request.receive, headers_of(request.scope), FORM_BYTES, "64 KiB")
         try:
             sent = msgspec.json.decode(body, type=_Sent)
         except msgspec.MsgspecError as error:
             raise ProblemDetails(400, "invalid", f"the body: {error}") from error
-        if sent.schemes.keys() != {each.scheme for each in wanted}:
-            names = ", ".join(each.scheme for each in wanted)
+        if sent.schemes.keys() != {each.scheme for each in credentials}:
+            names = ", ".join(each.scheme for each in credentials)
             raise ProblemDetails(422, "invalid", f"schemes: expected {names}")
         wrong = await self._store(ticket, identity, sent.schemes, away=sent.away)
         if wrong:
@@ -447,8 +447,8 @@ class ConnectionPages(FormPages):
     def _ask(self, request: Request, opened: _Visit, *, notice: str = "") -> Response:
         ticket, facts = opened.ticket, opened.facts
         connect = self._connector.connect_of(ticket.source)
-        wanted = credentials_of(ticket)
-        oauth = self._oauth.host_of(facts.source, wanted)
+        credentials = credentials_of(ticket)
+        oauth = self._oauth.host_of(facts.source, credentials)
         return self._page(
             request,
             opened.visit,
@@ -458,9 +458,9 @@ class ConnectionPages(FormPages):
             title=self._title(ticket.source),
             facts=facts,
             reason=ticket.reason,
-            fields=[] if oauth else _fields(wanted),
+            fields=[] if oauth else _fields(credentials),
             oauth=oauth,
-            scopes=sorted({scope for each in wanted for scope in each.scopes}),
+            scopes=sorted({scope for each in credentials for scope in each.scopes}),
             help=connect.help,
             absent=connect.absent == "allow",
             is_shared=connect.is_shared,
@@ -504,19 +504,19 @@ def credentials_of(ticket: Ticket) -> Sequence[Credential]:
     return msgspec.convert(ticket.wanted, tuple[Credential, ...])
 
 
-def _fields(wanted: Sequence[Credential]) -> list[Field]:
+def _fields(credentials: Sequence[Credential]) -> list[Field]:
     return [
         Field(f"scheme-{i}", each.scheme, "basic" if each.kind == "basic" else "key")
-        for i, each in enumerate(wanted)
+        for i, each in enumerate(credentials)
     ]
 
 
 def _entries_of(
-    wanted: Sequence[Credential], form: Mapping[str, str]
+    credentials: Sequence[Credential], form: Mapping[str, str]
 ) -> dict[str, SchemeSettings] | str:
     """Entries that a person has typed, by scheme; a text where that cannot be used."""
     entries: dict[str, SchemeSettings] = {}
-    for field, credential in zip(_fields(wanted), wanted, strict=True):
+    for field, credential in zip(_fields(credentials), credentials, strict=True):
         text = form.get(field.name, "").strip()
         user = form.get(f"{field.name}-user", "").strip()
         if not text or (field.kind == "basic" and not user):

@@ -122,9 +122,9 @@ class IdentityAssertions:
             client = connect.client
             if client is None:
                 raise ValueError("expected connect.client")
-            known = given_client(server, client.id, client.secret, client.auth)
-            key = await find_key(known, self._keys)
-            grants = Grants(server, known, reach, key=key, token=connect.token)
+            oauth_client = given_client(server, client.id, client.secret, client.auth)
+            key = await find_key(oauth_client, self._keys)
+            grants = Grants(server, oauth_client, reach, key=key, token=connect.token)
             tokens = await grants.assert_identity(assertion, connect.scopes)
         except (DiscoveryFailed, ValueError) as error:
             raise TokenFailed(f"has no token for this caller: {error}") from error

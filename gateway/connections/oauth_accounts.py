@@ -134,7 +134,7 @@ class OAuthAccounts:
                 self.callback(place),
                 reach,
                 self._rows,
-                given=_configured_client(connect, server),
+                configured_client=_configured_client(connect, server),
                 setting=f"sources.{place}.connect.client",
             )
         except (DiscoveryFailed, ClientMissing, RequestFailed, SecretRefused, ValueError) as error:
@@ -260,8 +260,11 @@ class OAuthAccounts:
     async def _examine_client(
         self, connect: Connect, place: str, server: AuthorizationServer, reach: Reach
     ) -> AsyncIterator[DiscoveryStep]:
-        setting, given = f"sources.{place}.connect.client", _configured_client(connect, server)
-        is_known = given is not None or self._documents.method(server) is not None
+        setting, configured_client = (
+            f"sources.{place}.connect.client",
+            _configured_client(connect, server),
+        )
+        is_known = configured_client is not None or self._documents.method(server) is not None
         if server.registration_endpoint and not is_known:  # left to the first connection
             yield DiscoveryStep(
                 "client", f"the gateway registers itself at {server.registration_endpoint}"
@@ -270,7 +273,12 @@ class OAuthAccounts:
         callback = self.callback(place)
         try:
             client = await self._clients.find(
-                server, callback, reach, self._rows, given=given, setting=setting
+                server,
+                callback,
+                reach,
+                self._rows,
+                configured_client=configured_client,
+                setting=setting,
             )
         except ClientMissing as error:
             yield DiscoveryStep("client", str(error), failed=True)
@@ -374,12 +382,12 @@ class OAuthAccounts:
         if connect.client is None:  # its metadata may say how the gateway gets known there
             issuer = urljoin(login.authorization_url, "/").rstrip("/")
             try:
-                known = await self._discovery.of_issuer(issuer, reach)
+                published_server = await self._discovery.of_issuer(issuer, reach)
             except DiscoveryFailed as error:
                 text = f"register the gateway with the redirect URI {self.callback(source.place)}"
                 raise ValueError(f"{error}; {text}, and set {setting}.client") from error
-            if known.server.pin[1:3] == server.pin[1:3]:  # both endpoints
-                server, steps = known.server, known.steps
+            if published_server.server.pin[1:3] == server.pin[1:3]:  # both endpoints
+                server, steps = published_server.server, published_server.steps
         return Discovered(msgspec.structs.replace(server, scopes_supported=login.scopes), steps)
 
     async def _stored_reach(self, connect: Connect, place: str) -> Reach:
@@ -415,8 +423,12 @@ class OAuthAccounts:
     ) -> OAuthClient:
         """The client that a grant was made for, with the secret that it has now."""
         client = msgspec.convert(secret.client, OAuthClient)
-        given = _configured_client(connect, server)
-        return given if given is not None and given.id == client.id else client
+        configured_client = _configured_client(connect, server)
+        return (
+            configured_client
+            if configured_client is not None and configured_client.id == client.id
+            else client
+        )
 
     @property
     def _documents(self) -> ClientDocuments:

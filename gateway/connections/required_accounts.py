@@ -65,10 +65,10 @@ def requirement(
             return Requirement(_personal(alternative, personal))
     if () in security:
         return None
-    wanted = settable(alternatives)
-    if wanted is None:
+    preferred = settable(alternatives)
+    if preferred is None:
         return None
-    needed = _personal(wanted, personal)
+    needed = _personal(preferred, personal)
     return Requirement(needed, tuple(each for each in needed if not entry_for(mine, each)))
 
 
@@ -80,9 +80,9 @@ def most_needed(
         return (header_credential(connect),)
     counted: Counter[tuple[Credential, ...]] = Counter()
     for tool in tools:
-        wanted = requirement(tool.binding.security, connect, own=own, mine={})
-        if wanted is not None:
-            counted[wanted.needed] += 1
+        tool_requirement = requirement(tool.binding.security, connect, own=own, mine={})
+        if tool_requirement is not None:
+            counted[tool_requirement.needed] += 1
     return counted.most_common(1)[0][0] if counted else ()
 
 

@@ -135,7 +135,7 @@ class Console:
         if session_id or identity is not None:
             self._count(identity or NOBODY, client)
         lasting = session_id if identity is not None else ""
-        known = lasting or (sent if is_id(sent) else "")
+        kept_id = lasting or (sent if is_id(sent) else "")
         language = language_of(cookies.get("language", ""), header.get("accept-language", ""))
         theme = cookies.get("theme", "auto")
         return PageRequest(
@@ -144,8 +144,8 @@ class Console:
             root=self._root,
             texts=Texts(language),
             theme=theme if theme in THEMES else "auto",
-            session_id=known or new_id(),
-            has_cookie=bool(known),
+            session_id=kept_id or new_id(),
+            has_cookie=bool(kept_id),
             is_open=self._doors.is_open,
             identity=identity,
             operations=ConsoleOperations(

@@ -235,8 +235,8 @@ class Form:
             return None
         if len(properties) > FIELDS:
             return None
-        wanted = schema.get("required")
-        listed = wanted if isinstance(wanted, list) else []
+        required_names = schema.get("required")
+        listed = required_names if isinstance(required_names, list) else []
         required = {name for name in listed if isinstance(name, str)}
         nodes = tuple(
             self._node(

@@ -141,8 +141,8 @@ class LoginMethods:
     async def prefer(self, visit: PageRequest) -> Response:
         """Set the language and the theme."""
         response = visit.to(*segments_of(visit.posted_value("next")))
-        for name, known in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
-            if visit.posted_value(name) in known:
+        for name, values in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
+            if visit.posted_value(name) in values:
                 response.set_cookie(
                     name, visit.posted_value(name), max_age=YEAR_S, path=self._root, samesite="lax"
                 )

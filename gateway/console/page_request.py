@@ -79,8 +79,8 @@ class PageRequest:
     def url(self, *segments: str, **query: object) -> str:
         """The URL of a page of the console; parameters that are empty are left out."""
         path = "/".join(quote(segment, safe="") for segment in segments)
-        given = {name: value for name, value in query.items() if value not in (None, "")}
-        return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
+        parameters = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{self.root}/{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
     def page(self, template: str, code: int = 200, /, **values: Any) -> Response:
         """The page of a template with these values."""

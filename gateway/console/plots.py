@@ -176,9 +176,9 @@ def short_number(value: float) -> str:
 
 def _label_places(ends: Sequence[float]) -> list[float]:
     """Heights of the labels of lines that end at these heights, moved apart."""
-    wanted = sorted((y, at) for at, y in enumerate(ends))
+    heights = sorted((y, at) for at, y in enumerate(ends))
     places, last = [0.0] * len(ends), 0.0
-    for y, at in wanted:
+    for y, at in heights:
         last = max(y, last + SHIFT)
         places[at] = last
     return places

@@ -97,8 +97,8 @@ class SignedIds:
         session_id, _, signature = cookie.partition(".")
         if not self._key or not is_id(session_id):
             return ""
-        wanted = self._signature(session_id).encode()
-        return session_id if hmac.compare_digest(wanted, signature.encode()) else ""
+        expected = self._signature(session_id).encode()
+        return session_id if hmac.compare_digest(expected, signature.encode()) else ""
 
     def _signature(self, session_id: str) -> str:
         return hmac.new(self._key, session_id.encode(), hashlib.sha256).hexdigest()[:SIGNATURE]

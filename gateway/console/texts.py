@@ -100,9 +100,9 @@ def language_of(cookie: str, accepted: str) -> str:
     if cookie in LANGUAGES:
         return cookie
     for accepted_language in accepted.lower().split(","):
-        wanted = accepted_language.split(";")[0].strip()[:2]
-        if wanted in LANGUAGES:
-            return wanted
+        language = accepted_language.split(";")[0].strip()[:2]
+        if language in LANGUAGES:
+            return language
     return "en"
 
 

@@ -328,8 +328,8 @@ class BrowserLogin(FormPages):
             return self._problem(
                 request, 502, texts.PROVIDER_AWAY, texts.ASK, detail=str(error), again=again
             )
-        wanted = msgspec.to_builtins(attempt)
-        await self._parts.logins.add_attempt(state, visit.browser, wanted, ATTEMPT_S)
+        members = msgspec.to_builtins(attempt)
+        await self._parts.logins.add_attempt(state, visit.browser, members, ATTEMPT_S)
         return RedirectResponse(url, 303, NO_STORE)
 
     def _note(

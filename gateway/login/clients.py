@@ -421,8 +421,8 @@ def is_unverifiable(client: LoginClient, redirect: str) -> bool:
     registered itself, and its redirect leads to a program there (RFC 8252, 8.6). A document is
     public, and so is no proof."""
     local = is_loopback(redirect) or not redirect.startswith(("http:", "https:"))
-    known = client.kind != "registered" and client.method != "none"
-    return local and not known
+    is_authenticated = client.kind != "registered" and client.method != "none"
+    return local and not is_authenticated
 
 
 def read_metadata(body: bytes) -> tuple[dict[str, Any], ClientMetadata]:

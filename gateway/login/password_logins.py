@@ -104,12 +104,12 @@ class UserLogins:
         if wait_s:
             raise PasswordRefused(texts.TOO_OFTEN, 429, seconds=whole_seconds(wait_s))
         user = await users.find(name)
-        known = None if user is None or user.disabled else user
-        hashed = None if known is None else known.password
-        if not await self.passwords.check(form.password, hashed) or known is None:
+        active_user = None if user is None or user.disabled else user
+        hashed = None if active_user is None else active_user.password
+        if not await self.passwords.check(form.password, hashed) or active_user is None:
             raise PasswordRefused(texts.WRONG, name="" if user is None else user.name)
         await users.forget_attempts(name, network)
-        return known
+        return active_user
 
     async def find_invited(self, ticket: str) -> User:
         user = await self._users().find_by_invitation(ticket)

@@ -55,8 +55,8 @@ class ProviderTokens:
         return is_page or principal.claims.get("iss") == self._public_url
 
     def link(self, source: str, claims: str, client_id: str = "") -> str:
-        known = (provider.entry.client_id for provider in self._providers.values())
-        if client_id and client_id not in known:
+        client_ids = (provider.entry.client_id for provider in self._providers.values())
+        if client_id and client_id not in client_ids:
             return ""
         query = {"for": source, **({"claims": claims} if claims else {})}
         return f"{self._public_url}/login?{urlencode(query)}"
@@ -158,7 +158,7 @@ def wanted_of_provider(
     exchange = None if adjusted is None else adjusted.exchange
     if exchange is None or exchange.client_id != provider.entry.client_id:
         return {}
-    wanted = {"scope": profile_of(exchange).login_scope}
+    parameters = {"scope": profile_of(exchange).login_scope}
     if claims.startswith("{") and len(claims) <= CLAIMS_LIMIT:
-        wanted["claims"] = claims
-    return wanted
+        parameters["claims"] = claims
+    return parameters

@@ -62,12 +62,16 @@ def matches(uri: str, registered: str) -> bool:
     """Whether a client that registered one URI may ask for another."""
     if uri == registered:
         return True
-    own, wanted = split(registered), split(uri)
-    if own is None or wanted is None or not is_loopback(registered) or not is_loopback(uri):
+    own, requested_uri = split(registered), split(uri)
+    if own is None or requested_uri is None or not is_loopback(registered) or not is_loopback(uri):
         return False
     if "#" in uri:
         return False
-    return (host_of(own), own.path, own.query) == (host_of(wanted), wanted.path, wanted.query)
+    return (host_of(own), own.path, own.query) == (
+        host_of(requested_uri),
+        requested_uri.path,
+        requested_uri.query,
+    )
 
 
 def is_loopback(uri: str) -> bool:

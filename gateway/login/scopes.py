@@ -25,9 +25,9 @@ class Scopes:
     def grant(self, requested: Sequence[str], has: Collection[str]) -> tuple[str, ...]:
         """The scopes that a client gets of those that a person has. Unknown scopes are ignored; a
         client that asks for none gets what the gateway lists (RFC 6749, 3.3: a default)."""
-        wanted = requested or self._oauth.scopes_supported or tuple(self.possible)
+        candidates = requested or self._oauth.scopes_supported or tuple(self.possible)
         return tuple(
-            sorted({*(scope for scope in wanted if scope in has), *self._oauth.required_scopes})
+            sorted({*(scope for scope in candidates if scope in has), *self._oauth.required_scopes})
         )
 
 
@@ -45,5 +45,5 @@ class Resources:
         if not named:
             return self._public
         (resource, *others) = named
-        known = {self._public, *(f"{self._public}{path}" for path in self._endpoints())}
-        return None if others or resource not in known else resource
+        allowed = {self._public, *(f"{self._public}{path}" for path in self._endpoints())}
+        return None if others or resource not in allowed else resource

@@ -145,13 +145,13 @@ class TokenIssuer:
             raise LoginError(401, "invalid_client", "a client without a secret is nobody")
         resource = self._resource(resources) or self._parts.issuer
         has = frozenset((*self._parts.scopes.of(client.roles), *client.scopes))
-        wanted = tuple(form.get("scope", "").split()) or client.scopes
+        requested_scopes = tuple(form.get("scope", "").split()) or client.scopes
         host_id = self._settings.tenant.host_id
         person = Person(
             host_id, f"{CLIENT_PROVIDER}:{client.id}", CLIENT_PROVIDER, client.name, client.roles
         )
         self._parts.record(LoginAct.of(person, "token", client.id, "allow", address=address))
-        scopes = self._parts.scopes.grant(wanted, has)
+        scopes = self._parts.scopes.grant(requested_scopes, has)
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
 
     async def _by_assertion(
@@ -189,9 +189,11 @@ class TokenIssuer:
         if not allowed:
             raise LoginError(400, "invalid_grant", "this person is disabled here")
         wanted_scopes = str(claims.get("scope", "")).split()
-        wanted = form.get("scope", "").split()
+        requested_scopes = form.get("scope", "").split()
         wanted_scopes = (
-            [scope for scope in wanted_scopes if scope in wanted] if wanted else wanted_scopes
+            [scope for scope in wanted_scopes if scope in requested_scopes]
+            if requested_scopes
+            else wanted_scopes
         )
         scopes = self._parts.scopes.grant(wanted_scopes, self._parts.scopes.of(person.roles))
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)

@@ -103,8 +103,8 @@ def differences(
     elif isinstance(expected, dict) and isinstance(actual, dict):
         names = [*expected, *(actual.keys() - expected.keys() if exact else ())]
         for name in names:
-            wanted, present = expected.get(name, MISSING), actual.get(name, MISSING)
-            yield from differences(wanted, present, f"{where}.{name}", **options)
+            expected_value, present = expected.get(name, MISSING), actual.get(name, MISSING)
+            yield from differences(expected_value, present, f"{where}.{name}", **options)
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
             yield Deviation(where, format_value(expected), format_value(actual))

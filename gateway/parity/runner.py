@@ -192,11 +192,11 @@ def _call(needed: str, target: Target, tokens: Mapping[str, str]) -> VectorReque
     return VectorRequest(target, body=body, token=TOKEN if TOKEN in tokens else None)
 
 
-async def _lacking(sender: Sender, given: VectorRequest, tokens: Mapping[str, str]) -> bool:
+async def _lacking(sender: Sender, request: VectorRequest, tokens: Mapping[str, str]) -> bool:
     """Whether the server reports an unknown action. Other refusals, and timeouts, are judged by the
     vectors."""
     try:
-        answer = await sender.send(given, tokens)
+        answer = await sender.send(request, tokens)
         body = parse(answer.body)
     except NoAnswer:
         return False

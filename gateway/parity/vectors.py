@@ -242,7 +242,7 @@ def mint(suite: Suite, key_file: Path | None) -> dict[str, str]:
             for name in (step.given.token, step.given.scope_token):
                 if name is not None and name not in file.tokens:
                     raise ToolgateError(f"{vector.id}: {TOKENS} has no token {name!r}")
-    key = _key(key_file or suite.folder / KEY, given=key_file is not None)
+    key = _key(key_file or suite.folder / KEY, is_given=key_file is not None)
     return {name: _mint(token, file, key) for name, token in file.tokens.items()}
 
 
@@ -266,11 +266,11 @@ def _read(path: Path) -> TokenFile:
         raise ToolgateError(f"{path}: {error}") from error
 
 
-def _key(path: Path, *, given: bool) -> Any:
+def _key(path: Path, *, is_given: bool) -> Any:
     try:
         return load_pem_private_key(path.read_bytes(), None)
     except OSError as error:
-        hint = "" if given else ". Name the private key that the target trusts: --key FILE"
+        hint = "" if is_given else ". Name the private key that the target trusts: --key FILE"
         raise ToolgateError(f"{path}: {error.strerror}{hint}") from error
     except (ValueError, TypeError) as error:
         raise ToolgateError(f"{path}: expected a private key in PEM, without a password") from error

@@ -132,7 +132,9 @@ class Connection(httpx2.Auth):
         given = None
         if "client_id" in CONTEXT:
             given = given_client(server, CONTEXT["client_id"], CONTEXT["client_secret"])
-        return await self._clients.find(server, CALLBACK, self._reach, self._rows, given=given)
+        return await self._clients.find(
+            server, CALLBACK, self._reach, self._rows, configured_client=given
+        )
 
 
 async def main(url: str) -> None:

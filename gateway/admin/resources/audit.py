@@ -177,8 +177,8 @@ class AuditOperations:
             page = await search(self._dependencies.pool, request.tenant, query)
         except ValueError as error:
             raise unknown() from error
-        known = await self._visible_rules(request)
-        records = tuple(_view(record, known) for record in page.records)
+        visible_rules = await self._visible_rules(request)
+        records = tuple(_view(record, visible_rules) for record in page.records)
         return ListPage(records, cursor(page.next) if page.next else "")
 
     async def legacy(self, request: OperationInput) -> LegacyReport:
@@ -193,8 +193,8 @@ class AuditOperations:
             self._dependencies.pool, request.tenant, since,
             records=SUMMED_RECORDS, failures=FAILURES,
         )  # fmt: skip
-        known = await self._visible_rules(request)
-        return CallSums(sums, tuple(_view(record, known) for record in failures))
+        visible_rules = await self._visible_rules(request)
+        return CallSums(sums, tuple(_view(record, visible_rules) for record in failures))
 
     async def _visible_rules(self, request: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""
@@ -217,8 +217,8 @@ class AuditOperations:
             self._verifying = False
 
 
-def _view(one: RecordedEntry, known: frozenset[str] | None) -> RecordView:
+def _view(one: RecordedEntry, visible_rules: frozenset[str] | None) -> RecordView:
     entry = one.entry
-    if known is not None and entry.rule not in known:
+    if visible_rules is not None and entry.rule not in visible_rules:
         entry = msgspec.structs.replace(entry, rule=OF_OPERATOR)
     return RecordView(one.chain_id, one.sequence, one.hash.hex(), entry)

@@ -330,8 +330,10 @@ class CatalogOperations:
         _check_complete(plan)
         secrets = {name: text for name, text in draft.secrets.items()
                    if not self._is_from_settings(source, name, text)}  # fmt: skip
-        known = await ToolStore(self._dependencies.pool).source(request.tenant, source)
-        spec = await self._spec(source, draft, _published_of(known) if known else None)
+        stored_source = await ToolStore(self._dependencies.pool).source(request.tenant, source)
+        spec = await self._spec(
+            source, draft, _published_of(stored_source) if stored_source else None
+        )
 
         async def reload() -> None:
             await self._parts.reload("secrets")
@@ -350,17 +352,23 @@ class CatalogOperations:
             )
         return True
 
-    async def _spec(self, source: str, draft: Draft, known: PublishedServer | None) -> ImportSpec:
+    async def _spec(
+        self, source: str, draft: Draft, stored_server: PublishedServer | None
+    ) -> ImportSpec:
         """The import, of a program that is installed now. Raises ImportRejected for one that is not
-        what was planned, or not what `known` was pinned to in the same version."""
+        what was planned, or not what `stored_server` was pinned to in the same version."""
         options, plan = draft.options, draft.plan
         published = options.published
         if published is not None:
             digest = plan.digest if draft.install is None else await draft.install()
             if plan.digest:
                 check_digest(plan.name, digest, plan.digest)
-            if known is not None and known.digest and known.version == plan.version:
-                check_digest(f"{plan.name}@{plan.version}", digest, known.digest)
+            if (
+                stored_server is not None
+                and stored_server.digest
+                and stored_server.version == plan.version
+            ):
+                check_digest(f"{plan.name}@{plan.version}", digest, stored_server.digest)
             published = msgspec.structs.replace(published, digest=digest)
             options = msgspec.structs.replace(options, published=published)
         location = plan.url or stdio_location(plan.command)

@@ -113,8 +113,8 @@ class EmbeddingOperations:
     async def _ids(self, request: OperationInput, names: Sequence[str]) -> list[str]:
         """Ids of the named tools. Raises Problem for tools that are not served."""
         tools = await ToolStore(self._dependencies.pool).tools(request.tenant)
-        known = {tool.name: tool.id for tool in tools}
+        ids_by_name = {tool.name: tool.id for tool in tools}
         for name in names:
-            if name not in known:
+            if name not in ids_by_name:
                 raise not_found("tool", name)
-        return [known[name] for name in dict.fromkeys(names)]
+        return [ids_by_name[name] for name in dict.fromkeys(names)]

@@ -110,13 +110,13 @@ class EvaluationOperations:
         requests = await self._requests(operation_input, body)
         tools = await ToolStore(self._dependencies.pool).tools(operation_input.tenant)
         index = Index([(tool.id, tool.name, tool.source) for tool in tools])
-        wanted = [index.resolve(request) for request in requests]
+        relevant = [index.resolve(request) for request in requests]
         searching = _Searching(self._find, operation_input.tenant, requests)
         curves, first = [], None
         for at, mode in enumerate(MODES):
             ran = await searching.run(mode, operation_input.job, at * len(requests))
             if ran.is_measured:
-                curves.append(curve(mode, ran.found, wanted, ran.took_ms))
+                curves.append(curve(mode, ran.found, relevant, ran.took_ms))
                 first = first or ran
         first = first or _Ran()
         names = {tool.id: tool.name for tool in tools}
@@ -126,14 +126,14 @@ class EvaluationOperations:
             model=first.model,
             from_usage=body.from_usage,
             curves=tuple(curves),
-            calibration=calibration(calibration_pairs(first.fits, first.found, wanted))
+            calibration=calibration(calibration_pairs(first.fits, first.found, relevant))
             if first.found
             else (),
             # readers see results of jobs; requests of callers are for operators alone
             missed=()
             if body.from_usage
-            else _missed_requests(requests, wanted, first.found, names),
-            improvements=improvements(first.found, wanted, map(describe_tool, tools))
+            else _missed_requests(requests, relevant, first.found, names),
+            improvements=improvements(first.found, relevant, map(describe_tool, tools))
             if first.found
             else (),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
@@ -223,12 +223,12 @@ def _request(number: int, query: str, gold: Sequence[str]) -> EvaluationRequest:
 
 def _missed_requests(
     requests: Sequence[EvaluationRequest],
-    wanted: Sequence[RelevantTools],
+    relevant: Sequence[RelevantTools],
     found: Sequence[Sequence[str]],
     names: dict[str, str],
 ) -> tuple[MissedRequest, ...]:
     missed: list[MissedRequest] = []
-    for request, want, answer in zip(requests, wanted, found, strict=False):
+    for request, want, answer in zip(requests, relevant, found, strict=False):
         if any(slot.isdisjoint(answer) for slot in want.slots) and len(missed) < MISSED_SHOWN:
             gold = tuple(names.get(id_, id_) for id_ in request.gold)
             first = tuple(names[id_] for id_ in answer[:3] if id_ in names)

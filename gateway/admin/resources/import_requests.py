@@ -151,11 +151,11 @@ class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):
         if self.importer not in KINDS:
             raise ValueError(f"there is no importer {self.importer}; there are {', '.join(KINDS)}")
 
-    def spec(self, wanted: SourceSettings | None) -> ImportSpec:
-        """`wanted`: the settings of the source."""
+    def spec(self, settings: SourceSettings | None) -> ImportSpec:
+        """`settings`: the settings of the source."""
         options = msgspec.convert(self.choices, facts_of(self.importer).options)
         if isinstance(options, OpenAPIOptions):
-            names = credential_names(wanted) if wanted else ()
+            names = credential_names(settings) if settings else ()
             options = msgspec.structs.replace(options, credentials=names)
         patterns = self.include, self.exclude
         return ImportSpec(

@@ -155,22 +155,24 @@ class ManualToolOperations:
 
     async def create_all(self, operation_input: OperationInput) -> CreatedTools:
         body: ToolBatch = operation_input.body
-        wanted = {f"/tools/{at}": request for at, request in enumerate(body.tools)}
-        made = await self._add(operation_input, wanted, dry_run=body.dry_run)
+        requests = {f"/tools/{at}": request for at, request in enumerate(body.tools)}
+        made = await self._add(operation_input, requests, dry_run=body.dry_run)
         return CreatedTools(tuple(map(_created_tool, made)))
 
     async def _add(
         self,
         operation_input: OperationInput,
-        wanted: Mapping[str, ToolRequest],
+        requests: Mapping[str, ToolRequest],
         *,
         dry_run: bool = False,
     ) -> list[NewTool]:
         """Add the tools, by their places in the request. Raises ProblemDetails."""
-        for place, request in wanted.items():
+        for place, request in requests.items():
             self._check_request(operation_input, request, place)
-        known = await self._known_sources(operation_input)
-        made = [await self._make(operation_input, request, known) for request in wanted.values()]
+        sources = await self._known_sources(operation_input)
+        made = [
+            await self._make(operation_input, request, sources) for request in requests.values()
+        ]
         await self._manual(operation_input).add(made, dry_run=dry_run)
         return made
 
@@ -185,14 +187,14 @@ class ManualToolOperations:
             raise conflict("Scripts are switched off (scripts.enabled).")
 
     async def _make(
-        self, operation_input: OperationInput, request: ToolRequest, known: KnownSources
+        self, operation_input: OperationInput, request: ToolRequest, sources: KnownSources
     ) -> NewTool:
         async with self._making.turn(operation_input.tenant, operation_input.principal.id):
-            new = await to_thread.run_sync(make_tool, request, known)
+            new = await to_thread.run_sync(make_tool, request, sources)
         if new.address is None or self._settings.at_machine:
             return new
         return replace(
-            new, address=await self._restrict_address(operation_input, new.address, known)
+            new, address=await self._restrict_address(operation_input, new.address, sources)
         )
 
     async def edit(self, request: OperationInput) -> ToolView:
@@ -223,16 +225,16 @@ class ManualToolOperations:
         )
 
     async def _restrict_address(
-        self, request: OperationInput, address: Address, known: KnownSources
+        self, request: OperationInput, address: Address, sources: KnownSources
     ) -> Address:
         """The address, restricted as the source requires. Raises Problem for a source that the
         caller may not use."""
-        new = address.name not in known.sources
+        new = address.name not in sources.sources
         if self._is_of_settings(request, address.name):
             self._check_operator(request, f"A tool of {address.name}, which the settings name,")
         elif new and await self._secrets.has_secrets(request.tenant, address.name):
             raise conflict(f"There are secrets for {address.name}, which it would get.")
-        elif not new and known.sources[address.name].base_url_trusted:
+        elif not new and sources.sources[address.name].base_url_trusted:
             self._check_trusted(request, address.name)
         own = address.base_url is None and self._dependencies.is_operator(request)
         return replace(address, guarded=not own and not self._settings.private_networks)

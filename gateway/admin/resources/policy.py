@@ -290,8 +290,8 @@ class PolicyOperations:
     async def explain(self, request: OperationInput) -> Explanation:
         """Evaluates the rules as this gateway knows them."""
         body: Explain = request.body
-        known = self._catalogs.toolsets_of(request.tenant)
-        if body.toolset is not None and body.toolset not in known:
+        toolsets = self._catalogs.toolsets_of(request.tenant)
+        if body.toolset is not None and body.toolset not in toolsets:
             raise not_found("toolset", body.toolset)
         catalog = self._catalogs.of(request.tenant)
         tool = next(
@@ -415,8 +415,8 @@ def try_on_records(
 ) -> TriedRule:
     """The outcome of a rule on recorded calls, which have a caller and a tool, and no more."""
     undecided = tuple(name for name in UNRECORDED if getattr(rule, name))
-    known = replace_members(rule, roles=(), scopes=(), toolsets=(), when="")
-    compiled = CompiledRule("", known, engine.policy.expression_steps)
+    recorded_part = replace_members(rule, roles=(), scopes=(), toolsets=(), when="")
+    compiled = CompiledRule("", recorded_part, engine.policy.expression_steps)
     subjects = {name: subject for subject in map(Subject.of, tools) for name in subject.names}
     about: dict[str, bool] = {}
     counts: Counter[tuple[str, str]] = Counter()

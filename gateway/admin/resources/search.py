@@ -126,8 +126,8 @@ class SearchOperations:
             tiers=_one(body.tier),
             protocols=_one(body.protocol),
         )
-        wanted = SearchQuery(body.query, body.limit, mode, filters, prefix=body.words)
-        result = await self._find(wanted)
+        query = SearchQuery(body.query, body.limit, mode, filters, prefix=body.words)
+        result = await self._find(query)
         return SearchHits(tuple(result.hits), result.note, result.warning, result.fit, result.model)
 
     async def explain(self, request: OperationInput) -> SearchExplanation:

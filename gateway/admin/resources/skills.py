@@ -242,7 +242,7 @@ class SkillOperations:
         texts = tag_texts(stored[0], source) if stored else {}
         served = await tools.tools(request.tenant)
         tagged = await self._store.tools_by_tag(request.tenant, source)
-        folders = generate_skills(source, served, tagged, texts, wanted=body.tags)
+        folders = generate_skills(source, served, tagged, texts, tags=body.tags)
         if not folders:
             lacks = "one of these tags" if body.tags else "a tag"
             raise invalid(

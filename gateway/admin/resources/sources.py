@@ -628,9 +628,9 @@ class SourceOperations:
             )
 
 
-def is_same_server(known: Options, wanted: Options) -> bool:
+def is_same_server(stored: Options, proposed: Options) -> bool:
     """Whether both are versions of one server, of one registry."""
-    pair = [getattr(options, "published", None) for options in (known, wanted)]
+    pair = [getattr(options, "published", None) for options in (stored, proposed)]
     return None not in pair and len({(each.registry, each.name) for each in pair if each}) == 1
 
 

@@ -105,14 +105,14 @@ class Discovery:
         """Single-flight. Raises DiscoveryFailed."""
         started = self._clock()
         async with self._turns[key]:
-            known = self._cached.get(key)
-            if known is None or self._clock() >= known.until or (fresh and known.made < started):
-                known = self._cached[key] = self._entry(await self._walk(walk))
+            entry = self._cached.get(key)
+            if entry is None or self._clock() >= entry.until or (fresh and entry.made < started):
+                entry = self._cached[key] = self._entry(await self._walk(walk))
                 while len(self._cached) > CACHED:
                     self._turns.pop(self._cached.popitem(last=False)[0], None)
-        if isinstance(known.result, DiscoveryFailed):
-            raise DiscoveryFailed(known.result.steps)
-        return known.result
+        if isinstance(entry.result, DiscoveryFailed):
+            raise DiscoveryFailed(entry.result.steps)
+        return entry.result
 
     def _entry(self, result: Discovered | DiscoveryFailed) -> "_Cached":
         now, good = self._clock(), isinstance(result, Discovered)
@@ -229,15 +229,17 @@ def _covers(resource: str, url: str) -> bool:
     return same_query and not whole.fragment and f"{path}/".startswith(f"{above}/")
 
 
-def _choose_issuer(document: Mapping[str, Any], wanted: str, steps: list[DiscoveryStep]) -> str:
+def _choose_issuer(
+    document: Mapping[str, Any], preferred_issuer: str, steps: list[DiscoveryStep]
+) -> str:
     """The address of the metadata, out of those that the resource names."""
     issuers = _strings(document.get("authorization_servers"))
     if not issuers:
         raise _failure(steps, "authorization_servers", "the resource metadata name none")
     chosen = issuers[0]
-    if wanted:  # that one, or an address of its origin, whose document names it
-        same = (issuer for issuer in issuers if is_same_issuer(issuer, wanted))
-        near = (issuer for issuer in issuers if _has_origin(issuer, wanted))
+    if preferred_issuer:  # that one, or an address of its origin, whose document names it
+        same = (issuer for issuer in issuers if is_same_issuer(issuer, preferred_issuer))
+        near = (issuer for issuer in issuers if _has_origin(issuer, preferred_issuer))
         chosen = next(same, None) or next(near, "")
     if not chosen:
         text = f"{', '.join(issuers)[:DETAIL]}, none of which is at connect.issuer"
@@ -246,9 +248,9 @@ def _choose_issuer(document: Mapping[str, Any], wanted: str, steps: list[Discove
     return chosen
 
 
-def _has_origin(issuer: str, wanted: str) -> bool:
+def _has_origin(issuer: str, url: str) -> bool:
     try:
-        return origin_of(issuer) == origin_of(wanted)
+        return origin_of(issuer) == origin_of(url)
     except ValueError:
         return False
 

@@ -119,13 +119,13 @@ class OAuthClients:
         reach: Reach,
         rows: RegisteredClients,
         *,
-        given: OAuthClient | None = None,
+        configured_client: OAuthClient | None = None,
         setting: str = "connect.client",
     ) -> OAuthClient:
-        """The client to use at a server. `given`: of the settings; `setting`: its name, for errors.
-        Raises ClientMissing, RequestFailed and SecretRefused."""
-        if given is not None:
-            return given
+        """The client to use at a server. `configured_client`: of the settings; `setting`: its name,
+        for errors. Raises ClientMissing, RequestFailed and SecretRefused."""
+        if configured_client is not None:
+            return configured_client
         method = self._documents.method(server)
         if method is not None:
             return OAuthClient(id=self._documents.url(method), method=method, kind="document")
@@ -192,8 +192,8 @@ def choose_method(
 ) -> AuthMethod | None:
     """The first of a server's methods that is among `preferred`; without a list that is Basic (RFC
     8414, section 2). Servers of MCP's SDK list, and stand, `client_secret_post` better."""
-    known = server.token_endpoint_auth_methods_supported or (WIRE_NAMES["basic"],)
-    return next((METHODS[name] for name in known if METHODS.get(name) in preferred), None)
+    supported = server.token_endpoint_auth_methods_supported or (WIRE_NAMES["basic"],)
+    return next((METHODS[name] for name in supported if METHODS.get(name) in preferred), None)
 
 
 async def _register(

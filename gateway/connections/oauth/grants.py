@@ -80,11 +80,11 @@ class Tokens(Struct, frozen=True):
 
 
 def choose_scopes(
-    server: AuthorizationServer, wanted: Iterable[str], *, more: Iterable[str] = ()
+    server: AuthorizationServer, configured_scopes: Iterable[str], *, more: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Scopes to ask for: `wanted` (of the settings), else those that the service named; with `more`
+    """Scopes to ask for: `configured_scopes`, else those that the service named; with `more`
     (granted before, and asked for by a challenge), and offline_access where it is listed."""
-    scopes = dict.fromkeys((*(tuple(wanted) or server.scopes), *more))
+    scopes = dict.fromkeys((*(tuple(configured_scopes) or server.scopes), *more))
     if scopes and OFFLINE in server.scopes_supported:
         scopes[OFFLINE] = None
     return tuple(scopes)

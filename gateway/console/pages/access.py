@@ -164,8 +164,8 @@ async def deny_calls(visit: PageRequest) -> Response:
 
 
 async def audit(visit: PageRequest) -> Response:
-    given = {name: visit.query.get(name, "").strip() for name in FILTERS}
-    query = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
+    filters = {name: visit.query.get(name, "").strip() for name in FILTERS}
+    query = {**filters, "since": _time(filters["since"]), "until": _time(filters["until"])}
     answer = await visit.operations.run(
         "searchAudit", query={**query, "after": visit.query.get("after", "")}
     )
@@ -177,7 +177,7 @@ async def audit(visit: PageRequest) -> Response:
         "audit.html",
         rows=answer.value["items"],
         next=answer.value.get("next", ""),
-        given=given,
+        given=filters,
         adds=buttons(visit, ("verifyAudit",), {}),
         mode=visit.parts.settings().audit.mode,
         recorded=is_recorded(visit),
@@ -192,14 +192,14 @@ def is_recorded(visit: PageRequest) -> bool:
 
 async def export_records(visit: PageRequest) -> Response:
     """The records that match, the newest first, as CSV. Cells never begin a formula."""
-    given = {name: visit.query.get(name, "") for name in FILTERS}
-    given = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
+    filters = {name: visit.query.get(name, "") for name in FILTERS}
+    filters = {**filters, "since": _time(filters["since"]), "until": _time(filters["until"])}
     text, after, count = io.StringIO(), "", 0
     table = csv.writer(text)
     table.writerow(("chain_id", "sequence", *COLUMNS, "hash"))
     while count < EXPORTED:
         answer = await visit.operations.run(
-            "searchAudit", query={**given, "after": after, "limit": 500}
+            "searchAudit", query={**filters, "after": after, "limit": 500}
         )
         if not answer.ok:
             return visit.problem_page(answer)

@@ -215,8 +215,8 @@ async def list_page(visit: PageRequest) -> Response:
         return visit.problem(404)
     operation = visit.operations.operation(screen.lists)
     filters = _filters(operation)
-    given = filters.read({f"/{name}": [value] for name, value in visit.query.items() if value})
-    value = given.value if isinstance(given.value, dict) else {}
+    filled = filters.read({f"/{name}": [value] for name, value in visit.query.items() if value})
+    value = filled.value if isinstance(filled.value, dict) else {}
     answer = await visit.operations.run(
         screen.lists, query={**value, "after": visit.query.get("after", "")}
     )
@@ -225,7 +225,7 @@ async def list_page(visit: PageRequest) -> Response:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json" and answer.ok:
         return as_json(answer.value)
-    fields = filters.fields(value, given.errors)
+    fields = filters.fields(value, filled.errors)
     return visit.page(
         "list.html",
         200 if answer.ok else answer.status,
@@ -447,12 +447,12 @@ async def _conflict(visit: PageRequest, filled: ActForm, answer: OperationAnswer
 
 def _changed_members(*values: Any) -> Sequence[MemberChange]:
     """Members that are not the same as they began, as they are now, and in the form."""
-    known = [member if isinstance(member, dict) else {} for member in values]
+    objects = [member if isinstance(member, dict) else {} for member in values]
     changes = (
         MemberChange(
-            name, *(None if member.get(name) in EMPTY else member[name] for member in known)
+            name, *(None if member.get(name) in EMPTY else member[name] for member in objects)
         )
-        for name in dict.fromkeys(name for member in known for name in member)
+        for name in dict.fromkeys(name for member in objects for name in member)
     )
     return [change for change in changes if change.is_theirs or change.is_own]
 
@@ -578,13 +578,13 @@ def _schema(body: Any) -> Any:
 
 
 def _names(visit: PageRequest, operation: Operation, posted: bool) -> dict[str, str]:
-    given = {
+    names = {
         name: (
             visit.posted_value(NAMES + name) if posted else visit.query.get(NAMES + name, "")
         ).strip()
         for name in operation.names
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in names.items() if value}
 
 
 async def _present(
@@ -656,11 +656,11 @@ def _confirmation_errors(visit: PageRequest, filled: ActForm) -> dict[str, str]:
     missing = set(filled.operation.names) - set(filled.names)
     if missing:
         return {NAMES + name: visit.texts("This is needed.") for name in missing}
-    wanted = filled.confirmed_by
-    if not wanted or visit.posted_value("confirmed").strip() == wanted:
+    phrase = filled.confirmed_by
+    if not phrase or visit.posted_value("confirmed").strip() == phrase:
         return {}
     text = "Confirm that you mean {name}." if filled.subject_name else "Confirm that you mean it."
-    return {"#confirm": visit.texts(text, name=wanted)}
+    return {"#confirm": visit.texts(text, name=phrase)}
 
 
 async def _run(

@@ -65,8 +65,8 @@ def _dimension(visit: PageRequest) -> str:
 
 def _days(visit: PageRequest) -> dict[str, str]:
     """The days of the form, as times."""
-    given = {name: visit.query.get(name, "") for name in ("since", "until")}
-    return {name: f"{day}T00:00:00Z" for name, day in given.items() if day}
+    days = {name: visit.query.get(name, "") for name in ("since", "until")}
+    return {name: f"{day}T00:00:00Z" for name, day in days.items() if day}
 
 
 def _money(row: Mapping[str, Any]) -> str:

@@ -38,8 +38,8 @@ PING_S = 15.0
 
 async def live_page(visit: PageRequest) -> Response:
     """The newest calls; with scripts, those that follow."""
-    given = _filters(visit)
-    answer = await visit.operations.run("searchAudit", query={**given, "limit": FIRST})
+    filters = _filters(visit)
+    answer = await visit.operations.run("searchAudit", query={**filters, "limit": FIRST})
     if not answer.ok:
         return visit.problem_page(answer)
     if visit.query.get("format") == "json":
@@ -48,7 +48,7 @@ async def live_page(visit: PageRequest) -> Response:
     return visit.page(
         "live.html",
         rows=answer.value["items"],
-        given=given,
+        given=filters,
         recorded=is_recorded(visit),
         mode=settings.audit.mode,
         has_arguments=settings.audit.arguments == "masked",
@@ -61,13 +61,13 @@ async def live_events(visit: PageRequest) -> Response:
     if not visit.operations.may("searchAudit"):
         raise lacks_scope(READ)
     visit.parts.live_views.check_room(_principal(visit), visit.parts.settings().console)
-    given = _filters(visit)
-    newest = await _read_records(visit, given)
-    return stream_events(_stream_rows(visit, given, newest), PING_S)
+    filters = _filters(visit)
+    newest = await _read_records(visit, filters)
+    return stream_events(_stream_rows(visit, filters, newest), PING_S)
 
 
 async def _stream_rows(
-    visit: PageRequest, given: Mapping[str, str], newest: Sequence[Any]
+    visit: PageRequest, filters: Mapping[str, str], newest: Sequence[Any]
 ) -> AsyncIterator[bytes]:
     """The newest records, and those that follow."""
     settings, principal = visit.parts.settings().console, _principal(visit)
@@ -85,7 +85,7 @@ async def _stream_rows(
                     if not await visit.is_logged_in():
                         break
                     since = datetime.now(UTC) - reach
-                    latest = await _read_records(visit, given, since.isoformat())
+                    latest = await _read_records(visit, filters, since.isoformat())
                 records = [record for record in latest if _place(record) not in places]
                 places = {_place(record) for record in latest}
     except (ProblemDetails, TimeoutError, *AWAY) as error:
@@ -94,10 +94,10 @@ async def _stream_rows(
 
 
 async def _read_records(
-    visit: PageRequest, given: Mapping[str, str], since: str = ""
+    visit: PageRequest, filters: Mapping[str, str], since: str = ""
 ) -> Sequence[Any]:
     """The newest records since a time. Raises ProblemDetails."""
-    query = {**given, "limit": BATCH, "since": since}
+    query = {**filters, "limit": BATCH, "since": since}
     answer = await visit.operations.run("searchAudit", query=query)
     if not answer.ok:
         raise ProblemDetails(answer.status, "audit-log", answer.problem)

@@ -160,15 +160,15 @@ async def completions(visit: PageRequest) -> Response:
     """Values of an argument that its server proposes, as options; none where it fails."""
     prompt, name = visit.query.get("prompt", ""), visit.query.get("argument", "")
     ref = {"type": "ref/resource", "uri": visit.query.get("template", "")}
-    given = {
+    members = {
         unescape(field[1:]): visit.posted_value(field)
         for field in visit.form
         if field.startswith("/")
     }
     params = {
         "ref": {"type": "ref/prompt", "name": prompt} if prompt else ref,
-        "argument": {"name": name, "value": given.pop(name, "")},
-        "context": {"arguments": {member: text for member, text in given.items() if text}},
+        "argument": {"name": name, "value": members.pop(name, "")},
+        "context": {"arguments": {member: text for member, text in members.items() if text}},
     }
     answer = await visit.operations.send("completion/complete", params)
     if visit.query.get("format") == "json":

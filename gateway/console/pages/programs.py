@@ -27,8 +27,8 @@ async def programs_page(visit: PageRequest) -> Response:
     writes = visit.posted_value("writes") == "yes" and visit.operations.may("code_run_writing")
     end: dict[str, Any] | None = None
     if run or code.strip():
-        given = {"run": run} if run else {"code": code, "language": language}
-        end = _end_of(await visit.operations.call(CODE_TOOLS[writes], given))
+        arguments = {"run": run} if run else {"code": code, "language": language}
+        end = _end_of(await visit.operations.call(CODE_TOOLS[writes], arguments))
     return visit.page(
         "programs.html",
         code=code or (EXAMPLE if visit.request.method == "GET" else ""),

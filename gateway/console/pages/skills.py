@@ -89,8 +89,8 @@ async def agent(visit: PageRequest) -> Response:
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     skills = _skills(visit)
-    known = skills.agent(name)
-    seen = [] if known is None else [*skills.of(known).values()]
+    stored_agent = skills.agent(name)
+    seen = [] if stored_agent is None else [*skills.of(stored_agent).values()]
     edges = [GraphEdge(name, agent_skill["skill"]) for agent_skill in answer.value["skills"]]
     below = [
         edge

@@ -92,13 +92,13 @@ def _wanted_credentials(
     counts: Counter[str] = Counter()
     for tool in visit.parts.catalogs.of(visit.operations.tenant).tools:
         if tool.source == source:
-            wanted = {
+            kinds_by_scheme = {
                 credential.scheme: credential.kind
                 for each in tool.binding.security
                 for credential in each
             }
-            kinds |= wanted
-            counts.update(wanted.keys())
+            kinds |= kinds_by_scheme
+            counts.update(kinds_by_scheme.keys())
     return [
         WantedCredential(
             scheme,

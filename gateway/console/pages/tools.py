@@ -41,20 +41,20 @@ class Example:
 async def list_page(visit: PageRequest) -> Response:
     """The tools; with a query, those found by meaning and words."""
     query = visit.query.get("q", "").strip()
-    given = {name: visit.query.get(name, "") for name in FILTERS}
+    filters = {name: visit.query.get(name, "") for name in FILTERS}
     if query:
-        body = {name: given[name] for name in ("source", "tier", "protocol") if given[name]}
+        body = {name: filters[name] for name in ("source", "tier", "protocol") if filters[name]}
         answer = await visit.operations.run(
             "searchTools", body={"query": query, "limit": FOUND, **body}
         )
     else:
         after = visit.query.get("after", "")
-        answer = await visit.operations.run("listTools", query={**given, "after": after})
+        answer = await visit.operations.run("listTools", query={**filters, "after": after})
     if not answer.ok:
         return visit.problem_page(answer)
     values = {
         "query": query,
-        "given": given,
+        "given": filters,
         "rows": answer.value["hits" if query else "items"],
         "note": answer.value.get("note") if query else None,
         "next": answer.value.get("next", ""),
@@ -181,8 +181,8 @@ def _examples(visit: PageRequest, trial: Trial) -> Sequence[Example]:
     curl = f"curl -s {url} \\\n  -H 'Content-Type: application/json'{header} \\\n  -d '{quoted}'"
     headers = '{"Authorization": f"Bearer {os.environ[\'TOOLGATE_KEY\']}"}' if key else "{}"
     imports = "import os\n\nimport httpx" if key else "import httpx"
-    given = f"    {url!r},\n    headers={headers},\n    json={_python(body)},\n"
-    python = f"{imports}\n\nanswer = httpx.post(\n{given})\nprint(answer.json())"
+    call_text = f"    {url!r},\n    headers={headers},\n    json={_python(body)},\n"
+    python = f"{imports}\n\nanswer = httpx.post(\n{call_text})\nprint(answer.json())"
     return Example("curl", curl), Example("Python", python)
 
 

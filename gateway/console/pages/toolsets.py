@@ -49,8 +49,8 @@ async def edit_page(visit: PageRequest) -> Response:
     began = {} if present is None else present.value
     is_posted = visit.request.method == "POST"
     first = {member: began.get(member) for member in MEMBERS}
-    given = _read_members(visit, began) if is_posted else first
-    body = {member: value for member, value in given.items() if value}
+    members = _read_members(visit, began) if is_posted else first
+    body = {member: value for member, value in members.items() if value}
     chosen, saved = name or visit.posted_value("name").strip(), None
     if visit.posted_value("act") == "save":
         saved = await _save(visit, chosen, body, is_new=present is None)
@@ -66,7 +66,7 @@ async def edit_page(visit: PageRequest) -> Response:
         200 if saved is None else saved.status,
         name=name,
         chosen=chosen,
-        given=given,
+        given=members,
         query=query,
         found=await _search(visit, query),
         preview=preview.value if preview.ok else None,

@@ -83,7 +83,7 @@ async def test_a_given_client_comes_first(
     """A4: even where the server reads documents."""
     server = replace(SERVER, token_endpoint_auth_methods_supported=methods, accepts_documents=True)
     given = given_client(server, "id", secret, wanted)
-    client = await find(server, OAuthClients(documents()), given=given)
+    client = await find(server, OAuthClients(documents()), configured_client=given)
     assert (client.id, client.secret, client.method, client.kind) == ("id", secret, method, "given")
 
 
