@@ -139,8 +139,8 @@ def main(
         "agents": partial(measure_agents, quick=quick),
         "code": partial(measure_code, quick=quick),
     }
-    wanted = (*only, *README) if readme else only or NAMES
-    chosen = {name: groups[name] for name in NAMES if name in wanted}
+    groups_to_run = (*only, *README) if readme else only or NAMES
+    chosen = {name: groups[name] for name in NAMES if name in groups_to_run}
     result = run(chosen, QUICK_S if quick else seconds)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(render(result.rows, "Toolgate benchmarks", caption(result)))

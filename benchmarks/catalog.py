@@ -56,10 +56,10 @@ def catalog(directory: Path | None, count: int) -> list[CatalogTool]:
     rng = random.Random(SEED)
     picked = rng.sample(found, min(len(found), count))
     # two sets may use the same ids
-    given = [replace(tool, id=f"{number}:{tool.id}") for number, tool in enumerate(picked)]
-    models = given or [_template(rng, number) for number in range(TEMPLATES)]
+    real_tools = [replace(tool, id=f"{number}:{tool.id}") for number, tool in enumerate(picked)]
+    models = real_tools or [_template(rng, number) for number in range(TEMPLATES)]
     making = Making(rng, models)
-    return [*given, *(making.tool(number) for number in range(count - len(given)))]
+    return [*real_tools, *(making.tool(number) for number in range(count - len(real_tools)))]
 
 
 def asked(directory: Path | None, count: int) -> list[str]:
@@ -67,8 +67,11 @@ def asked(directory: Path | None, count: int) -> list[str]:
     paths = sorted(directory.glob(f"*/{QUERIES}")) if directory else []
     rng = random.Random(SEED)
     found = sorted({request.query for path in paths for request in read_requests(path)})
-    given = rng.sample(found, min(len(found), count))
-    return [*given, *(_request(rng, number) for number in range(count - len(given)))]
+    real_requests = rng.sample(found, min(len(found), count))
+    return [
+        *real_requests,
+        *(_request(rng, number) for number in range(count - len(real_requests))),
+    ]
 
 
 class Making:

@@ -65,9 +65,9 @@ class Calls(ast.NodeTransformer):
                 keys: list[ast.expr | None] = [
                     ast.Constant(k.arg) if k.arg else None for k in node.keywords
                 ]
-                given = ast.Dict(keys, [k.value for k in node.keywords])
+                arguments = ast.Dict(keys, [k.value for k in node.keywords])
                 called = ast.Constant(self._names[name])
-                answer = ast.Await(ast.Call(ast.Name("call_tool"), [called, given], []))
+                answer = ast.Await(ast.Call(ast.Name("call_tool"), [called, arguments], []))
                 if name in LISTS:  # their answers are members of an object there
                     return ast.Subscript(answer, ast.Constant("result"))
                 return answer

@@ -372,9 +372,9 @@ def get_customer(facts: Facts, asked: Asked) -> Any:
 
 
 def list_subscriptions(facts: Facts, asked: Asked) -> Any:
-    wanted = {key: asked.query[key] for key in ("status", "customer") if key in asked.query}
+    filters = {key: asked.query[key] for key in ("status", "customer") if key in asked.query}
     shown = [_subscription(facts, name) for name in facts["subscriptions"]]
-    return _listed(asked, [one for one in shown if wanted.items() <= one.items()])
+    return _listed(asked, [one for one in shown if filters.items() <= one.items()])
 
 
 def get_invoice(facts: Facts, asked: Asked) -> Any:
@@ -453,14 +453,14 @@ def list_pods(facts: Facts, asked: Asked) -> Any:
 
 
 def _deployment(facts: Facts, name: str) -> Json:
-    known = facts["deployments"][name]
+    deployment = facts["deployments"][name]
     template = {"metadata": {"labels": {"app": name}}, "spec": _pod(facts, "shop-000")["spec"]}
     return {
-        "metadata": _metadata(name, known["version"]),
-        "spec": {"replicas": known["replicas"], "selector": {"matchLabels": {"app": name}},
+        "metadata": _metadata(name, deployment["version"]),
+        "spec": {"replicas": deployment["replicas"], "selector": {"matchLabels": {"app": name}},
                  "template": template, "strategy": {"type": "RollingUpdate"},
                  "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
-        "status": {"observedGeneration": 2, "replicas": known["replicas"], "conditions": []},
+        "status": {"observedGeneration": 2, "replicas": deployment["replicas"], "conditions": []},
     }  # fmt: skip
 
 
@@ -476,11 +476,12 @@ def _scale(facts: Facts, asked: Asked) -> Json:
     name = asked.path["name"]
     if name not in facts["deployments"]:
         raise _status(404, "NotFound", f'deployments.apps "{name}" not found')
-    known = facts["deployments"][name]
+    deployment = facts["deployments"][name]
     return {
         "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": _metadata(name, known["version"]), "spec": {"replicas": known["replicas"]},
-        "status": {"replicas": known["replicas"], "selector": f"app={name}"},
+        "metadata": _metadata(name, deployment["version"]),
+        "spec": {"replicas": deployment["replicas"]},
+        "status": {"replicas": deployment["replicas"], "selector": f"app={name}"},
     }  # fmt: skip
 
 
@@ -495,18 +496,18 @@ def read_scale(facts: Facts, asked: Asked) -> Any:
 
 def replace_scale(facts: Facts, asked: Asked) -> Any:
     name = asked.path["name"]
-    known = _scale(facts, asked) and facts["deployments"][name]
+    deployment = _scale(facts, asked) and facts["deployments"][name]
     if name == BUSY and not facts["conflicts"]:
         facts["conflicts"] += 1
-        known["version"] += 100
-    if asked.body["metadata"].get("resourceVersion") != str(known["version"]):
+        deployment["version"] += 100
+    if asked.body["metadata"].get("resourceVersion") != str(deployment["version"]):
         text = (
             f'Operation cannot be fulfilled on deployments.apps "{name}": the object has been '
             "modified; please apply your changes to the latest version and try again"
         )
         raise _status(409, "Conflict", text)
-    known["replicas"] = asked.body["spec"]["replicas"]
-    known["version"] += 1
+    deployment["replicas"] = asked.body["spec"]["replicas"]
+    deployment["version"] += 1
     return _scale(facts, asked)
 
 

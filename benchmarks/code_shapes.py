@@ -159,11 +159,11 @@ def reads(count: int) -> Shape:
     last = 100 + count
 
     async def read(agent: Agent) -> Any:
-        given = [
+        pull_calls = [
             ("pulls_get", {**REPO, "pull_number": number, "_fields": ["number", "mergeable"]})
             for number in range(101, last + 1)
         ]
-        pulls = await agent.calls(given)
+        pulls = await agent.calls(pull_calls)
         return [pull["number"] for pull in pulls if not pull["mergeable"]]
 
     return Shape(
@@ -183,11 +183,13 @@ pulls = tools.all([tools.pulls_get(owner="octo", repo="shop", pull_number=n) for
 
 async def _label(agent: Agent) -> Any:
     listed = await agent.call("issues_list-for-repo", **REPO, per_page=100, _fields=["number"])
-    given = [
+    label_arguments = [
         {**REPO, "issue_number": issue["number"], "labels": ["stale"], "_fields": ["name"]}
         for issue in listed
     ]
-    return len(await agent.calls([("issues_add-labels", arguments) for arguments in given]))
+    return len(
+        await agent.calls([("issues_add-labels", arguments) for arguments in label_arguments])
+    )
 
 
 def _stale(facts: Facts) -> int:
@@ -322,8 +324,8 @@ async def _scale(agent: Agent) -> Any:
         _fields=["items.metadata.name", "items.metadata.resourceVersion"],
     )  # fmt: skip
     about = [deployment["metadata"] for deployment in listed["items"]]
-    given = [_scaling(one["name"], one["resourceVersion"]) for one in about]
-    answers = await agent.calls([(SCALE, arguments) for arguments in given])
+    scale_arguments = [_scaling(one["name"], one["resourceVersion"]) for one in about]
+    answers = await agent.calls([(SCALE, arguments) for arguments in scale_arguments])
     again = [one["name"] for one, answer in zip(about, answers, strict=True) if answer is None]
     for name in again:
         scale = await agent.call(SCALED, **SHOP, name=name, _fields=["metadata.resourceVersion"])

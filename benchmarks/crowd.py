@@ -43,7 +43,7 @@ class Crowd:
         waiting = {key.fd for key in self._selector.get_map().values()}
         if wave is not None:
             waiting &= {stream.fileno() for stream in wave}
-        wanted, tails = len(waiting), dict[int, bytes]()
+        stream_count, tails = len(waiting), dict[int, bytes]()
         until = time.perf_counter() + timeout_s
         while waiting and time.perf_counter() < until:
             for number, data in self._hear(until):
@@ -52,7 +52,9 @@ class Crowd:
                 if needle in seen:
                     waiting.discard(number)
         if waiting:
-            raise Unavailable(f"{len(waiting):,} of {wanted:,} streams got nothing: {needle!r}")
+            raise Unavailable(
+                f"{len(waiting):,} of {stream_count:,} streams got nothing: {needle!r}"
+            )
         return time.perf_counter()
 
     def settle(self, needle: bytes) -> None:

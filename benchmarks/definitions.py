@@ -164,7 +164,7 @@ def _rank(
     definitions: Sequence[CodeSymbol],
 ) -> int:
     """The rank of the definition among what is found; one past all if it is not."""
-    wanted = definitions[question.place]
+    target = definitions[question.place]
     body = {"query": question.query, "collections": [collection], "limit": DEPTHS[-1],
             "tokens": 1_000_000}  # fmt: skip
     found = _posted(connection, "/query", body)["evidence"]
@@ -172,8 +172,8 @@ def _rank(
         at
         for at, one in enumerate(found, 1)
         if one["path"] == question.path
-        and one["lines"][0] <= wanted.end_line
-        and one["lines"][1] >= wanted.start_line
+        and one["lines"][0] <= target.end_line
+        and one["lines"][1] >= target.start_line
     )
     return next(ranks, DEPTHS[-1] + 1)
 

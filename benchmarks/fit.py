@@ -81,9 +81,9 @@ async def collected(directories: Sequence[Path], say: Console) -> list[Answer]:
         foreign = [
             one for other in directories if other != path for one in queries[other][:FOREIGN]
         ]
-        wanted = {"own": queries[path], "foreign": foreign, "gibberish": [*made_up()]}
+        texts_by_kind = {"own": queries[path], "foreign": foreign, "gibberish": [*made_up()]}
         async with of_catalog(read_catalog(path / TOOLS), settings, lambda *_: None) as corpus:
-            for kind, texts in wanted.items():
+            for kind, texts in texts_by_kind.items():
                 seen = [await _features(corpus, text) for text in texts]
                 answers += [Answer(path.name, kind, one) for one in seen if one is not None]
     return answers

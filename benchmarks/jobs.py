@@ -509,9 +509,9 @@ async def _overlooked(app: procrastinate.App) -> Row:
     deferred = asyncio.Event()
     begin = 0.0
 
-    async def slow(**wanted: Any) -> procrastinate.jobs.Job | None:
+    async def slow(**filters: Any) -> procrastinate.jobs.Job | None:
         nonlocal begin
-        found = await fetch(**wanted)
+        found = await fetch(**filters)
         if found is None and not deferred.is_set():
             await asyncio.sleep(1)  # it looks before it listens
             deferred.set()

@@ -76,7 +76,7 @@ async def _measure(
         )
         async with Database.open(settings, wait=False) as database:
             asked = World(count).queries(queries)
-            loaded_s, wanted = await _fill(database, count, asked)
+            loaded_s, nearest_rows = await _fill(database, count, asked)
             started = time.perf_counter()
             (index,) = await ensure_indexes(database, exact_limit=min(count - 1, 20_000))
             built_s = time.perf_counter() - started
@@ -84,7 +84,7 @@ async def _measure(
                 Row("written", count / loaded_s, "vectors/s"),
                 Row("index built", built_s, "s"),
                 *await _sizes(database, index),
-                *[row for ef in efs for row in await _searched(database, asked, wanted, ef)],
+                *[row for ef in efs for row in await _searched(database, asked, nearest_rows, ef)],
             ]
 
 
@@ -199,7 +199,7 @@ class _Answer:
 
 
 async def _searched(
-    database: Database, asked: Floats, wanted: list[set[int]], ef: int
+    database: Database, asked: Floats, nearest_rows: list[set[int]], ef: int
 ) -> list[Row]:
     shape = Shape(vectors="hnsw", indexed=predicate(HOST, "tool", MODEL))
     words: dict[str, object] = {"proposed": [], "terms": [], "idfs": [], "average": 1.0}
@@ -217,7 +217,7 @@ async def _searched(
             ms = (time.perf_counter() - started) * 1000
             answers.append(_Answer(ms, {int(id_[-12:]) for id_, *_ in best}))
     recall = statistics.mean(
-        len(one.found & best) / TOP for one, best in zip(answers, wanted, strict=True)
+        len(one.found & best) / TOP for one, best in zip(answers, nearest_rows, strict=True)
     )
     spent = sorted(one.ms for one in answers)
     note = f"p50 {spent[len(spent) // 2]:.1f} ms"

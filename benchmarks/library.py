@@ -70,13 +70,13 @@ def _repository_rows(rig: Rig, directory: Path, name: str) -> Iterator[Row]:
         rig.say(f"library: storing {len(paths)} files of {name}")
         sent(connection, "PUT", f"/knowledge/files/{name}/f.tar.gz", packed)
         await_vectors(one)
-        for question, wanted in questions:
+        for question, relevant in questions:
             body = {"query": question, "collections": [name], "by": "file"}
             passages = _posted(connection, "/search", body)["passages"]
             ranked = [passage["path"] for passage in passages]
             for depth in DEPTHS:
                 top = {path.removeprefix("f.tar.gz/") for path in ranked[:depth]}
-                shares[depth].append(100 * len(wanted & top) / len(wanted))
+                shares[depth].append(100 * len(relevant & top) / len(relevant))
     for depth in DEPTHS:
         goal = (Target("least", GOALS.get(name, GOAL)),) if depth == DEPTHS[-1] else ()
         note = f"{len(questions)} questions"
@@ -102,8 +102,8 @@ def asked(file: Path, paths: Sequence[str]) -> Iterator[tuple[str, frozenset[str
     """Questions, and the files of the repository that their answers name."""
     for line in file.read_text().splitlines():
         record = msgspec.json.decode(line)
-        if wanted := {path for path in paths if path in record["answer"]}:
-            yield record["question"], frozenset(wanted)
+        if answer_paths := {path for path in paths if path in record["answer"]}:
+            yield record["question"], frozenset(answer_paths)
 
 
 def _large_rows(rig: Rig) -> Iterator[Row]:

@@ -130,9 +130,9 @@ async def open_wing(folder: Path, embedder: Embedder | None = None) -> AsyncIter
 async def fill(wing: OpenedWing, passages: Sequence[str], count: int) -> int:
     """Store `count` chunks, and a small collection, unless they are there; embed and index them.
     The number of chunks of the large one."""
-    for collection, wanted in ((MANY, count), (FEW, min(count, FEW_CHUNKS))):
+    for collection, target_count in ((MANY, count), (FEW, min(count, FEW_CHUNKS))):
         if not await count_chunks(wing, collection):
-            await store(wing, passages, collection, wanted)
+            await store(wing, passages, collection, target_count)
     kinds = search_kinds([KIND])
     worker = Worker(wing.database.pool, wing.embedder, wing.settings.embedding, kinds)
     while await worker.step():

@@ -367,14 +367,16 @@ class Searches:
     ) -> Row:
         self.rig.say(f"memories: searching among {rows:,}{beside}")
         scope = "org" if owner == "*" else "user"
-        given = {"user_id": owner, "scopes": [scope], "limit": 10}
+        arguments = {"user_id": owner, "scopes": [scope], "limit": 10}
         for number in range(WARM):
-            found = self.memory.call("POST", "/search", {**given, "query": question(-1 - number)})
+            found = self.memory.call(
+                "POST", "/search", {**arguments, "query": question(-1 - number)}
+            )
             if "note" in found or len(found["items"]) != 10:
                 raise Unavailable(f"not a whole search: {found.get('note')}")
         own, database = self.child.cpu_s, self._database_s()
         spent = [
-            self.memory.timed("POST", "/search", {**given, "query": question(number)})
+            self.memory.timed("POST", "/search", {**arguments, "query": question(number)})
             for number in range(count)
         ]
         own = (self.child.cpu_s - own) * 1000 / count

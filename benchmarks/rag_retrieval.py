@@ -130,10 +130,10 @@ def graph(data: Any) -> tuple[set[str], set[frozenset[str]]]:
     return entities, pairs
 
 
-def alike(question: str, expected: Sequence[str], given: Sequence[str]) -> bool:
+def alike(question: str, expected: Sequence[str], actual: Sequence[str]) -> bool:
     """Whether the one chunks are as near to the question as the others, place by place: those that
     are equally near have no order."""
-    query, *rows = asyncio.run(vectors([question, *expected, *given]))
+    query, *rows = asyncio.run(vectors([question, *expected, *actual]))
     near = [round(float(query @ row), 3) for row in rows]
     return near[: len(expected)] == near[len(expected) :]
 
@@ -143,10 +143,10 @@ def naive(theirs: str, ours: str) -> Iterator[str]:
     chunks = 0
     for question in QUESTIONS:
         expected = contents(found(theirs, question, "naive", chunk_top_k=SHOWN))
-        given = contents(found(ours, question, "naive", chunk_top_k=SHOWN))
+        actual = contents(found(ours, question, "naive", chunk_top_k=SHOWN))
         chunks += len(expected)
-        if not alike(question, expected, given[: len(expected)]):
-            yield f"{question}\n    {expected}\n    {given}"
+        if not alike(question, expected, actual[: len(expected)]):
+            yield f"{question}\n    {expected}\n    {actual}"
     click.echo(f"naive: {chunks} chunks for {len(QUESTIONS)} questions")
     if not chunks:
         yield "LightRAG finds nothing"

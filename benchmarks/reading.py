@@ -54,8 +54,12 @@ def _counted(imported: ImportedDescription) -> dict[str, object]:
 def _plain(reason: str) -> str:
     """Without what differs from operation to operation: the words before a colon, and names."""
     words = reason.split(" ")
-    known = [word if word.islower() and word.isalpha() else "…" for word in words]
-    merged = [word for n, word in enumerate(known) if word != "…" or n == 0 or known[n - 1] != "…"]
+    masked_words = [word if word.islower() and word.isalpha() else "…" for word in words]
+    merged = [
+        word
+        for n, word in enumerate(masked_words)
+        if word != "…" or n == 0 or masked_words[n - 1] != "…"
+    ]
     return " ".join(merged)[:90]
 
 

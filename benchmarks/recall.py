@@ -59,13 +59,13 @@ def locomo(directory: Path) -> list[Pool]:
     return [_conversation(number, one) for number, one in enumerate(json.loads(text), 1)]
 
 
-def _conversation(number: int, given: Mapping[str, Any]) -> Pool:
-    turns = list(_turns(given["conversation"]))
-    known = {one.id for one in turns}
+def _conversation(number: int, conversation: Mapping[str, Any]) -> Pool:
+    turns = list(_turns(conversation["conversation"]))
+    turn_ids = {one.id for one in turns}
     questions = [
         Question(one["question"], found, str(one["category"]))
-        for one in given["qa"]
-        if (found := _evidence(one["evidence"]) & known)
+        for one in conversation["qa"]
+        if (found := _evidence(one["evidence"]) & turn_ids)
     ]
     return Pool(f"conversation {number}", turns, questions)
 
@@ -84,9 +84,9 @@ def _turns(conversation: Mapping[str, Any]) -> Iterator[Turn]:
             yield Turn(turn["dia_id"], f"D{number}", turn["speaker"], text, moment)
 
 
-def _evidence(given: Sequence[str]) -> frozenset[str]:
+def _evidence(entries: Sequence[str]) -> frozenset[str]:
     """Some ids are malformed: `D8:6; D9:17`, `D:11:26`, `D30:05`."""
-    found = (match for one in given for match in EVIDENCE.finditer(one))
+    found = (match for one in entries for match in EVIDENCE.finditer(one))
     return frozenset(f"D{match[1]}:{match[2]}" for match in found)
 
 
@@ -101,10 +101,10 @@ def memorybank(directory: Path) -> list[Pool]:
     return [_user(name, users[name], asked[name]) for name in LABELS]
 
 
-def _user(name: str, given: Mapping[str, Any], asked: Sequence[str]) -> Pool:
+def _user(name: str, user: Mapping[str, Any], asked: Sequence[str]) -> Pool:
     exchanges = [
         (day, place, f"{one['query']} {one['response']}")
-        for day, several in given["history"].items()
+        for day, several in user["history"].items()
         for place, one in enumerate(several)
     ]
     turns = [

@@ -57,8 +57,8 @@ def _get(port: int, headers: Mapping[str, str]) -> bytes:
 
 
 def _of_requests(port: int, number: int) -> list[bytes]:
-    wanted = {"notifications": {"toolsListChanged": True}}
-    request = calls.stateless(port, "subscriptions/listen", wanted).encode()[0]
+    filters = {"notifications": {"toolsListChanged": True}}
+    request = calls.stateless(port, "subscriptions/listen", filters).encode()[0]
     return [request] * number
 
 
@@ -102,9 +102,9 @@ def measure_streams(rig: Rig) -> list[Row]:
 
 def count_streams(seconds: float, files: int) -> tuple[int, str]:
     """How many streams there can be, and why they are fewer than they should."""
-    wanted, affordable = STREAMS if seconds >= FULL_S else FEW, files - SPARE_FILES
-    if wanted <= affordable:
-        return wanted, "" if wanted == STREAMS else f"a full run has {STREAMS:,}"
+    goal, affordable = STREAMS if seconds >= FULL_S else FEW, files - SPARE_FILES
+    if goal <= affordable:
+        return goal, "" if goal == STREAMS else f"a full run has {STREAMS:,}"
     if affordable <= 0:
         raise Unavailable(f"only {files:,} open files are allowed (ulimit -n)")
     return affordable, f"only {files:,} open files are allowed (ulimit -n)"

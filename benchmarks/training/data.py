@@ -57,13 +57,13 @@ class Pair:
 
 def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:
     """Pairs of the training split of one set."""
-    known = {f"{tools.name} {tool.id}": tool for tool in tools.tools}
+    tools_by_key = {f"{tools.name} {tool.id}": tool for tool in tools.tools}
     queries = [query for query in tools.queries if not tools.held_out(query)]
     seeded(seed).shuffle(queries)
     pairs: dict[str, list[Pair]] = defaultdict(list)
     for query, text, gold in _queries_of(tools, queries, embed):
         also = frozenset(f"{tools.name} {one}" for one in query.gold)
-        tool = known[f"{tools.name} {gold}"]
+        tool = tools_by_key[f"{tools.name} {gold}"]
         pairs[gold].append(Pair(text, replace(tool, id=f"{tools.name} {gold}"), also, tools.name))
     return [pair for found in pairs.values() for pair in found[:PER_TOOL]]
 

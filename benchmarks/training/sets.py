@@ -81,9 +81,9 @@ def write_requests(sets: Path, out: Path) -> tuple[int, int]:
         for name in names
         for row in rows(sets / name / "tools.jsonl")
     ]
-    known = {tool["id"] for tool in tools}
+    tool_ids = {tool["id"] for tool in tools}
     for query in queries:
-        if not known.issuperset(query["gold"]):
+        if not tool_ids.issuperset(query["gold"]):
             raise BadTrainingSet(f"{sets} has no tool {query['gold']} of the request {query['id']}")
     out.mkdir(parents=True, exist_ok=True)
     for file, lines in (("tools.jsonl", tools), ("queries.jsonl", queries)):
@@ -119,8 +119,8 @@ def rounds(names: Sequence[str], unseen: Sequence[str]) -> Iterator[tuple[list[s
 
 def sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
     """At most `limit` queries of the split "train", "test" or "all"; the same in each run."""
-    wanted = [one for one in tools.queries if split in ("all", _split(tools, one))]
-    return seeded(SAMPLE_SEED).sample(wanted, min(limit, len(wanted)))
+    queries = [one for one in tools.queries if split in ("all", _split(tools, one))]
+    return seeded(SAMPLE_SEED).sample(queries, min(limit, len(queries)))
 
 
 def _split(tools: ToolSet, query: TrainingQuery) -> str:

@@ -159,9 +159,9 @@ def _not_negative(pairs: Sequence[Pair], vectors: NDArray[np.float32]) -> Tensor
     same = np.array([[other.tool.id in pair.also for other in pairs] for pair in pairs])
     distinct = np.array([pair.distinct for pair in pairs])
     alike = (vectors @ vectors.T > DUPLICATE) & ~(distinct[:, None] & distinct)
-    known = same | same.T | alike
-    np.fill_diagonal(known, val=False)
-    return torch.from_numpy(known)
+    answers_other = same | same.T | alike
+    np.fill_diagonal(answers_other, val=False)
+    return torch.from_numpy(answers_other)
 
 
 def _rate(done: float, warm_up: float) -> float:
