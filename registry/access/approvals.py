@@ -392,8 +392,8 @@ class Approvals(Tables):
                     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
                     [
                         (self._host_id, id_, place, call.tool_id, call.tool, call.source,
-                         call.definition, shown, number, call.digest)
-                        for place, (number, (call, shown)) in enumerate(requests.items())
+                         call.definition, display, number, call.digest)
+                        for place, (number, (call, display)) in enumerate(requests.items())
                     ],
                 )  # fmt: skip
         return id_, expires
@@ -457,8 +457,8 @@ async def _insert(connection: AsyncConnection, values: dict[str, Any]) -> tuple[
         """,
         values,
     )
-    (made,) = await rows.fetchall()
-    return made[0], made[1]
+    (row,) = await rows.fetchall()
+    return row[0], row[1]
 
 
 def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:

@@ -149,10 +149,10 @@ class Catalog:
         tools = (self.find(candidate) for candidate in (plain, qualify(source, plain)))
         return next((tool for tool in tools if tool is not None and tool.source == source), None)
 
-    def finds_always(self, own: Tool) -> bool:
+    def finds_always(self, tool: Tool) -> bool:
         """Whether one of the gateway's own tools has its name in every profile: no other tool was
         renamed to it."""
-        return self._own_by_name.get(own.name) is own and self._lookup.is_free(own.name)
+        return self._own_by_name.get(tool.name) is tool and self._lookup.is_free(tool.name)
 
     def display_name(self, tool: Tool, chosen: SelectedProfile) -> str:
         """The tool's name in a profile."""
@@ -302,8 +302,8 @@ class Catalog:
         narrowed = self._without_wings.get(wing)
         if narrowed is None:
             ids = {tool.id for tool in self.tools if tool.binding.wing == wing}
-            rest = (tool for tool in self.tools if tool.id not in ids)
-            narrowed = self.narrow(rest, denied=self.denied | ids) if ids else self
+            remaining = (tool for tool in self.tools if tool.id not in ids)
+            narrowed = self.narrow(remaining, denied=self.denied | ids) if ids else self
             self._without_wings[wing] = narrowed
         return narrowed
 

@@ -200,8 +200,11 @@ class Catalogs:
                 own_tasks=self._own_tasks,
                 personal=self._personal,
             )
-            made = before.lists.tool_lists if before else ()
-            profiles = [self.shaper.profiles.default, *(tool_list.chosen for tool_list in made)]
+            tool_lists = before.lists.tool_lists if before else ()
+            profiles = [
+                self.shaper.profiles.default,
+                *(tool_list.chosen for tool_list in tool_lists),
+            ]
             await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after
             self.version += 1

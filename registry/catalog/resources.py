@@ -109,8 +109,8 @@ class CatalogResources:
         if not candidates:
             return None
         first = min((item.since, item.source) for item, _ in candidates)[1]
-        own = [candidate for candidate in candidates if candidate[0].source == first]
-        return min(own, key=lambda one: (-one[1].size, one[0].key))[0]
+        source_candidates = [candidate for candidate in candidates if candidate[0].source == first]
+        return min(source_candidates, key=lambda one: (-one[1].size, one[0].key))[0]
 
 
 def with_references(

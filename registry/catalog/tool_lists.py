@@ -103,10 +103,10 @@ class Listing:
     ) -> Page:
         """Page of the entries at these ascending positions; not cached."""
         start = self._start(after)
-        left = [place for place in places if place >= start]
+        remaining = [place for place in places if place >= start]
         encoded = self._all(revision)
-        listed = [encoded[place] for place in left[:limit]]
-        last = self._names[left[limit - 1]] if len(left) > limit else None
+        listed = [encoded[place] for place in remaining[:limit]]
+        last = self._names[remaining[limit - 1]] if len(remaining) > limit else None
         return Page(Raw(b"[" + b",".join(listed) + b"]"), last)
 
     def these(self, names: Sequence[str], revision: Revision) -> Page:
@@ -229,12 +229,12 @@ class ToolList:
         self._shaper = shaper
         self._task_support = task_support
         self.names = names.replacements(chosen)
-        self.level, shown, self.costs = self._fitting()
+        self.level, shaped, self.costs = self._fitting()
         self.tokens = sum(self.costs.values())
         self.left_out = {
-            entry.tool.name: entry.left_out for entry in shown if entry.left_out is not None
+            entry.tool.name: entry.left_out for entry in shaped if entry.left_out is not None
         }
-        listed = [entry for entry in shown if entry.left_out is None]
+        listed = [entry for entry in shaped if entry.left_out is None]
         self.shortened = frozenset(entry.tool.name for entry in listed if entry.shortened)
         self._listed = self._with_own([entry.tool for entry in listed])
         # positions follow the names in the catalog, which cursors contain
@@ -265,10 +265,10 @@ class ToolList:
     @cached_property
     def _texts(self) -> list[str]:
         """Searchable text of each listed tool; empty for those of no source."""
-        whole = {
+        texts_by_name = {
             tool.name: searchable_text(tool, self.names.get(tool.name, "")) for tool in self._tools
         }
-        return [whole.get(tool.name, "") for tool in self._listed]
+        return [texts_by_name.get(tool.name, "") for tool in self._listed]
 
     def _fitting(self) -> tuple[int, list[ShapedTool], dict[str, int]]:
         """The first level at which the list is within its budget, all tools at that level, and the
@@ -276,28 +276,30 @@ class ToolList:
         budgets = self._shaper.budgets
         most = budgets.catalog_tokens if budgets else 0
         for level in range(LEVELS if most else 1):
-            shown = [
+            shaped = [
                 self._shaper.shape(tool, self.chosen, level, DESCRIBER.name) for tool in self._tools
             ]
             costs = {
                 entry.tool.name: tokens(self._entry(entry.tool, V2026_07_28))
-                for entry in shown
+                for entry in shaped
                 if entry.left_out is None
             }
             if sum(costs.values()) <= most:
                 break
-        return level, shown, costs
+        return level, shaped, costs
 
     def _with_own(self, listed: list[Tool]) -> list[Tool]:
         """`listed` with the gateway's own tools: describe_tool, where the settings want it."""
-        budgets, own = self._shaper.budgets, [*self._own]
+        budgets, gateway_tools = self._shaper.budgets, [*self._own]
         describes = "never" if budgets is None else budgets.describe
         if describes == "always" or (describes == "auto" and self.shortened):
-            own.append(DESCRIBER)
-        if not own:
+            gateway_tools.append(DESCRIBER)
+        if not gateway_tools:
             return listed
-        shown = (self._shaper.shape(tool, self.chosen, 0, DESCRIBER.name).tool for tool in own)
-        return sorted([*listed, *shown], key=lambda tool: tool.name)
+        shaped = (
+            self._shaper.shape(tool, self.chosen, 0, DESCRIBER.name).tool for tool in gateway_tools
+        )
+        return sorted([*listed, *shaped], key=lambda tool: tool.name)
 
     def _encode_all(self, revision: Revision) -> list[bytes]:
         return [self._entry(tool, revision) for tool in self._listed]
@@ -321,9 +323,9 @@ class ToolList:
             self._shaper.warn("tools_left_out", facts | more)
 
 
-def searchable_text(tool: Tool, shown: str = "") -> str:
-    """Searchable text of a tool, in lower case; `shown` is another name of it."""
-    parts = (tool.name, shown, tool.title or "", tool.description, tool.source)
+def searchable_text(tool: Tool, alias: str = "") -> str:
+    """Searchable text of a tool, in lower case; `alias` is another name of it."""
+    parts = (tool.name, alias, tool.title or "", tool.description, tool.source)
     return "\n".join(parts).casefold()
 
 
@@ -431,9 +433,9 @@ class CatalogLists:
     def tools(self, chosen: SelectedProfile | None = None) -> ToolList:
         """The tools as a profile shows them; None: the profile of the settings."""
         chosen = chosen or self._shaper.profiles.default
-        made = self._tool_lists.get(chosen.name)
-        if made is None:
-            made = ToolList(
+        tool_list = self._tool_lists.get(chosen.name)
+        if tool_list is None:
+            tool_list = ToolList(
                 self._tools,
                 self._shaper,
                 chosen=chosen,
@@ -441,8 +443,8 @@ class CatalogLists:
                 task_support=self._task_support,
                 own=(ACCOUNTS,) if self._has_accounts and self._searchable else (),
             )
-            self._tool_lists.put(chosen.name, made)
-        return made
+            self._tool_lists.put(chosen.name, tool_list)
+        return tool_list
 
     def short(
         self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: SelectedProfile | None = None
@@ -451,22 +453,24 @@ class CatalogLists:
         catalog."""
         chosen = chosen or self._shaper.profiles.default
         key = (chosen.name, *does, *(tool.id for tool in more))
-        made = self._short_lists.get(key)
-        if made is None:
-            own = [self.own[task] for task in does if task in self.own]
-            made = self._short_lists.put(key, self._short_list([*own, *more], chosen))
-        return made
+        short_list = self._short_lists.get(key)
+        if short_list is None:
+            gateway_tools = [self.own[task] for task in does if task in self.own]
+            short_list = self._short_lists.put(
+                key, self._short_list([*gateway_tools, *more], chosen)
+            )
+        return short_list
 
     def short_for_programs(self, programs: Sequence[Tool], chosen: SelectedProfile) -> ShortList:
         """The list of `programs`, the tools that run them, and of the gateway's own for finding
         what they call."""
         key = (chosen.name, "", *(tool.id for tool in programs))
-        made = self._short_lists.get(key)
-        if made is None:
-            made = self._short_lists.put(
+        short_list = self._short_lists.get(key)
+        if short_list is None:
+            short_list = self._short_lists.put(
                 key, self._short_list([*self._own_for_programs.values(), *programs], chosen)
             )
-        return made
+        return short_list
 
     def _short_list(self, tools: Sequence[Tool], chosen: SelectedProfile) -> ShortList:
         names = {
@@ -526,10 +530,10 @@ class CatalogLists:
         key = (kind, agent.name if agent else None)
         listing = self._item_lists.get(key)
         if listing is None:
-            own = {item.name: item for item in self.own_items(kind, agent)}
-            of_servers = [item for item in self.of_kind(kind) if item.name not in own]
-            both = sorted([*of_servers, *own.values()], key=lambda item: item.name)
-            listing = self._item_lists.put(key, _listing(both))
+            own_items = {item.name: item for item in self.own_items(kind, agent)}
+            of_servers = [item for item in self.of_kind(kind) if item.name not in own_items]
+            items = sorted([*of_servers, *own_items.values()], key=lambda item: item.name)
+            listing = self._item_lists.put(key, _listing(items))
         return listing
 
     def _task_support(self, tool: Tool) -> TaskSupport:

@@ -217,8 +217,8 @@ def _create_user(name: str) -> pwd.struct_passwd:
 def program_environment() -> dict[str, str]:
     """The environment of PostgreSQL's programs: ours without PGPORT, PGDATA and the like, and with
     untranslated messages."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return {**kept, "LC_ALL": "C"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return {**environment, "LC_ALL": "C"}
 
 
 CLUSTER = "postgres-18"

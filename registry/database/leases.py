@@ -66,8 +66,8 @@ class Leases:
         returning: sql.Composable,
     ) -> bytes:
         """Statement that leases the first `limit` rows of the tenant `host` with a condition."""
-        own = sql.SQL("host_id = %(host)s AND {condition}").format(condition=condition)
-        due = pick(self.table, self.id, own, order).as_bytes()
+        tenant_condition = sql.SQL("host_id = %(host)s AND {condition}").format(condition=condition)
+        due = pick(self.table, self.id, tenant_condition, order).as_bytes()
         rows = self._compose("FROM due WHERE r.host_id = %(host)s AND r.{id} = due.id")
         return b"WITH due (id) AS MATERIALIZED (%b) " % due + self.claim(changes, rows, returning)
 
@@ -97,13 +97,15 @@ class Leases:
         """Statements of rows with a condition `due`, and with columns of these names. `claim` and
         `release` are further changes; `rows` is the FROM of the rows that are due, where an index
         needs it."""
-        own = self._compose("WHERE r.host_id = %(host)s AND r.{id} = %(id)s AND ({due})", due=due)
+        owner_condition = self._compose(
+            "WHERE r.host_id = %(host)s AND r.{id} = %(id)s AND ({due})", due=due
+        )
         return LeaseStatements(
             row=row,
             due=self._look_at_due(
                 owner, rows or self._compose("{table} AS r WHERE {due}", due=due)
             ),
-            claim=self.claim(claim, own, columns),
+            claim=self.claim(claim, owner_condition, columns),
             renew=self.renew("r.{id}::text, r.cancel"),
             release=self.release(release),
         )
@@ -147,10 +149,10 @@ class Leases:
         )
 
     def _compose(self, template: LiteralString, **parts: sql.Composable) -> Fragment:
-        own = {name: sql.SQL(getattr(self, name)) for name in self.__slots__}
-        own["end"] = sql.SQL("clock_timestamp() + make_interval(secs => %(lease)s)")
-        step = own["next_fence"].format(fence=own["fence"])
-        return Fragment.of(sql.SQL(template).format(**{**own, "next_fence": step, **parts}))
+        fragments = {name: sql.SQL(getattr(self, name)) for name in self.__slots__}
+        fragments["end"] = sql.SQL("clock_timestamp() + make_interval(secs => %(lease)s)")
+        step = fragments["next_fence"].format(fence=fragments["fence"])
+        return Fragment.of(sql.SQL(template).format(**{**fragments, "next_fence": step, **parts}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +177,15 @@ class LeasedRows(Tables, Generic[Row]):
         self._values = values
 
     async def due(
-        self, limit: int, held: Mapping[tuple[str, str], int], *, of_tenant: int, of_owner: int
+        self, limit: int, leased: Mapping[tuple[str, str], int], *, of_tenant: int, of_owner: int
     ) -> list[tuple[str, str, str]]:
         """Tenants, ids and owners of rows that no process works on, in the order of their turns.
-        `held`: how many this process holds, by tenant and owner; `of_tenant`, `of_owner`: how many
-        it may hold."""
+        `leased`: how many this process holds, by tenant and owner; `of_tenant`, `of_owner`: how
+        many it may hold."""
         values = {
-            "hosts": [tenant for tenant, _ in held],
-            "owners": [owner for _, owner in held],
-            "counts": list(held.values()),
+            "hosts": [tenant for tenant, _ in leased],
+            "owners": [owner for _, owner in leased],
+            "counts": list(leased.values()),
             "of_tenant": of_tenant,
             "of_owner": of_owner,
             "limit": limit,
@@ -263,11 +265,16 @@ class OldRows:
         async with borrow(pool) as connection:
             hosts = [host async for (host,) in await connection.execute(tenants, values)]
         # The condition stands twice: the outer one tells which partitions are looked at.
-        own = sql.SQL("r.host_id = %(host)s AND {}").format(self.condition)
+        tenant_condition = sql.SQL("r.host_id = %(host)s AND {}").format(self.condition)
         statement = sql.SQL(
             "WITH old AS MATERIALIZED ({}) DELETE FROM {} AS r WHERE {} AND ({key}) IN"
             " (SELECT {key} FROM old)"
-        ).format(pick(self.table, self.key, own, self.order), table, own, key=key)
+        ).format(
+            pick(self.table, self.key, tenant_condition, self.order),
+            table,
+            tenant_condition,
+            key=key,
+        )
         deleted = 0
         for host in hosts:
             async with borrow(pool) as connection:

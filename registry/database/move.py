@@ -393,20 +393,20 @@ async def _pipe(
             elif "error:" in line and "Broken pipe" not in line:
                 errors.append(line)
 
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        async with await dump.start(stdin=subprocess.DEVNULL, stdout=write) as writer:
-            os.close(write)
-            write = -1
-            async with await restore.start(stdin=read, stdout=subprocess.DEVNULL) as reader:
-                os.close(read)
-                read = -1
+        async with await dump.start(stdin=subprocess.DEVNULL, stdout=write_end) as writer:
+            os.close(write_end)
+            write_end = -1
+            async with await restore.start(stdin=read_end, stdout=subprocess.DEVNULL) as reader:
+                os.close(read_end)
+                read_end = -1
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(follow, writer)
                     tasks.start_soon(follow, reader)
                 codes = [await process.wait() for process in (writer, reader)]
     finally:
-        for descriptor in (read, write):
+        for descriptor in (read_end, write_end):
             if descriptor >= 0:
                 os.close(descriptor)
     if any(codes):

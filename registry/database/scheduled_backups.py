@@ -103,12 +103,12 @@ class Backups:
             archive, manifest = Path(folder, "archive"), Path(folder, "manifest")
             rows = await _dump(database, archive)
             size, digest = await _in_thread(_digest, archive)
-            made = StoredBackup(name, now.replace(microsecond=0), size, digest, rows)
-            await _in_thread(manifest.write_bytes, msgspec.json.encode(made))
+            backup = StoredBackup(name, now.replace(microsecond=0), size, digest, rows)
+            await _in_thread(manifest.write_bytes, msgspec.json.encode(backup))
             await _in_thread(self._place.put, name + ARCHIVE, archive)
             await _in_thread(self._place.put, name + MANIFEST, manifest)
-        await self._prune(made)
-        return made
+        await self._prune(backup)
+        return backup
 
     async def verify(self, name: str, restore_at: Database | None = None) -> BackupReport:
         """Compare an archive with its manifest; with `restore_at` it is restored into a database
@@ -145,15 +145,15 @@ class Backups:
             file.unlink(missing_ok=True)
             raise
 
-    async def _prune(self, made: StoredBackup) -> None:
+    async def _prune(self, backup: StoredBackup) -> None:
         """Delete whole backups beyond `keep`, and what is left of others after a day. Later ones
         than the one just made stay: a clock ran ahead, or another process is making them."""
         stored = await _in_thread(self._place.names)
         archives, manifests = _names_among(stored, ARCHIVE), _names_among(stored, MANIFEST)
-        whole = sorted(name for name in archives & manifests if name <= made.name)
-        abandoned = f"{made.created - timedelta(seconds=ABANDONED_S):{_TIME}}"
-        left = {name for name in archives ^ manifests if name < abandoned}
-        for name in left.union(whole[: -max(self._keep, 1)]):
+        complete = sorted(name for name in archives & manifests if name <= backup.name)
+        abandoned = f"{backup.created - timedelta(seconds=ABANDONED_S):{_TIME}}"
+        stale = {name for name in archives ^ manifests if name < abandoned}
+        for name in stale.union(complete[: -max(self._keep, 1)]):
             for suffix in (MANIFEST, ARCHIVE):
                 await _in_thread(self._place.delete, name + suffix)
 

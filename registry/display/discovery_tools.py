@@ -192,10 +192,10 @@ def own_tools(
 
 def _sources(names: Iterable[str]) -> str:
     """The names of the sources, as text; as many as fit."""
-    listed, left = [], SOURCES_LENGTH
+    listed, room = [], SOURCES_LENGTH
     for name in sorted(names):
-        left -= len(name) + 2
-        if left < 0:
+        room -= len(name) + 2
+        if room < 0:
             listed.append("...")
             break
         listed.append(name)

@@ -141,10 +141,13 @@ class Profiles:
     """All profiles, and the clients that they apply to."""
 
     def __init__(self, settings: ProfilesSettings | None = None) -> None:
-        own: Mapping[str, Profile] = settings.custom if settings else {}
+        custom: Mapping[str, Profile] = settings.custom if settings else {}
         server = settings.server_name if settings else ""
         tool_tokens: Mapping[str, int] = settings.tool_tokens if settings else {}
-        every = {**own, **{name: profile for name, profile in BUILT_IN.items() if name not in own}}
+        every = {
+            **custom,
+            **{name: profile for name, profile in BUILT_IN.items() if name not in custom},
+        }
         self._chosen = {
             name: SelectedProfile(
                 name,

@@ -37,30 +37,35 @@ def outline(schema: Json, limit: int, more: str) -> Json:
     """The top-level arguments alone; of the optional ones as many as fit. `more` is the note on
     where to get the rest."""
     summaries = Summaries(schema, more)
-    own = schema.get("properties")
-    properties: Mapping[str, Any] = own if isinstance(own, dict) else {}
+    declared = schema.get("properties")
+    properties: Mapping[str, Any] = declared if isinstance(declared, dict) else {}
     required = schema.get("required")
     must = required if isinstance(required, list) else []
-    shown: Json = {"type": "object", "properties": {}, "required": must, "description": more}
+    outline_schema: Json = {
+        "type": "object",
+        "properties": {},
+        "required": must,
+        "description": more,
+    }
     if not must:
-        del shown["required"]
-    left = limit - length(shown) - RESERVED_CHARACTERS
+        del outline_schema["required"]
+    room = limit - length(outline_schema) - RESERVED_CHARACTERS
     for name in sorted(properties, key=lambda name: name not in must):
-        short = _outline(properties[name], summaries, left)
-        left -= len(name) + length(short) + 4
-        if left < 0:
-            return shown
-        shown["properties"][name] = short
+        short = _outline(properties[name], summaries, room)
+        room -= len(name) + length(short) + 4
+        if room < 0:
+            return outline_schema
+        outline_schema["properties"][name] = short
     if schema.get("additionalProperties") is False and "patternProperties" not in schema:
-        shown["additionalProperties"] = False
-    return shown
+        outline_schema["additionalProperties"] = False
+    return outline_schema
 
 
-def _outline(raw: Any, summaries: Summaries, left: int) -> Json:
+def _outline(raw: Any, summaries: Summaries, room: int) -> Json:
     if not isinstance(raw, dict):
         return {}
     short = summaries.of(raw)
-    if length(short) > LONGEST or left < 10 * LONGEST:
+    if length(short) > LONGEST or room < 10 * LONGEST:
         return {"type": short["type"]} if "type" in short else {}
     return short
 
@@ -201,8 +206,8 @@ class Fold:
                     return folding.run()
         except UnsupportedReference:
             pass
-        shown = outline(schema, self.limit, self.more)
-        return FoldedSchema(shown, len(shown["properties"]) or 1)
+        folded = outline(schema, self.limit, self.more)
+        return FoldedSchema(folded, len(folded["properties"]) or 1)
 
 
 class _Folding:
@@ -236,9 +241,9 @@ class _Folding:
         while self._waiting:
             self._unfold_level(self._waiting.pop(min(self._waiting)))
         schema = self._root.shown
-        for reference, shown in self._shown.items():
+        for reference, definition in self._shown.items():
             _, keyword, name = reference.split("/", 2)
-            schema.setdefault(keyword, {})[name] = shown
+            schema.setdefault(keyword, {})[name] = definition
         return FoldedSchema(schema, self._folded, self._cut)
 
     def _unfold_level(self, parts: list[_Part]) -> None:
@@ -268,9 +273,9 @@ class _Folding:
 
     def _definition(self, reference: str, part: _Part) -> _Part:
         raw = self._definitions[reference]
-        shown = self._shown[reference] = dict(self._short_of(reference))
+        short = self._shown[reference] = dict(self._short_of(reference))
         depth = part.depth + 1
-        return _Part(raw, shown, depth, part.optional, final=depth > self._fold.depth)
+        return _Part(raw, short, depth, part.optional, final=depth > self._fold.depth)
 
     def _growth(self, part: _Part, content: _Content) -> int:
         """Characters that unfolding the part adds to the result."""
@@ -290,9 +295,9 @@ class _Folding:
         if not UNSUPPORTED_KEYWORDS.isdisjoint(raw):
             raise UnsupportedReference
         for keyword, value in raw.items():
-            shown = self._keyword(keyword, value, part, content)
-            if shown is not None:
-                content.shown[keyword] = shown
+            folded = self._keyword(keyword, value, part, content)
+            if folded is not None:
+                content.shown[keyword] = folded
         _repair(content.shown, raw)
         return content
 
@@ -352,8 +357,8 @@ class _Folding:
         if not refers and length(raw) <= SMALL:
             return raw
         if self._fold.references and set(raw) <= {"$ref", "description"} and "$ref" in raw:
-            shown = {key: self._keyword(key, value, part, content) for key, value in raw.items()}
-            return {key: value for key, value in shown.items() if value is not None}
+            folded = {key: self._keyword(key, value, part, content) for key, value in raw.items()}
+            return {key: value for key, value in folded.items() if value is not None}
         self._looks -= 1
         inner = self._part(raw, keyword, part, name)
         content.parts.append(inner)
@@ -391,17 +396,17 @@ class _Folding:
         return False
 
 
-def _repair(shown: Json, raw: Json) -> None:
+def _repair(folded: Json, raw: Json) -> None:
     """Remove keywords whose meaning changes once others are omitted."""
     if isinstance(raw.get("oneOf"), list) and not _plainly(raw["oneOf"]):
-        branches = shown.pop("oneOf")
-        shown.setdefault("anyOf", branches)
-    if any(keyword in raw and keyword not in shown for keyword in CONDITIONS):
+        branches = folded.pop("oneOf")
+        folded.setdefault("anyOf", branches)
+    if any(keyword in raw and keyword not in folded for keyword in CONDITIONS):
         for keyword in CONDITIONS:
-            shown.pop(keyword, None)
-    if "contains" in raw and "contains" not in shown:
+            folded.pop(keyword, None)
+    if "contains" in raw and "contains" not in folded:
         for keyword in _COUNTED:
-            shown.pop(keyword, None)
+            folded.pop(keyword, None)
 
 
 def _plainly(branches: list[Any]) -> bool:

@@ -34,8 +34,8 @@ def part(schema: Json, path: str) -> Json:
         schemas = [inner for schema in before for inner in lookup.step(schema, step)][:BRANCHES]
         if not schemas:
             raise MissingPart(step, lookup.names(before))
-    shown = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    return close(shown, schema)
+    joined = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return close(joined, schema)
 
 
 class _Lookup:

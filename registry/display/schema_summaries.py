@@ -180,8 +180,8 @@ class Summaries:
         for inner in self._composed_schemas(schema):
             for name, required in self._fields(inner, depth + 1).items():
                 fields[name] = fields.get(name, False) or required
-        required, own = schema.get("required"), schema.get("properties")
-        for name in own if isinstance(own, dict) else ():
+        required, properties = schema.get("required"), schema.get("properties")
+        for name in properties if isinstance(properties, dict) else ():
             must = isinstance(required, list) and name in required
             fields[name] = fields.get(name, False) or must
         return fields
@@ -214,14 +214,14 @@ class Summaries:
         return ""
 
     def _join_names(self, names: list[str]) -> str:
-        shown: list[str] = []
-        left = self._size.fields
+        names_that_fit: list[str] = []
+        room = self._size.fields
         for name in names:
-            left -= len(name) + 2
-            if left < 0:
-                return ", ".join([*shown, "…"])
-            shown.append(name)
-        return ", ".join(shown)
+            room -= len(name) + 2
+            if room < 0:
+                return ", ".join([*names_that_fit, "…"])
+            names_that_fit.append(name)
+        return ", ".join(names_that_fit)
 
 
 def _simple(schema: Json, sentence: int) -> Json | None:

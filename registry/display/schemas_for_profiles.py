@@ -68,11 +68,11 @@ def argument_aliases(schema: Json) -> dict[str, str]:
     properties = _Rewriting(schema, _FLAT, "").flat().get("properties")
     if not isinstance(properties, dict):
         return {}
-    taken, aliases = set(properties), {}
+    used_names, aliases = set(properties), {}
     for name in properties:
         if not _ACCEPTED.fullmatch(name):
-            aliases[name] = next(alias for alias in _aliases(name) if alias not in taken)
-            taken.add(aliases[name])
+            aliases[name] = next(alias for alias in _aliases(name) if alias not in used_names)
+            used_names.add(aliases[name])
     return aliases
 
 
@@ -86,11 +86,11 @@ def _aliases(name: str) -> Iterator[str]:
 
 def rewrites_schemas(profile: Profile) -> bool:
     """Whether the profile rewrites anything besides names."""
-    kept = Profile(
+    naming_only = Profile(
         profile.clients, profile.name_limit, profile.name_prefix, profile.name_letter,
         describes=profile.describes,
     )  # fmt: skip
-    return profile != kept
+    return profile != naming_only
 
 
 class _Rewriting:
@@ -110,10 +110,10 @@ class _Rewriting:
 
     def run(self) -> Json:
         root = self._named_well(self.flat())
-        shown = self._schema(root, 1, top=True)
+        schema = self._schema(root, 1, top=True)
         if not self._profile.references:  # no reference is left
-            shown = {key: value for key, value in shown.items() if key not in DEFINITION_KEYWORDS}
-        return {**shown, "type": "object"}  # arguments are always an object
+            schema = {key: value for key, value in schema.items() if key not in DEFINITION_KEYWORDS}
+        return {**schema, "type": "object"}  # arguments are always an object
 
     def _flat_root(self, root: Json) -> Json:
         definitions: Json = {key: root[key] for key in DEFINITION_KEYWORDS if key in root}
@@ -190,8 +190,8 @@ class _Rewriting:
         schema = self._restrict_values(schema)
         if self._too_deep(schema, level):
             schema = self._summary(schema)
-        shown = {key: self._keyword(key, value, level) for key, value in schema.items()}
-        return self._finish(shown)
+        members = {key: self._keyword(key, value, level) for key, value in schema.items()}
+        return self._finish(members)
 
     def _keyword(self, key: str, value: Any, level: int) -> Any:
         if key in MAP_KEYWORDS and isinstance(value, dict):
@@ -233,14 +233,14 @@ class _Rewriting:
         branches, stated = schema.get("anyOf"), schema.get("type")
         schema = dict(schema)
         if isinstance(branches, list) and any(_is_null(branch) for branch in branches):
-            left = [branch for branch in branches if not _is_null(branch)]
+            non_null = [branch for branch in branches if not _is_null(branch)]
             if stated is None:
                 schema["nullable"] = True
-            schema["anyOf"] = left
-            if len(left) < 2:
+            schema["anyOf"] = non_null
+            if len(non_null) < 2:
                 del schema["anyOf"]
-            if len(left) == 1 and isinstance(left[0], dict):
-                schema = conjoin(schema, self._nullable(left[0]))
+            if len(non_null) == 1 and isinstance(non_null[0], dict):
+                schema = conjoin(schema, self._nullable(non_null[0]))
                 stated = schema.get("type")
         if isinstance(stated, list) or stated == "null":
             self._one_type(schema, [stated] if stated == "null" else list(stated))
@@ -284,24 +284,24 @@ class _Rewriting:
         short |= {"nullable": True} if schema.get("nullable") else {}
         return self._nullable(short) if self._profile.nullable else short
 
-    def _finish(self, shown: Json) -> Json:
+    def _finish(self, schema: Json) -> Json:
         keywords = self._profile.keywords
         if keywords is not None:
-            gone = {key for key in shown if key not in keywords and key not in _OWN}
+            gone = {key for key in schema if key not in keywords and key not in _OWN}
             if "patternProperties" in gone:
                 gone.add("additionalProperties")
             if "prefixItems" in gone:
                 gone.add("items")
-            shown = {key: value for key, value in shown.items() if key not in gone}
-            if "required" in shown:
-                own = shown.get("properties") or {}
-                shown["required"] = [name for name in shown["required"] if name in own]
-                if not shown["required"]:
-                    del shown["required"]
-        bare = "items" not in shown and "prefixItems" not in shown
-        if self._profile.items and bare and "array" in _as_list(shown.get("type")):
-            shown["items"] = {}
-        return shown
+            schema = {key: value for key, value in schema.items() if key not in gone}
+            if "required" in schema:
+                properties = schema.get("properties") or {}
+                schema["required"] = [name for name in schema["required"] if name in properties]
+                if not schema["required"]:
+                    del schema["required"]
+        bare = "items" not in schema and "prefixItems" not in schema
+        if self._profile.items and bare and "array" in _as_list(schema.get("type")):
+            schema["items"] = {}
+        return schema
 
 
 def _as_list(stated: Any) -> list[Any]:

@@ -93,11 +93,11 @@ class _Python:
         return f"dict[str, {self.type(values)}]"
 
     def members(self, fields: _Fields) -> str:
-        shown = [
+        members = [
             f"{quote(field.name + ('' if field.required else '?'), self)}: {self.type(field.type)}"
             for field in fields.shown
         ]
-        return f"{{{', '.join((*shown, *(['**_'] if fields.open else ())))}}}"
+        return f"{{{', '.join((*members, *(['**_'] if fields.open else ())))}}}"
 
     def function(self, name: str, fields: _Fields, result: _Union, purpose: str) -> str:
         plain = [field for field in fields.shown if _is_python_name(field.name)]
@@ -138,12 +138,12 @@ class _TypeScript:
         return f"Record<string, {self.type(values)}>"
 
     def members(self, fields: _Fields) -> str:
-        shown = [
+        members = [
             f"{_javascript_key(field.name, self)}{'' if field.required else '?'}: "
             f"{self.type(field.type)}"
             for field in fields.shown
         ]
-        return f"{{{', '.join((*shown, *(['[_: string]: unknown'] if fields.open else ())))}}}"
+        return f"{{{', '.join((*members, *(['[_: string]: unknown'] if fields.open else ())))}}}"
 
     def function(self, name: str, fields: _Fields, result: _Union, purpose: str) -> str:
         mark = "" if any(field.required for field in fields.shown) else "?"
@@ -218,21 +218,21 @@ def write_comment(text: str, language: StubLanguage) -> str:
 
 
 def fit_stubs(
-    tools: Mapping[str, ListedTool], left: int, *, language: StubLanguage, most: int
+    tools: Mapping[str, ListedTool], characters_left: int, *, language: StubLanguage, most: int
 ) -> FittedTools:
-    """Stubs of as many tools, by their identifiers, as fit into `left` characters of JSON; each of
+    """Stubs of as many tools, by their identifiers, as fit into `characters_left` of JSON; each of
     at most `most` tokens."""
     entries: list[Json] = []
     for place, (identifier, listed) in enumerate(tools.items()):
-        tool, share = listed.tool, left // (len(tools) - place)
+        tool, share = listed.tool, characters_left // (len(tools) - place)
         members = {"name": tool.name, **listed.members}
         room = min(share - length(members), most * CHARACTERS)
         for limit in (room, room * 3 // 4, 0):  # as JSON it is longer
             entry = {**members, "stub": write_stub(tool, identifier, language, limit)}
             if length(entry) <= share:
                 break
-        left -= length(entry)
-        if left < 0:
+        characters_left -= length(entry)
+        if characters_left < 0:
             break
         entries.append(entry)
     return FittedTools(entries, 0, len(tools) - len(entries))
@@ -270,13 +270,13 @@ class _Types:
         parts = list(self._parts(self._root, frozenset(), 0))
         properties = self._properties(parts)
         is_open = any(part.get("additionalProperties") not in (None, False) for part, _ in parts)
-        shown = [
+        fields = [
             self._argument(name, argument)
             for name, argument in properties.items()
             if len(name) <= NAME_LENGTH
         ]
-        shown.sort(key=lambda field: not field.required)
-        return _Fields(shown, is_open or len(shown) < len(properties) or self._left < 0)
+        fields.sort(key=lambda field: not field.required)
+        return _Fields(fields, is_open or len(fields) < len(properties) or self._left < 0)
 
     def _argument(self, name: str, argument: _Property) -> _Field:
         schema = argument.schema
@@ -345,8 +345,8 @@ class _Types:
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return ()
-        left, self._left = self._left, self._left - len(properties)
-        return islice(properties.items(), max(left, 0))
+        budget, self._left = self._left, self._left - len(properties)
+        return islice(properties.items(), max(budget, 0))
 
     def _kind(
         self, kind: str, parts: Sequence[tuple[Json, frozenset[str]]], depth: int, nested: int
@@ -369,14 +369,14 @@ class _Types:
         names.sort(
             key=lambda name: len(names) > self._detail.fields and not properties[name].required
         )
-        shown = []
+        fields = []
         for name in names[: self._detail.fields]:
             member = properties[name]
             type_ = self._of(member.schema, depth - 1, member.seen, nested + 1)
-            shown.append(_Field(name, type_, member.required))
+            fields.append(_Field(name, type_, member.required))
             self._room -= len(name)
-        if shown:
-            return self._language.members(_Fields(shown, len(shown) < len(properties)))
+        if fields:
+            return self._language.members(_Fields(fields, len(fields) < len(properties)))
         for part, seen in parts:
             values = part.get("additionalProperties")
             if isinstance(values, dict) and values and "patternProperties" not in part:
@@ -388,7 +388,7 @@ class _Types:
         values = values[:VALUES]
         self._left -= len(values) // 8
         for room in (self._detail.values, self._detail.examples):
-            shown: list[str] = []
+            literals: list[str] = []
             types: dict[str, None] = {}
             for value in values:
                 text = self._literal(value) if room > 0 and value is not None else None
@@ -396,10 +396,10 @@ class _Types:
                 if text is None or room < 0:
                     types[self._language.kinds[_kind_of(value)]] = None
                 else:
-                    shown.append(text)
+                    literals.append(text)
             if types.keys() <= {self._language.kinds["null"]}:
                 break
-        return _Union(tuple(dict.fromkeys(shown)), tuple(types))
+        return _Union(tuple(dict.fromkeys(literals)), tuple(types))
 
     def _literal(self, value: Any) -> str | None:
         """A value as a literal; None for one that is long, or has none."""

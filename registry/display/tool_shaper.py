@@ -65,18 +65,18 @@ def _for_objects(schema: Json) -> Json:
         return {"type": "object", **schema}
     # References of a schema with an `$id` are relative to it, at any position.
     moved = "$id" not in schema
-    whole = {key: schema[key] for key in _OF_THE_WHOLE if moved and key in schema}
-    inner = {key: value for key, value in schema.items() if key not in whole}
+    root_keywords = {key: schema[key] for key in _OF_THE_WHOLE if moved and key in schema}
+    inner = {key: value for key, value in schema.items() if key not in root_keywords}
     if isinstance(kind, str):
         place = f"#/properties/{RESULT}"
         return {"type": "object", **_result(_move_references(inner, place) if moved else inner),
-                **_move_references(whole, place)}  # fmt: skip
+                **_move_references(root_keywords, place)}  # fmt: skip
     place = "#/anyOf/0"
     plain = _move_references(inner, place) if moved else inner
     return {
         "type": "object",
         "anyOf": [plain, _result(reference_to(place))],
-        **_move_references(whole, place),
+        **_move_references(root_keywords, place),
     }
 
 
@@ -235,17 +235,17 @@ class ToolShaper:
     ) -> ShapedTool:
         """The cached shape of a tool, made on first use; the key ends with the name of
         describe_tool."""
-        shown = self._kept.get(key)
-        if shown is None:
-            shown = self._kept.put(key, self._make_shape(tool, chosen, limits, key[-1]))
-        if shown.tool is tool or shown.tool.name == tool.name:
-            return shown
-        return replace(shown, tool=replace(shown.tool, name=tool.name))
+        shaped = self._kept.get(key)
+        if shaped is None:
+            shaped = self._kept.put(key, self._make_shape(tool, chosen, limits, key[-1]))
+        if shaped.tool is tool or shaped.tool.name == tool.name:
+            return shaped
+        return replace(shaped, tool=replace(shaped.tool, name=tool.name))
 
     def _make_shape(
         self, tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, describer: str
     ) -> ShapedTool:
-        whole = tool
+        original = tool
         description = shorten(tool.description, limits.description) if limits else tool.description
         if not description and chosen.profile.describes:
             description = tool.title or tool.name
@@ -258,14 +258,14 @@ class ToolShaper:
             schema, shortened = _schema_of(tool, chosen, limits, f"Call {describer} for all.")
         except NotExpressible as reason:
             return ShapedTool(tool, left_out=str(reason))
-        cut = len(description) < len(whole.description)
+        cut = len(description) < len(original.description)
         return ShapedTool(replace(tool, input_schema=schema), shortened or cut)
 
     def _hides_output(self, tool: Tool, limits: TextLimits) -> bool:
         if tool.output_schema is None or tool.binding.facts.projects is None:
             return False
-        whole = len(tool.input_schema) + len(tool.output_schema) + _texts(tool)
-        return not (self.budgets and self.budgets.output_schemas) or whole > limits.tool
+        total = len(tool.input_schema) + len(tool.output_schema) + _texts(tool)
+        return not (self.budgets and self.budgets.output_schemas) or total > limits.tool
 
 
 def _with_fields(raw: Raw) -> Raw:
@@ -278,26 +278,28 @@ def _schema_of(
 ) -> tuple[Raw, bool]:
     """The input schema, and whether it is shortened. Raises NotExpressible."""
     raw, profile = tool.input_schema, chosen.profile
-    left = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
+    room = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
     refers = not profile.references and has_references(bytes(raw))
     mirrored = bool(tool.binding.mirrored)
     within = None if mirrored else limits
-    folds = refers or (within is not None and len(raw) > left)
+    folds = refers or (within is not None and len(raw) > room)
     trims = not folds and within is not None and len(raw) > within.text
     if not folds and not trims and not rewrites_schemas(profile):
         return raw, False
     try:
-        whole = decode_json(bytes(raw))
+        schema_value = decode_json(bytes(raw))
     except ParseError as error:
         raise NotExpressible("its input schema cannot be read") from error
-    if not isinstance(whole, dict):
+    if not isinstance(schema_value, dict):
         return raw, False
     try:
-        schema = trim(whole, within.text) if trims and within else whole
-        if not folds and schema == whole and not rewrites_schemas(profile):
+        schema = trim(schema_value, within.text) if trims and within else schema_value
+        if not folds and schema == schema_value and not rewrites_schemas(profile):
             return raw, False
-        shown, shortened = _write_schema(schema, chosen, left if folds else None, limits, more=more)
-        return shown, shortened or schema != whole
+        written, shortened = _write_schema(
+            schema, chosen, room if folds else None, limits, more=more
+        )
+        return written, shortened or schema != schema_value
     except (RecursionError, ValueError) as error:
         if profile == UNCHANGED.profile:
             return raw, False
@@ -305,16 +307,21 @@ def _schema_of(
 
 
 def _write_schema(
-    whole: Json, chosen: SelectedProfile, left: int | None, limits: TextLimits | None, *, more: str
+    schema_value: Json,
+    chosen: SelectedProfile,
+    room: int | None,
+    limits: TextLimits | None,
+    *,
+    more: str,
 ) -> tuple[Raw, bool]:
-    profile, schema, shortened = chosen.profile, whole, False
-    if left is not None:
-        left -= SLACK if rewrites_schemas(profile) else 0
+    profile, schema, shortened = chosen.profile, schema_value, False
+    if room is not None:
+        room -= SLACK if rewrites_schemas(profile) else 0
         texts = limits.text if limits else None
-        folded = Fold(left, more, profile.references, text=texts)(whole)
+        folded = Fold(room, more, profile.references, text=texts)(schema_value)
         schema, shortened = folded.schema, folded.is_shortened
     if rewrites_schemas(profile):
-        aliases = argument_aliases(whole) if profile.arguments else None
+        aliases = argument_aliases(schema_value) if profile.arguments else None
         schema = rewritten(schema, profile, more, aliases)
     compiled_as_2020(schema)  # clients must be able to compile it
     text = encode(schema)
@@ -354,23 +361,23 @@ class ListingBudget:
     chosen: SelectedProfile
     describer: str  # name of the tool that describes what is left out
 
-    def fit(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> FittedTools:
-        """The tools in at most `left` characters. Without `schemas`: names and lines alone."""
+    def fit(self, tools: Sequence[ListedTool], room: int, schemas: bool) -> FittedTools:
+        """The tools in at most `room` characters. Without `schemas`: names and lines alone."""
         entries: list[Json] = []
         for tool in tools:
             line = {"name": tool.tool.name, "description": _line(tool.tool), **tool.members}
-            if length(line) > left:
+            if length(line) > room:
                 break
-            left -= length(line)
+            room -= length(line)
             entries.append(line)
-        unfolded = self._unfolded_entries(tools[: len(entries)], entries, left) if schemas else {}
+        unfolded = self._unfolded_entries(tools[: len(entries)], entries, room) if schemas else {}
         for place, entry in unfolded.items():
             entries[place] = entry
         left_out = len(tools) - len(entries)
         return FittedTools(entries, len(entries) - len(unfolded), left_out)
 
     def _unfolded_entries(
-        self, tools: Sequence[ListedTool], lines: Sequence[Json], left: int
+        self, tools: Sequence[ListedTool], lines: Sequence[Json], room: int
     ) -> dict[int, Json]:
         """Entries with an input schema, by their positions in `lines`. Small ones are whole, and
         the space that they leave is shared by the large ones (max-min fairness), each of which is
@@ -381,31 +388,31 @@ class ListingBudget:
             """Add an entry; returns the characters that it added."""
             entry = self._entry(tools[place], limit)
             growth = length(entry) - length(lines[place]) if entry is not None else 0
-            if entry is None or growth > left:
+            if entry is None or growth > room:
                 return 0
             entries[place] = entry
             return growth
 
         waiting = sorted(range(len(tools)), key=lambda place: -_need(tools[place].tool))
-        while waiting and _need(tools[waiting[-1]].tool) <= left // len(waiting):
-            left -= add(waiting.pop(), self.tokens)
-        large = sorted(waiting)[: left // FEWEST]  # where few fit, the best
+        while waiting and _need(tools[waiting[-1]].tool) <= room // len(waiting):
+            room -= add(waiting.pop(), self.tokens)
+        large = sorted(waiting)[: room // FEWEST]  # where few fit, the best
         while large:  # the last first: the rest of the space goes to the best
-            share = left // len(large)
+            share = room // len(large)
             place = large.pop()
-            left -= add(place, _size(share + length(lines[place])))
+            room -= add(place, _size(share + length(lines[place])))
         return entries
 
     def _entry(self, one: ListedTool, limit: int) -> Json | None:
         """The tool in about `limit` tokens; None: the client's profile cannot express it."""
-        shown = self.shaper.within(one.tool, self.chosen, limit, self.describer)
-        if shown.left_out is not None:
+        shaped = self.shaper.within(one.tool, self.chosen, limit, self.describer)
+        if shaped.left_out is not None:
             return None
         return {
-            "name": shown.tool.name,
-            "description": shown.tool.description,
+            "name": shaped.tool.name,
+            "description": shaped.tool.description,
             **one.members,
-            "inputSchema": shown.tool.input_schema,
+            "inputSchema": shaped.tool.input_schema,
         }
 
 

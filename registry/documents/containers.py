@@ -61,11 +61,11 @@ class FolderContainer:
         return sorted(self._walk())
 
     def _walk(self) -> Iterator[str]:
-        seen = 0
+        entries = 0
         for directory, below, files in os.walk(self._root):
             below[:] = sorted(name for name in below if not _is_hidden(name))
-            seen += 1 + len(files)
-            if seen > self._seen_limit:
+            entries += 1 + len(files)
+            if entries > self._seen_limit:
                 raise ImportRejected(
                     f"{self._root} holds more than {self._seen_limit:,} files; name the one to "
                     "begin with (--entry, or `entry` in the settings)."

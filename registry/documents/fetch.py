@@ -175,8 +175,8 @@ async def _fetch_url(
     try:
         url = ssrf_protection.read_url(location)
     except ValueError as error:
-        shown = without_credentials(location)
-        raise ImportRejected(f"Cannot fetch {shown}: {error}.") from error
+        display_url = without_credentials(location)
+        raise ImportRejected(f"Cannot fetch {display_url}: {error}.") from error
     try:
         with anyio.fail_after(timeout_s):
             return await _follow(
@@ -259,8 +259,8 @@ class _Recorder(AbstractResolver):
 
     def private(self, url: URL) -> bool:
         """Whether all addresses were private; a public name with one private address is not."""
-        seen = self._seen or {url.host or ""}  # a literal address is not resolved
-        return not any(ssrf_protection.is_public(address) for address in seen)
+        addresses = self._seen or {url.host or ""}  # a literal address is not resolved
+        return not any(ssrf_protection.is_public(address) for address in addresses)
 
 
 @asynccontextmanager
@@ -312,8 +312,8 @@ def _is_fresh(headers: Mapping[str, str]) -> bool:
     """Whether a document was changed in the last seconds, by the clock of its server."""
     try:
         changed = parsedate_to_datetime(headers.get("Last-Modified", ""))
-        sent = parsedate_to_datetime(headers.get("Date", ""))
-        return (sent - changed).total_seconds() < _FRESH_S
+        date = parsedate_to_datetime(headers.get("Date", ""))
+        return (date - changed).total_seconds() < _FRESH_S
     except (ValueError, TypeError):  # one of them is missing, is no date, or has no zone
         return False
 

@@ -173,14 +173,14 @@ class _Composer:
         if self.merged > GROWTH_FREE + GROWTH_LIMIT * self.written:
             self.reject(event, f"{cause} expand it more than {GROWTH_LIMIT} times")
 
-    def _merge(self, event: Any, own: dict[str, Any], merges: list[Any]) -> None:
+    def _merge(self, event: Any, members: dict[str, Any], merges: list[Any]) -> None:
         """Apply `<<: *base` (YAML 1.1, widely used): own members win, earlier bases win."""
         for merged in merges:
             for base in merged if isinstance(merged, list) else [merged]:
                 if not isinstance(base, dict):
                     self.reject(event, "`<<` must name an object or a list of objects")
                 self._count_merged(event, len(base), "aliases")
-                own.update({key: value for key, value in base.items() if key not in own})
+                members.update({key: value for key, value in base.items() if key not in members})
 
     def _expects_key(self) -> bool:
         return bool(

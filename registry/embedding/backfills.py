@@ -171,10 +171,10 @@ async def _queue_all(
             }  # fmt: skip
             await connection.execute(_IN_ORDER)
             result = await connection.execute(statement, parameters)
-            seen, last, queued = await result.fetchone() or (0, None, 0)
+            compared, last, queued = await result.fetchone() or (0, None, 0)
         count += queued or 0
-        look_on(seen)
-        if seen < BATCH:
+        look_on(compared)
+        if compared < BATCH:
             return count
         after = last
 

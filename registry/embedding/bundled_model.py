@@ -84,8 +84,8 @@ class BundledEmbedder:
             return self._tokens(texts, limit)  # starting a thread would take longer
         tokens: list[list[int]] = []
         for at in range(0, len(texts), self._batch):  # small batches: the threads may be busy
-            some = texts[at : at + self._batch]
-            tokens += await self._lanes.run(partial(self._tokens, some, limit), query)
+            batch = texts[at : at + self._batch]
+            tokens += await self._lanes.run(partial(self._tokens, batch, limit), query)
         return tokens
 
     def _tokens(self, texts: Sequence[str], limit: int) -> list[list[int]]:
@@ -134,9 +134,9 @@ class _Model:
 
     def tokens(self, texts: Sequence[str], limit: int) -> list[list[int]]:
         """The first `limit` tokens of each text."""
-        read = [readable(text, _READ * limit) for text in texts]
+        readable_texts = [readable(text, _READ * limit) for text in texts]
         # `encode` holds the interpreter's lock, for half a millisecond where a text is long
-        encodings = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(read)]
+        encodings = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(readable_texts)]
         return [
             encoding if len(encoding) <= limit else [*encoding[: limit - 1], encoding[-1]]
             for encoding in encodings

@@ -118,9 +118,9 @@ def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
 
 def local_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder of a label in this process, whatever the purpose that it is for."""
-    own = replace(settings, socket="")
+    without_socket = replace(settings, socket="")
     for purpose in ("", *settings.purposes):
-        if (embedder := embedder_for(own.of(purpose), label)) is not None:
+        if (embedder := embedder_for(without_socket.of(purpose), label)) is not None:
             return embedder
     return None
 

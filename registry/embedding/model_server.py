@@ -79,9 +79,9 @@ async def model_server(
     async def embed_request(request: _Texts) -> _Answer:
         try:
             if request.model not in embedders:
-                if (made := embedder_of(request.model)) is None:
+                if (embedder := embedder_of(request.model)) is None:
                     raise EmbeddingFailed(f"There is no model {request.model}.", retryable=False)
-                embedders[request.model] = made
+                embedders[request.model] = embedder
             vectors = await embedders[request.model].embed(request.texts, query=request.query)
         except EmbeddingFailed as error:
             return _Answer(failure=str(error), retryable=error.retryable)

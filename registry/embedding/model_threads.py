@@ -70,16 +70,20 @@ class Lanes:
         lane = self._lane(query)
         rows: dict[int, Any] = {}  # vectors, by the index of their text
         batches = list(_batches([len(text) for text in texts], batch))
-        left = iter(batches)
+        batches_to_do = iter(batches)
         failures: list[EmbeddingFailed] = []
 
         async def run() -> None:
-            for some in left:
-                batch = [texts[number] for number in some]
+            for numbers in batches_to_do:
+                batch = [texts[number] for number in numbers]
                 try:
                     vectors_of_part = await self.run(partial(encode, batch), query)
                     rows.update(
-                        zip(some, normalise(vectors_of_part, len(some), dimension), strict=True)
+                        zip(
+                            numbers,
+                            normalise(vectors_of_part, len(numbers), dimension),
+                            strict=True,
+                        )
                     )
                 except EmbeddingFailed as error:
                     failures.append(error)

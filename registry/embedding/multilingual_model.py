@@ -73,10 +73,10 @@ class Multilingual:
         self._loaded: _Model | None = None
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        sent = [readable(text, _READ) for text in texts]
+        inputs = [readable(text, _READ) for text in texts]
         return await self._lanes.embed(
             self._queries if query else self._passages,
-            sent,
+            inputs,
             dimension=self.dimension,
             batch=BATCH,
             query=query,

@@ -84,9 +84,9 @@ class RemoteEmbedder:
         """Embed over HTTP. `timeout_s` is for one call of the service; for all calls and retries of
         a query."""
         prefix = self._settings.query_prefix if query else ""
-        sent = [prefix + readable(text, _READ) for text in texts]
+        inputs = [prefix + readable(text, _READ) for text in texts]
         size = self._settings.batch_size
-        batches = [sent[at : at + size] for at in range(0, len(sent), size)]
+        batches = [inputs[at : at + size] for at in range(0, len(inputs), size)]
         rows: Rows = []
         if query:
             with _in_time(self._settings.timeout_s):

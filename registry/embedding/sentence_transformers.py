@@ -48,9 +48,9 @@ class SentenceTransformers:
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         prefix = self._prefix if query else ""
-        sent = [prefix + readable(text) for text in texts]
+        inputs = [prefix + readable(text) for text in texts]
         return await self._lanes.embed(
-            self._encode, sent, dimension=self.dimension, batch=self._batch, query=query
+            self._encode, inputs, dimension=self.dimension, batch=self._batch, query=query
         )
 
     async def close(self) -> None:

@@ -40,10 +40,10 @@ _PURGED = 1000  # vectors per statement
 
 def label(provider: str, model: str) -> str:
     """The label of a model whose name `model` identifies it everywhere."""
-    whole = f"{provider}/{model}"
-    if len(whole) <= LONGEST:
-        return whole
-    return f"{whole[: LONGEST - _HASH - 1]}~{_hash(whole.encode())}"
+    full_label = f"{provider}/{model}"
+    if len(full_label) <= LONGEST:
+        return full_label
+    return f"{full_label[: LONGEST - _HASH - 1]}~{_hash(full_label.encode())}"
 
 
 def nameless(provider: str, address: str) -> str:
@@ -237,7 +237,7 @@ async def purge(pool: Pool) -> int:
 
 async def _retire_target(connection: AsyncConnection, purpose: str, *, keep: bool) -> None:
     """Retire the target. `keep`: its rows get the status disabled; otherwise they are deleted."""
-    rest = sql.SQL(
+    change = sql.SQL(
         "UPDATE entity_embedding_t SET model = '', error = NULL,"
         " status = CASE status WHEN 'blank' THEN 'blank' ELSE 'disabled' END"
         if keep
@@ -251,7 +251,7 @@ async def _retire_target(connection: AsyncConnection, purpose: str, *, keep: boo
         sql.SQL(
             "{rest} WHERE status <> 'ready' AND {among} AND model = ("
             "SELECT model FROM embedding_model_t WHERE target AND purpose = %(purpose)s)"
-        ).format(rest=rest, among=among),
+        ).format(rest=change, among=among),
         sql.SQL(
             "UPDATE embedding_model_t SET target = false WHERE target AND purpose = %(purpose)s"
         ),

@@ -154,8 +154,8 @@ def _join_words(names: Iterable[str]) -> str:
 
 def _plain_text(text: str) -> str:
     """The beginning of a text in Markdown or HTML, as plain text."""
-    read = readable(text.lstrip(), 8 * DESCRIPTION)
-    return _cut(_MARKUP.sub(" ", _LINK.sub(r"\1", read)), DESCRIPTION)
+    excerpt = readable(text.lstrip(), 8 * DESCRIPTION)
+    return _cut(_MARKUP.sub(" ", _LINK.sub(r"\1", excerpt)), DESCRIPTION)
 
 
 def _collapse_spaces(text: str) -> str:

@@ -99,10 +99,10 @@ def with_whole(sentences: Vectors, weights: Sequence[float]) -> Vectors:
     Shape (sentences + 1, dimension)."""
     import numpy as np
 
-    whole = np.average(sentences, axis=0, weights=weights)
-    length = float(np.linalg.norm(whole))
+    average = np.average(sentences, axis=0, weights=weights)
+    length = float(np.linalg.norm(average))
     # where sentences cancel each other the first one counts
-    first = whole / length if length > OPPOSED else sentences[0]
+    first = average / length if length > OPPOSED else sentences[0]
     return np.vstack([first, sentences]).astype(np.float32)
 
 

@@ -114,9 +114,9 @@ class Worker:
         tasks = await self._queue.claim(self._claim_size, self._lease_s)
         open_tasks, began = dict.fromkeys(tasks), anyio.current_time()
         try:
-            for some in _batches(tasks):
-                await self._see_through(some)
-                for task in some:
+            for batch in _batches(tasks):
+                await self._see_through(batch)
+                for task in batch:
                     del open_tasks[task]
         except (*AWAY, anyio.get_cancelled_exc_class()):
             # After any other error the lease has to expire: then they are tried one by one.

@@ -125,8 +125,8 @@ async def _baseline(
         parts = []
         for start in range(0, len(texts), EMBEDDED_AT_ONCE):
             progress(BASELINE, start, len(texts))
-            some = texts[start : start + EMBEDDED_AT_ONCE]
-            parts.append(await corpus.embedder.embed_anew(some))
+            batch = texts[start : start + EMBEDDED_AT_ONCE]
+            parts.append(await corpus.embedder.embed_anew(batch))
         vectors = np.concatenate(parts)
     plain, rankings = Baseline(texts, vectors), []
     for request in requests:

@@ -53,10 +53,10 @@ class Record:
         texts = self.value.get(key) if value is None else value
         if texts is None:
             return ()
-        several = [texts] if isinstance(texts, str) else texts
-        if not isinstance(several, list) or not all(isinstance(text, str) for text in several):
+        members = [texts] if isinstance(texts, str) else texts
+        if not isinstance(members, list) or not all(isinstance(text, str) for text in members):
             raise self.bad(f"{key} is {kind_of(texts)}, expected a list of texts")
-        return tuple(several)
+        return tuple(members)
 
     def schema(self) -> Mapping[str, Any]:
         for key in ("inputSchema", "input_schema", "parameters"):
@@ -74,9 +74,9 @@ def records(path: Path) -> Iterator[Record]:
         data = path.read_bytes()
     except OSError as error:
         raise UnreadableSet(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    whole = _whole(data)
-    if whole is not None:
-        yield from (_record(path, place, item) for place, item in enumerate(whole, start=1))
+    items = _whole(data)
+    if items is not None:
+        yield from (_record(path, place, item) for place, item in enumerate(items, start=1))
         return
     for line, text in enumerate(data.split(b"\n"), start=1):
         if text.strip():

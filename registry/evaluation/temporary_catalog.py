@@ -33,10 +33,10 @@ async def scratch_database(settings: Settings) -> AsyncIterator[Database]:
     """A temporary embedded database, whatever database the settings name."""
     with _folder() as folder:
         options = {**settings.options, **CARELESS}
-        own = msgspec.structs.replace(
+        scratch_settings = msgspec.structs.replace(
             settings, url=EMBEDDED, data_dir=str(folder / "data"), options=options
         )
-        async with Database.open(own, wait=False) as database:
+        async with Database.open(scratch_settings, wait=False) as database:
             yield database
 
 

@@ -218,5 +218,5 @@ def _notes(card: AgentCard, interface: AgentInterface) -> list[str]:
 
 def _line(text: str, limit: int = 200) -> str:
     """Text of a stranger in one line of printable characters."""
-    shown = "".join(char if char.isprintable() else " " for char in text[: 2 * limit])
-    return " ".join(shown.split())[:limit]
+    printable = "".join(char if char.isprintable() else " " for char in text[: 2 * limit])
+    return " ".join(printable.split())[:limit]

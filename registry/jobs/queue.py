@@ -144,8 +144,8 @@ class _Periodic(PeriodicTask[Any, Any, Any]):
     """A task at the times of a schedule, which procrastinate reads in UTC."""
 
     def __init__(self, *args: Any) -> None:
-        *own, schedule = args
-        super().__init__(*own)
+        *connector_arguments, schedule = args
+        super().__init__(*connector_arguments)
         self.__dict__["croniter"] = schedule.times  # in place of its cached property
 
 

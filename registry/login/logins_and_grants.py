@@ -204,11 +204,11 @@ class Logins(Tables):
             row = await rows.fetchone()
             if row is None:
                 return Refused("unknown")
-            grant_id, challenge, fresh, taken = row
+            grant_id, challenge, fresh, taken_at = row
             grant = await self._grant(connection, grant_id)
             if grant is None or grant.client_id != claim.client_id:
                 return Refused("client")
-            if taken is not None:
+            if taken_at is not None:
                 await end_grants(connection, self._host_id, [grant])
                 return Refused("reused", grant)
             if not fresh:
@@ -597,9 +597,9 @@ async def _end_where(
     await _end_sessions(connection, host_id, ids)
     recent = {login: tenant for login, tenant, is_recent in logins if is_recent}
     for tenant in sorted({*recent.values()}):
-        own = {login for login in recent if recent[login] == tenant}
-        sids = [grant for login, grant in grants if login in own]
-        await _revoke(connection, tenant, [*own, *sids])
+        tenant_logins = {login for login in recent if recent[login] == tenant}
+        sids = [grant for login, grant in grants if login in tenant_logins]
+        await _revoke(connection, tenant, [*tenant_logins, *sids])
     return True
 
 

@@ -126,25 +126,27 @@ def assign(candidates: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
     its names.
     """
     claims = Counter(name for name, _ in candidates.values())
-    exact = Counter(name for name, own in candidates.values() if name == own)
+    exact = Counter(name for name, operation_id in candidates.values() if name == operation_id)
 
-    def keeps(name: str, own: str | None) -> bool:
-        return claims[name] == 1 or (name == own and exact[name] == 1)
+    def keeps(name: str, operation_id: str | None) -> bool:
+        return claims[name] == 1 or (name == operation_id and exact[name] == 1)
 
-    names = {key: name for key, (name, own) in candidates.items() if keeps(name, own)}
-    taken = set(names.values())
+    names = {
+        key: name for key, (name, operation_id) in candidates.items() if keeps(name, operation_id)
+    }
+    used_names = set(names.values())
     for key in sorted(candidates.keys() - names.keys()):
-        names[key] = next(_free(candidates[key][0], key, taken))
-        taken.add(names[key])
+        names[key] = next(_free(candidates[key][0], key, used_names))
+        used_names.add(names[key])
     return {key: names[key] for key in candidates}
 
 
-def _free(name: str, identity: str, taken: Set[str]) -> Iterator[str]:
+def _free(name: str, identity: str, used_names: Set[str]) -> Iterator[str]:
     """Candidate names with longer and longer hashes: another operation's own name may equal a
     hashed one."""
     for digits in range(HASH_DIGITS, PORTABLE_LIMIT - 1):
         candidate = add_suffix(name, identity, limit_for(name), digits)
-        if candidate not in taken:
+        if candidate not in used_names:
             yield candidate
 
 
@@ -152,8 +154,8 @@ def _transliterate(text: str) -> tuple[str, bool]:
     """ASCII form by compatibility decomposition, and whether a letter or digit was lost."""
     decomposed = unicodedata.normalize("NFKD", text)
     lost = any(not char.isascii() and char.isalnum() for char in decomposed)
-    kept = (char for char in decomposed if not unicodedata.combining(char))
-    return "".join(char if char.isascii() else " " for char in kept), lost
+    base_chars = (char for char in decomposed if not unicodedata.combining(char))
+    return "".join(char if char.isascii() else " " for char in base_chars), lost
 
 
 def _digest(text: str, digits: int | None = HASH_DIGITS) -> str:
@@ -261,13 +263,13 @@ class Naming:
         """Assign names by key, where one can be had. `before`: previous names; `is_taken`: whether
         a name is kept for another source. Previous holders come first, so that no newcomer takes
         their names."""
-        kept = {} if self.rule_changed or self.own else before
+        previous = {} if self.rule_changed or self.own else before
         used_names: set[str] = set()
         names = {}
-        for key in sorted(candidates_by_key, key=lambda key: (key not in kept, key)):
+        for key in sorted(candidates_by_key, key=lambda key: (key not in previous, key)):
             candidates = candidates_by_key[key]()
-            if key in kept and _could_give(candidates_by_key[key](), kept[key]):
-                candidates = itertools.chain([kept[key]], candidates)
+            if key in previous and _could_give(candidates_by_key[key](), previous[key]):
+                candidates = itertools.chain([previous[key]], candidates)
             name = next(
                 (
                     candidate
@@ -290,14 +292,14 @@ def _could_give(candidates: Iterator[str], name: str) -> bool:
     )
 
 
-def _is_hashed_form(name: str, whole: str) -> bool:
-    """Whether `name` is `whole` in portable length with a hash, as the earlier rule made it of a
-    long name and of one that differed from another only in case."""
+def _is_hashed_form(name: str, full_name: str) -> bool:
+    """Whether `name` is `full_name` in portable length with a hash, as the earlier rule made it of
+    a long name and of one that differed from another only in case."""
     parts = _split_hash(name)
     if parts is None:
         return False
     stem, digits = parts
-    return stem == whole[: PORTABLE_LIMIT - len(digits) - 1].rstrip("_-")
+    return stem == full_name[: PORTABLE_LIMIT - len(digits) - 1].rstrip("_-")
 
 
 def _split_hash(name: str) -> tuple[str, str] | None:

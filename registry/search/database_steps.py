@@ -139,7 +139,7 @@ class SearchRun:
             return list(known_words.values()), 0.0
         near, pieces = await self._read_spellings(transaction, part_id, unknown)
         replaced = [replacements(word, near[word.text], pieces) for word in unknown]
-        merged = {word.term: word for several in replaced for word in several} | known_words
+        merged = {word.term: word for stand_ins in replaced for word in stand_ins} | known_words
         return list(merged.values()), sum(map(bool, replaced)) / len(words)
 
     async def _read_spellings(
@@ -300,12 +300,14 @@ class SearchRun:
             return [_hit(ranked, None, "", "") for ranked in best]
         values = {**self._values, "ids": [ranked.candidate.id for ranked in best]}
         statement = statements.details(self._query.kind.name)
-        shown = {id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)}
+        columns_by_id = {
+            id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)
+        }
         # the others were deleted a moment ago
         return [
-            _hit(ranked, *shown[ranked.candidate.id])
+            _hit(ranked, *columns_by_id[ranked.candidate.id])
             for ranked in best
-            if ranked.candidate.id in shown
+            if ranked.candidate.id in columns_by_id
         ]
 
     @property

@@ -68,9 +68,9 @@ def narrowing(
     """
     parts: list[sql.Composable] = []
     values: dict[str, Any] = {}
-    for text, some in _parts(filters, kind):
+    for text, text_values in _parts(filters, kind):
         parts.append(text)
-        values |= some
+        values |= text_values
     return Fragment.of(sql.SQL(" AND ").join(parts)) if parts else None, values
 
 
@@ -118,9 +118,9 @@ def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[sql.Composable, dict[str,
         picked.append(sql.SQL("doc.source = ANY(%(toolset_sources)s)"))
         values["toolset_sources"] = list(toolset.sources)
     if toolset.include:
-        text, some = matching("include", toolset.include)
+        text, values_of_globs = matching("include", toolset.include)
         picked.append(text)
-        values |= some
+        values |= values_of_globs
     if picked:
         values["toolset"] = toolset.name
         all_ = sql.SQL(" AND ").join(picked)

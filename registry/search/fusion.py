@@ -90,22 +90,22 @@ def covering(found: Sequence[RankedCandidate], limit: int) -> list[RankedCandida
     count = max((len(ranked.candidate.sentences or ()) for ranked in found), default=0)
     if not count:
         return list(found[:limit])
-    left = dict(enumerate(found[: max(COMPARED, limit)]))
+    remaining = dict(enumerate(found[: max(COMPARED, limit)]))
     nearest = [0.0] * count  # to each sentence, of those that are chosen
     chosen: list[RankedCandidate] = []
     # Lazy greedy choice (Minoux 1978): what a tool adds only falls, so its last score is a bound.
-    heap = [_bid(place, ranked, nearest) for place, ranked in left.items()]
+    heap = [_bid(place, ranked, nearest) for place, ranked in remaining.items()]
     heapify(heap)
     while heap and len(chosen) < min(limit, CHOSEN):
         bid = heap[0]
         if bid.chosen < len(chosen):
-            heapreplace(heap, _bid(bid.place, left[bid.place], nearest, len(chosen)))
+            heapreplace(heap, _bid(bid.place, remaining[bid.place], nearest, len(chosen)))
             continue
         heappop(heap)
-        candidate = left.pop(bid.place).candidate
+        candidate = remaining.pop(bid.place).candidate
         chosen.append(RankedCandidate(candidate, -bid.negative_score, bid.covered))
         nearest = [*map(max, nearest, candidate.sentences or nearest)]
-    return [*chosen, *left.values()][:limit]
+    return [*chosen, *remaining.values()][:limit]
 
 
 class _Bid(NamedTuple):
@@ -120,9 +120,9 @@ class _Bid(NamedTuple):
 def _bid(place: int, ranked: RankedCandidate, nearest: Sequence[float], chosen: int = 0) -> _Bid:
     """With the score of what it adds to the sentences, to which those before are so near."""
     added, candidate = 0.0, ranked.candidate
-    for own, nearest_cosine in zip(candidate.sentences or (), nearest, strict=False):
-        if own > nearest_cosine:
-            added += own - nearest_cosine
+    for cosine, nearest_cosine in zip(candidate.sentences or (), nearest, strict=False):
+        if cosine > nearest_cosine:
+            added += cosine - nearest_cosine
     covered = round(COVERAGE * added * candidate.weight, DIGITS)
     return _Bid(-round(ranked.score + covered, DIGITS), place, chosen, covered)
 

@@ -38,10 +38,10 @@ def condition(
     which `host` is the tenant."""
     parts: list[sql.Composed] = []
     values: dict[str, Any] = {}
-    for kind, some in split(patterns).items():
-        if some:
+    for kind, globs in split(patterns).items():
+        if globs:
             column, prefix = _COLUMNS[kind]
-            text, more = _matches(column, f"{name}{prefix}", some)
+            text, more = _matches(column, f"{name}{prefix}", globs)
             parts.append(_WHERE[kind].format(text))
             values |= more
     template = sql.SQL("NOT ({})" if negated else "({})")
@@ -51,9 +51,9 @@ def condition(
 def _matches(
     column: sql.Identifier, name: str, patterns: Sequence[str]
 ) -> tuple[sql.Composed, dict[str, Any]]:
-    both = dict.fromkeys((*patterns, *(pattern.casefold() for pattern in patterns)))
-    plain = [like(pattern) for pattern in both if "[" not in pattern]
-    bracketed = [regex(pattern) for pattern in both if "[" in pattern]
+    spellings = dict.fromkeys((*patterns, *(pattern.casefold() for pattern in patterns)))
+    plain = [like(pattern) for pattern in spellings if "[" not in pattern]
+    bracketed = [regex(pattern) for pattern in spellings if "[" in pattern]
     parts: list[sql.Composed] = []
     values: dict[str, Any] = {}
     if plain:

@@ -60,11 +60,11 @@ class SecondStage:
         """`hits`, best first, in their new order."""
         if len(hits) < 2 or self._is_clear(hits) or self._rest.rests():
             return list(hits)
-        read, rest = hits[: self.reads], hits[self.reads :]
+        first, others = hits[: self.reads], hits[self.reads :]
         try:
             with anyio.fail_after(self._settings.query_timeout_s):
                 scores = await to_thread.run_sync(  # never abandoned: `runs` counts what runs
-                    partial(self._scores, query_text(query), [_text(hit) for hit in read]),
+                    partial(self._scores, query_text(query), [_text(hit) for hit in first]),
                     limiter=self._runs,
                 )
         except CannotRerank as error:
@@ -73,7 +73,7 @@ class SecondStage:
             return self._on_failure(hits, "timeout")
         if self._rest.record_answer():
             log.info("search_rerank_recovered")
-        return [*mix_scores(read, scores, self._settings.rerank_share), *rest]
+        return [*mix_scores(first, scores, self._settings.rerank_share), *others]
 
     def _on_failure(self, hits: Sequence[Hit], reason: str) -> list[Hit]:
         extra = {"reason": reason, "retry_s": self._rest.record_failure()}
@@ -128,8 +128,8 @@ class _CrossEncoder:
     def scores(self, query: str, texts: Sequence[str]) -> "NDArray[Any]":
         """One score for each text, shape (texts,). Raises CannotRerank."""
         query_tokens = self._tokens(query, QUERY_TOKENS)
-        read = [self._tokens(text, TOKENS - len(query_tokens) + 1)[1:] for text in texts]
-        scores = np.array([self._run(query_tokens, tokens) for tokens in read], np.float32)
+        text_tokens = [self._tokens(text, TOKENS - len(query_tokens) + 1)[1:] for text in texts]
+        scores = np.array([self._run(query_tokens, tokens) for tokens in text_tokens], np.float32)
         if not np.isfinite(scores).all():
             raise CannotRerank("search.rerank_model gave a score that is no finite number")
         return scores
@@ -140,10 +140,10 @@ class _CrossEncoder:
         ids: list[int] = self._tokenizer.encode(readable(text, CHARACTERS)).ids
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
-    def _run(self, query_tokens: list[int], read: list[int]) -> float:
+    def _run(self, query_tokens: list[int], text_tokens: list[int]) -> float:
         """The score of one pair. An int8 graph would give a pair another score beside others."""
-        ids = np.array([query_tokens + read], np.int64)
-        kinds = np.array([[0] * len(query_tokens) + [1] * len(read)], np.int64)
+        ids = np.array([query_tokens + text_tokens], np.int64)
+        kinds = np.array([[0] * len(query_tokens) + [1] * len(text_tokens)], np.int64)
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": kinds}
         try:
             (scores, *_) = self._session.run(None, inputs)

@@ -116,8 +116,8 @@ def _compound(text: str, near: Sequence[Word], pieces: Mapping[str, Word]) -> Se
     """The words that a word is made of; of one that is half unknown, the last or the first."""
     if len(text) < COMPOUND:
         return ()
-    if whole := _split(text, pieces):
-        return [pieces[piece] for piece in whole]
+    if pair := _split(text, pieces):
+        return [pieces[piece] for piece in pair]
     for length in range(min(len(text) - 1, LONG_PIECE), LARGE_PIECE - 1, -1):
         if (tail := text[-length:]) in pieces:
             head = text[:-length]
@@ -153,8 +153,9 @@ def _split(text: str, pieces: Mapping[str, Word]) -> list[str]:
 def _is_alike(word: UnknownWord, term: str, mistakes: int) -> bool:
     letters = set(term)  # most words are told apart by them
     return any(
-        len(letters.symmetric_difference(own)) <= 2 * mistakes and is_within(own, term, mistakes)
-        for own in {word.term, word.text}
+        len(letters.symmetric_difference(spelling)) <= 2 * mistakes
+        and is_within(spelling, term, mistakes)
+        for spelling in {word.term, word.text}
     )
 
 

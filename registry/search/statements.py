@@ -338,15 +338,15 @@ def _cosine(table: str, sentences: int) -> sql.Composed:
     """Cosine of vectors of length 1: a weighted sum of that of the whole query and, with more
     weight, that of the best sentence. `<#>` is the negative inner product."""
     column = sql.Identifier(table, "embedding")
-    whole = sql.SQL("({column} <#> {query})").format(column=column, query=_query_vector(0))
+    distance = sql.SQL("({column} <#> {query})").format(column=column, query=_query_vector(0))
     if not sentences:
-        return sql.SQL("-{whole}").format(whole=whole)
+        return sql.SQL("-{whole}").format(whole=distance)
     each = sql.SQL(", ").join(
         sql.SQL("{column} <#> {query}").format(column=column, query=_query_vector(n))
         for n in range(1, sentences + 1)
     )
     return sql.SQL("-({whole_share} * {whole} + {rest_share} * least({each}))").format(
-        whole_share=sql.Literal(WHOLE), whole=whole, rest_share=sql.Literal(1 - WHOLE), each=each
+        whole_share=sql.Literal(WHOLE), whole=distance, rest_share=sql.Literal(1 - WHOLE), each=each
     )
 
 
@@ -365,9 +365,9 @@ def _sentences(shape: Shape) -> sql.Composable:
 def _usage_cosine(shape: Shape) -> sql.Composed:
     """The cosine of `vector`, raised by how near the queries are that it was `used` for."""
     share = sql.SQL("%(usage_share)s * least(1, used.principals / 3.0)")
-    own, used = (_cosine(table, shape.sentences) for table in ("vector", "used"))
+    cosine, used = (_cosine(table, shape.sentences) for table in ("vector", "used"))
     return sql.SQL("(({own}) + {share} * greatest(0, ({asked}) - {used_above}))").format(
-        own=own, share=share, asked=used, used_above=sql.Literal(USED_ABOVE)
+        own=cosine, share=share, asked=used, used_above=sql.Literal(USED_ABOVE)
     )
 
 

@@ -56,13 +56,13 @@ def generate_skills(
     `tag_text` its description."""
     by_id = {tool.id: tool for tool in tools}
     folders = []
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for tag, ids in tagged.items():
         tools_of_tag = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_sort_key)
         if not tools_of_tag or (tags and tag not in tags):
             continue
-        name = _name(source, tag, taken)
-        taken.add(name)
+        name = _name(source, tag, used_names)
+        used_names.add(name)
         folders.append(
             _folder(name, source, tag, tools_of_tag[:NAMED_LIMIT], tag_text=tag_text.get(tag, ""))
         )
@@ -131,14 +131,14 @@ def _sort_key(tool: Tool) -> tuple[bool, int, int, str]:
     return not reads, rank, len(_required_arguments(tool)), tool.name
 
 
-def _name(source: str, tag: str, taken: set[str]) -> str:
+def _name(source: str, tag: str, used_names: set[str]) -> str:
     """A skill name: "pets" and "Store orders!" give "pets-store-orders"; a duplicate ends with 2. A
     tag without a letter that a name may have is "tag"."""
     words = re.findall(r"[a-z0-9]+", f"{source} {tag}".lower())
-    own = re.findall(r"[a-z0-9]+", tag.lower())
-    base = "-".join(words if own else [*words, "tag"])[: NAME_LIMIT - 5].strip("-")
+    tag_words = re.findall(r"[a-z0-9]+", tag.lower())
+    base = "-".join(words if tag_words else [*words, "tag"])[: NAME_LIMIT - 5].strip("-")
     name, number = base, 1
-    while name in taken:
+    while name in used_names:
         number += 1
         name = f"{base}-{number}"
     return name

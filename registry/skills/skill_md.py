@@ -144,8 +144,8 @@ def check_invisible(text: str, where: str) -> None:
     for number, line in enumerate(text.split("\n"), start=1):
         if without_hidden(line) != line:
             at = sum(1 for _ in takewhile(_same, zip(line, without_hidden(line), strict=False)))
-            shown = visible(line[max(at - 20, 0) : at + 10])
-            _reject(where, f"line {number} has invisible characters: {shown}; remove them")
+            excerpt = visible(line[max(at - 20, 0) : at + 10])
+            _reject(where, f"line {number} has invisible characters: {excerpt}; remove them")
 
 
 def _same(pair: tuple[str, str]) -> bool:

@@ -125,8 +125,10 @@ class Skill:
     @property
     def all_files(self) -> tuple[SkillFile, ...]:
         text = self.text.encode()
-        own = SkillFile(SKILL_FILE, "text/markdown", hashlib.sha256(text).hexdigest(), len(text))
-        return (own, *self.files)
+        skill_file = SkillFile(
+            SKILL_FILE, "text/markdown", hashlib.sha256(text).hexdigest(), len(text)
+        )
+        return (skill_file, *self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +146,14 @@ class SkillSnapshot:
         self,
         skills: Iterable[Skill] = (),
         agents: Iterable[Agent] = (),
-        shown: Container[str] | None = None,
+        visible: Container[str] | None = None,
         *,
         listed: bool = True,
     ) -> None:
-        """`shown`: the names that clients can request; the others exist as dependencies. `listed`:
-        they are prompts and resources, too."""
+        """`visible`: the names that clients can request; the others exist as dependencies.
+        `listed`: they are prompts and resources, too."""
         self.listed = listed
-        self._shown = shown
+        self._shown = visible
         self._skills = {skill.name: skill for skill in sorted(skills, key=lambda one: one.name)}
         self._agents = {agent.name: agent for agent in agents}
         self._children: dict[str, list[str]] = {}
@@ -198,13 +200,13 @@ class SkillSnapshot:
 
     def within(self, tools: Container[str]) -> "SkillSnapshot":
         """Skills without those whose tools are all elsewhere; `tools` are the ids of those here."""
-        shown = {
+        visible = {
             skill.name
             for skill in self._skills.values()
             if not skill.tools or any(tool.id in tools for tool in skill.tools)
         }
         return SkillSnapshot(
-            self._skills.values(), self._agents.values(), shown, listed=self.listed
+            self._skills.values(), self._agents.values(), visible, listed=self.listed
         )
 
     def without_listing(self) -> "SkillSnapshot":
@@ -228,8 +230,8 @@ class SkillSnapshot:
         if not self.listed:
             return b""
         agents = (f"{skill.name} {' '.join(skill.skills)}" for skill in self._agents.values())
-        shown = (f"{skill.name} {skill.digest}" for skill in self.of(None).values())
-        return hashlib.sha256("\n".join([*shown, *agents]).encode()).digest()
+        digests = (f"{skill.name} {skill.digest}" for skill in self.of(None).values())
+        return hashlib.sha256("\n".join([*digests, *agents]).encode()).digest()
 
     def _roots(self) -> list[str]:
         skills = self._skills.values()
@@ -262,13 +264,15 @@ def prefixed_items(items: Iterable[SnapshotItem], skills: SkillSnapshot) -> list
     unprefixed = list(items)
     if not skills.listed:
         return unprefixed
-    own = set(map(str.casefold, skills.names))
-    taken = own | {item.name.casefold() for item in unprefixed if item.kind == "prompt"}
+    skill_names = set(map(str.casefold, skills.names))
+    used_names = skill_names | {
+        item.name.casefold() for item in unprefixed if item.kind == "prompt"
+    }
     for at, item in enumerate(unprefixed):
-        if item.kind == "prompt" and item.name.casefold() in own:
+        if item.kind == "prompt" and item.name.casefold() in skill_names:
             names = Naming(item.source).names(item.name, item.key)
-            name = next(candidate for candidate in names if candidate.casefold() not in taken)
-            taken.add(name.casefold())
+            name = next(candidate for candidate in names if candidate.casefold() not in used_names)
+            used_names.add(name.casefold())
             unprefixed[at] = replace(item, name=name)
     return unprefixed
 
@@ -332,12 +336,12 @@ def children_of(skill: Skill, path: str) -> list[Json] | None:
 
 
 def _resource(skill: Skill) -> bytes:
-    own = next(file for file in skill.all_files if file.path == SKILL_FILE)
+    skill_file = next(file for file in skill.all_files if file.path == SKILL_FILE)
     members: Mapping[str, Any] = {
         "uri": skill.uri,
         "name": skill.name,
         "description": skill.description,
-        "mimeType": own.media_type,
-        "size": own.size,
+        "mimeType": skill_file.media_type,
+        "size": skill_file.size,
     }
     return encode(members)

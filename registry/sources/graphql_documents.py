@@ -89,8 +89,8 @@ async def introspect(
         url = read_url(location)
         check_host(location)
     except ValueError as error:
-        shown = without_credentials(location)
-        raise ImportRejected(f"Cannot ask {shown}: {error}.") from error
+        display_url = without_credentials(location)
+        raise ImportRejected(f"Cannot ask {display_url}: {error}.") from error
     if url.user or url.password:
         raise ImportRejected(
             f"{url.with_user(None)}: expected a URL without credentials; they go into the settings "
@@ -143,13 +143,15 @@ async def _post(
     *,
     limit_bytes: int,
 ) -> tuple[int, bytes]:
-    sent = {
+    request_headers = {
         "Content-Type": "application/json",
         "Accept": "application/graphql-response+json, application/json;q=0.9",
         "User-Agent": "toolgate",
         **headers,
     }
-    async with session.post(url, data=query, headers=sent, allow_redirects=False) as response:
+    async with session.post(
+        url, data=query, headers=request_headers, allow_redirects=False
+    ) as response:
         data = await read_at_most(response, limit_bytes)
     if data is None:
         raise ImportRejected(

@@ -187,14 +187,14 @@ def changes(
     naming: Naming,
     drafts: Sequence[ToolDraft],
     operations: Mapping[str, KnownOperation],
-    taken: TakenNames,
+    taken_names: TakenNames,
 ) -> Changes:
-    """Compare `drafts` with the known `operations` of their source, by key. `taken`: by the active
-    tools of other sources."""
+    """Compare `drafts` with the known `operations` of their source, by key. `taken_names`: by the
+    active tools of other sources."""
     stored = {draft.key: storable(draft) for draft in drafts}
     matches = match_operations(drafts, operations)
     previous = {key: operations[old] for key, old in matches.items()}
-    names = assign(naming, [draft for draft, _ in stored.values()], previous, taken)
+    names = assign(naming, [draft for draft, _ in stored.values()], previous, taken_names)
     rows = []
     by_status: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": []}
     for key, (draft, digest) in stored.items():
@@ -205,9 +205,11 @@ def changes(
         by_status[status].append(names[key])
         if status != "unchanged":
             rows.append(_row(draft, digest, names[key], before))
-    kept = {matches[key] for key in names if key in matches}
+    kept_operations = {matches[key] for key in names if key in matches}
     removed = [
-        operation for key, operation in operations.items() if operation.present and key not in kept
+        operation
+        for key, operation in operations.items()
+        if operation.present and key not in kept_operations
     ]
     return Changes(
         rows,
@@ -218,7 +220,7 @@ def changes(
         ],
         [operation.endpoint_id for operation in removed],
         moves({key: old for key, old in matches.items() if key in names}, operations),
-        aliases={} if naming.rule_changed else dict(_aliases(names, previous, taken)),
+        aliases={} if naming.rule_changed else dict(_aliases(names, previous, taken_names)),
         saved=SavedTools(
             tuple(by_status["added"]),
             tuple(by_status["updated"]),
@@ -231,13 +233,13 @@ def changes(
 
 
 def _aliases(
-    names: Mapping[str, str], previous: Mapping[str, KnownOperation], taken: TakenNames
+    names: Mapping[str, str], previous: Mapping[str, KnownOperation], taken_names: TakenNames
 ) -> Iterator[tuple[str, str]]:
     """The previous names of renamed tools, unless another tool has that name."""
     used_names = set(names.values())
     for key, before in previous.items():
         old = before.name
-        is_free = old not in used_names and old not in taken and not is_reserved(old)
+        is_free = old not in used_names and old not in taken_names and not is_reserved(old)
         if is_free and key in names and before.present:
             yield before.name, before.tool_id
 
@@ -246,7 +248,7 @@ def assign(
     naming: Naming,
     drafts: Sequence[ToolDraft],
     operations: Mapping[str, KnownOperation],
-    taken: TakenNames,
+    taken_names: TakenNames,
 ) -> dict[str, str]:
     """Assign names by key; see `Naming.assign`. The names of the gateway's own tools are
     reserved. A name that a tool of the source has now stays, even if a tool of another source would
@@ -255,7 +257,7 @@ def assign(
     return naming.assign(
         {draft.key: partial(naming.tool_names, draft.name, draft.key) for draft in drafts},
         {key: operation.name for key, operation in operations.items()},
-        lambda name: name in taken or (name not in present and taken.shows(name)),
+        lambda name: name in taken_names or (name not in present and taken_names.shows(name)),
     )
 
 
@@ -281,14 +283,14 @@ def storable(draft: T) -> tuple[T, str]:
 
 def _decoded_as(plain: Any, draft: T) -> T:
     """Decode `plain` as the type of `draft`."""
-    made = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
-    if not (isinstance(draft, ToolDraft) and isinstance(made, ToolDraft)):
-        return made
+    decoded = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
+    if not (isinstance(draft, ToolDraft) and isinstance(decoded, ToolDraft)):
+        return decoded
     encoded_binding = msgspec.json.encode(
         plain["binding"]
     )  # the type of a draft knows no fields of it
     binding = msgspec.json.decode(encoded_binding, type=type(draft.binding))
-    return dataclasses.replace(made, binding=binding)
+    return dataclasses.replace(decoded, binding=binding)
 
 
 def _status(before: KnownOperation | None, name: str, digest: str) -> str:

@@ -200,15 +200,15 @@ class VersionSaving:
         self._source = source
         self._spec = stored_spec(source)
 
-    async def run(self, document: StoredDocument | None, kept: int) -> str:
+    async def run(self, document: StoredDocument | None, versions_to_keep: int) -> str:
         """The id of the version of `document`: the current one, the newest one, or a new one.
-        Of the others the last `kept` keep their documents."""
+        Of the others the last `versions_to_keep` keep their documents."""
         for row in await self._candidates():
             if self._matches(row, document):
                 await self._make_current(row, document)
                 return row.id
         version_id = await self._add(document)
-        await self._prune(kept)
+        await self._prune(versions_to_keep)
         return version_id
 
     async def restore(self, number: int) -> str:
@@ -306,7 +306,7 @@ class VersionSaving:
                 self._values,
             )
 
-    async def _prune(self, kept: int) -> None:
+    async def _prune(self, versions_to_keep: int) -> None:
         await self._connection.execute(
             """
             UPDATE api_version_t SET document = NULL, update_ts = current_timestamp
@@ -315,7 +315,7 @@ class VersionSaving:
                     SELECT max(number) FROM api_version_t
                     WHERE host_id = %(host)s AND api_id = %(api)s) - %(kept)s
             """,
-            self._values | {"kept": kept},
+            self._values | {"kept": versions_to_keep},
         )
 
     def _digest(self, document: StoredDocument | None) -> str | None:
@@ -371,14 +371,19 @@ class ImportWriter:
         if self._check:
             self._check(before)
         if self._source.facts.own:
-            own = [draft.name for draft in drafts]
-            log_renamed(self._host_id, await reclaim_names(self._connection, self._host_id, own))
+            draft_names = [draft.name for draft in drafts]
+            log_renamed(
+                self._host_id, await reclaim_names(self._connection, self._host_id, draft_names)
+            )
         api_id = await source.save(self._rollback.held if self._rollback else None)
         version_id = await self._save_version(api_id, document)
         naming = self._naming(before)
-        operations, taken = await self._known_operations(api_id), await self._taken_names(api_id)
+        operations, taken_names = (
+            await self._known_operations(api_id),
+            await self._taken_names(api_id),
+        )
         # In a thread: comparing 10,000 tools would block the requests of other callers.
-        plan = await to_thread.run_sync(changes, naming, drafts, operations, taken)
+        plan = await to_thread.run_sync(changes, naming, drafts, operations, taken_names)
         await self._retire(plan)
         unchanged, written = len(drafts) - len(plan.rows), 0
         for batch in _batches(plan.rows):
@@ -394,8 +399,8 @@ class ImportWriter:
         if not (self._source.options.pin or any(facts_of(kind).has_items for kind in kinds)):
             return plan.saved
         items = await self._save_items(api_id, naming)
-        held = await self._pin(api_id, drafts, plan.saved, before)
-        return replace(plan.saved, items=items, held=held)
+        held_tools = await self._pin(api_id, drafts, plan.saved, before)
+        return replace(plan.saved, items=items, held=held_tools)
 
     async def compare(self, drafts: Sequence[ToolDraft]) -> Changes:
         """The changes that `run` would make; for a source not imported yet, all its tools are
@@ -403,8 +408,10 @@ class ImportWriter:
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
         operations = await self._known_operations(before.id) if before else {}
-        taken = await self._taken_names(before.id if before else None)
-        return await to_thread.run_sync(changes, self._naming(before), drafts, operations, taken)
+        taken_names = await self._taken_names(before.id if before else None)
+        return await to_thread.run_sync(
+            changes, self._naming(before), drafts, operations, taken_names
+        )
 
     async def _save_version(self, api_id: str, document: StoredDocument | None) -> str:
         saving = VersionSaving(self._connection, self._host_id, api_id, self._source)
@@ -440,8 +447,8 @@ class ImportWriter:
         if not self._source.options.pin:
             await pinning.forget()
             return {}
-        kept = [draft for draft in drafts if draft.key in saved.names]
-        documents = await to_thread.run_sync(_documents, kept)
+        saved_drafts = [draft for draft in drafts if draft.key in saved.names]
+        documents = await to_thread.run_sync(_documents, saved_drafts)
         if before is None or not before.is_pinned:
             await pinning.trust(documents)
         else:

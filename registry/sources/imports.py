@@ -112,12 +112,12 @@ def leads_home(spec: ImportSpec, declared: str | None) -> bool:
 
 def is_rolled_back(source: Source, spec: ImportSpec, found: FoundSource) -> bool:
     """Whether this document is the one that the source was rolled back from."""
-    held = source.rolled_back
-    if held is None or found.document is None:
+    rolled_back = source.rolled_back
+    if rolled_back is None or found.document is None:
         return False
-    return same_stored_spec(held.spec, _stored_spec_for(spec, found)) and held.document == (
-        hashlib.sha256(found.document).hexdigest()
-    )
+    return same_stored_spec(
+        rolled_back.spec, _stored_spec_for(spec, found)
+    ) and rolled_back.document == (hashlib.sha256(found.document).hexdigest())
 
 
 def is_current(source: Source, spec: ImportSpec, found: FoundSource) -> bool:
@@ -209,9 +209,9 @@ class Sources:
         spec, source = await self._read(spec)
         stored_source = await self._existing_source(spec)
         if stored_source is not None and not force and is_rolled_back(stored_source, spec, source):
-            held = stored_source.rolled_back.version if stored_source.rolled_back else None
+            held_version = stored_source.rolled_back.version if stored_source.rolled_back else None
             return replace(
-                await _dry_run(spec, source), rolled_back=stored_source.number, held=held
+                await _dry_run(spec, source), rolled_back=stored_source.number, held=held_version
             )
         return await self._save(
             spec,
@@ -356,9 +356,9 @@ def _name_outcome(outcome: Outcome, saved: SavedTools) -> Outcome:
         return outcome
     name = saved.names.get(outcome.key) or saved.items.names.get(outcome.key)
     if name is None:
-        taken = saved.refused.get(outcome.key) or saved.items.refused[outcome.key]
-        owner = "the gateway" if is_reserved(taken) else "another source"
-        reason = f"{owner} has the name {taken}, and this one's prefix is never"
+        refused_name = saved.refused.get(outcome.key) or saved.items.refused[outcome.key]
+        owner = "the gateway" if is_reserved(refused_name) else "another source"
+        reason = f"{owner} has the name {refused_name}, and this one's prefix is never"
         return replace(outcome, name=None, status="skipped", reason=reason)
     if name in saved.held and outcome.key in saved.names:
         return replace(outcome, name=name, status="held", reason=saved.held[name])
@@ -392,10 +392,10 @@ def _check_version(name: str, number: int | None) -> Check:
 
 def _check_not_rolled_back(name: str, source: Source | None) -> Check:
     """Check that no rollback made while the description was read is undone by this import."""
-    held = source.rolled_back if source else None
+    rolled_back = source.rolled_back if source else None
 
     def check(before: PreviousImport | None) -> None:
-        if before and before.rolled_back not in (None, held and held.version):
+        if before and before.rolled_back not in (None, rolled_back and rolled_back.version):
             raise ImportRejected(
                 f"{name} was rolled back while it was imported; nothing was written. "
                 f"To take it after all: toolgate sources refresh {name}"

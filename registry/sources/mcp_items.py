@@ -45,19 +45,24 @@ class ItemSaving:
 
     async def run(self, naming: Naming, drafts: Sequence[ItemDraft]) -> ItemsSaved:
         """Replace the items of the source by these; unchanged rows are not written."""
-        before, taken = await self._load_known()
-        names = await to_thread.run_sync(_assign_all, naming, drafts, before, taken)
-        kept = [draft for draft in drafts if draft.id in names]
-        removed = await self._remove(kept)
+        before, taken_names = await self._load_known()
+        names = await to_thread.run_sync(_assign_all, naming, drafts, before, taken_names)
+        named_items = [draft for draft in drafts if draft.id in names]
+        removed = await self._remove(named_items)
         added, updated = await self._write(
             [
                 _Row(item.kind, item.key, names[item.id], item.definition, eras=item.eras)
-                for item in kept
+                for item in named_items
             ]
         )
         refused = {draft.id: draft.name for draft in drafts if draft.id not in names}
         return ItemsSaved(
-            added, updated, len(kept) - added - updated, removed, names=names, refused=refused
+            added,
+            updated,
+            len(named_items) - added - updated,
+            removed,
+            names=names,
+            refused=refused,
         )
 
     async def _load_known(self) -> tuple[dict[str, str], dict[str, set[str]]]:
@@ -67,21 +72,21 @@ class ItemSaving:
             self._values,
         )
         before: dict[str, str] = {}
-        taken: dict[str, set[str]] = {kind: set() for kind in KINDS}
-        async for kind, key, name, own in rows:
-            if own:
+        taken_names: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        async for kind, key, name, is_own in rows:
+            if is_own:
                 before[f"{key}@{kind}"] = name
             else:
-                taken[kind].add(_fold(kind)(name))
-        return before, taken
+                taken_names[kind].add(_fold(kind)(name))
+        return before, taken_names
 
-    async def _remove(self, kept: Sequence[ItemDraft]) -> int:
+    async def _remove(self, items: Sequence[ItemDraft]) -> int:
         removed = await self._connection.execute(
             """
             DELETE FROM mcp_item_t
             WHERE host_id = %(host)s AND api_id = %(api)s AND key || '@' || kind <> ALL(%(kept)s)
             """,
-            self._values | {"kept": [draft.id for draft in kept]},
+            self._values | {"kept": [draft.id for draft in items]},
         )
         return removed.rowcount
 
@@ -111,17 +116,17 @@ def _assign_all(
     naming: Naming,
     drafts: Sequence[ItemDraft],
     before: Mapping[str, str],
-    taken: Mapping[str, set[str]],
+    taken_names: Mapping[str, set[str]],
 ) -> dict[str, str]:
     names: dict[str, str] = {}
     for kind in KINDS:
         of_kind = [draft for draft in drafts if draft.kind == kind]
-        names |= _assign(naming, of_kind, before, taken[kind])
+        names |= _assign(naming, of_kind, before, taken_names[kind])
     return names
 
 
 def _assign(
-    naming: Naming, drafts: Sequence[ItemDraft], before: Mapping[str, str], taken: set[str]
+    naming: Naming, drafts: Sequence[ItemDraft], before: Mapping[str, str], taken_names: set[str]
 ) -> dict[str, str]:
     candidates: dict[str, Candidates] = {
         draft.id: partial(naming.names, draft.name, draft.key)
@@ -130,7 +135,7 @@ def _assign(
         for draft in drafts
     }
     fold = _fold(drafts[0].kind if drafts else "prompt")
-    return naming.assign(candidates, before, lambda name: fold(name) in taken)
+    return naming.assign(candidates, before, lambda name: fold(name) in taken_names)
 
 
 def _fold(kind: str) -> Any:

@@ -61,9 +61,9 @@ async def reclaim_names(
 
 
 def _plan(tools: Sequence[_Named], wing_names: Collection[str]) -> _Plan:
-    own = [tool for tool in tools if facts_of(tool.kind).own]
-    claimed = {name.casefold() for name in (*wing_names, *(tool.plain for tool in own))}
-    taken, new_names = TakenNames([*(tool.name for tool in tools), *claimed]), set[str]()
+    own_tools = [tool for tool in tools if facts_of(tool.kind).own]
+    claimed = {name.casefold() for name in (*wing_names, *(tool.plain for tool in own_tools))}
+    taken_names, new_names = TakenNames([*(tool.name for tool in tools), *claimed]), set[str]()
     names: dict[str, str] = {}
     renamed: list[RenamedTool] = []
     for tool in tools:
@@ -74,14 +74,14 @@ def _plan(tools: Sequence[_Named], wing_names: Collection[str]) -> _Plan:
         name = next(
             candidate
             for candidate in candidates
-            if candidate not in taken
-            and not taken.shows(candidate)
+            if candidate not in taken_names
+            and not taken_names.shows(candidate)
             and candidate.casefold() not in new_names
         )
         new_names.add(name.casefold())
         names[tool.id] = name
         renamed.append(RenamedTool(tool.name, name, tool.source))
-    plain = {tool.id: tool.plain for tool in own if tool.plain != tool.name}
+    plain = {tool.id: tool.plain for tool in own_tools if tool.plain != tool.name}
     return _Plan(renamed, names, plain)
 
 

@@ -183,8 +183,8 @@ class RemoteFiles:
         timeout_s = self._until - time.monotonic()
         if timeout_s <= 0:
             raise Unreadable("imports.fetch_timeout_s was over before it")
-        own = bool(self._typed.host) and url.origin() == self._typed.origin()
-        if own and self._typed.user:
+        same_origin = bool(self._typed.host) and url.origin() == self._typed.origin()
+        if same_origin and self._typed.user:
             url = url.with_user(self._typed.user).with_password(self._typed.password)
         overlay_file = self._private and url.origin() == self._first.origin()
         fetched = await fetch(
@@ -192,7 +192,7 @@ class RemoteFiles:
             limit_bytes=limit,
             timeout_s=timeout_s,
             private_networks=self._limits.private_networks,
-            named=own or overlay_file,
+            named=same_origin or overlay_file,
         )
         return fetched.data
 

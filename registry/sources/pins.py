@@ -70,11 +70,11 @@ def document(draft: ToolDraft, name: str) -> bytes:
     return msgspec.json.encode(visible_in(visible_members), order="deterministic")
 
 
-def reason(pin: Document | None, held: Document) -> str:
+def reason(pin: Document | None, definition: Document) -> str:
     """The parts of a tool to review: "new", or "description and inputSchema changed"."""
     if pin is None:
         return NEW
-    before, after = _members(pin), _members(held)
+    before, after = _members(pin), _members(definition)
     changed = [member for member in {**after, **before} if after.get(member) != before.get(member)]
     return f"{' and '.join(changed) or 'definition'} changed"
 
@@ -107,7 +107,7 @@ class SourcePins:
             " AND held IS NOT NULL ORDER BY tool.name",
             self._values,
         )
-        return {name: reason(pin, held) async for name, pin, held in rows}
+        return {name: reason(pin, definition) async for name, pin, definition in rows}
 
     async def extend(self, documents: dict[str, bytes]) -> None:
         """Complete the pins of a release that pinned fewer members of a tool, where those pinned

@@ -308,7 +308,7 @@ class Versions(Tables):
 
 
 def _version(row: tuple[Any, ...]) -> Version:
-    number, imported, title, version, digest, outcomes, current, kept, spec = row
+    number, imported, title, version, digest, outcomes, current, has_document, spec = row
     return Version(
         number=number,
         imported=imported.isoformat(),
@@ -317,7 +317,7 @@ def _version(row: tuple[Any, ...]) -> Version:
         digest=digest,
         outcomes=outcomes or {},
         current=current,
-        kept=kept,
+        kept=has_document,
         spec=spec,
     )
 
@@ -374,14 +374,14 @@ class History:
         imported = await asyncio.to_thread(location.read)
         draft = replace(draft_source(spec, location, imported), **_base_url_fields(version))
         changed = await self._compare_drafts(draft, imported)
-        held = await self._held_back_version(source, versions, version)
+        held_version = await self._held_back_version(source, versions, version)
         saved = await self.store.save(
             self.host_id,
             draft,
             imported.drafts,
             progress=progress,
             versions_kept=self.limits.versions_kept,
-            rollback=RollbackTarget(version.number, held),
+            rollback=RollbackTarget(version.number, held_version),
             check=_check_current(name, versions),
         )
         report = ImportReport(
@@ -400,13 +400,13 @@ class History:
     ) -> RolledBack | None:
         """The version not to import during the rollback: the one now at the source's location.
         None when that is `to` itself."""
-        held = source.rolled_back
-        if held is None:
+        rolled_back = source.rolled_back
+        if rolled_back is None:
             current = next(version for version in versions.values() if version.current)
             document = await self.versions.document(self.host_id, source.name, current.number)
             digest = hashlib.sha256(document).hexdigest() if document else None
-            held = RolledBack(current.number, digest, dict(current.spec))
-        return None if held.version == to.number else held
+            rolled_back = RolledBack(current.number, digest, dict(current.spec))
+        return None if rolled_back.version == to.number else rolled_back
 
 
 def _version_to_restore(name: str, versions: Mapping[int, Version], to: int | None) -> Version:

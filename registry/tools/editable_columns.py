@@ -146,9 +146,9 @@ def own_columns(name: str, schema: Mapping[str, Any], change: ManualEdit) -> dic
     if change.tags is not None:
         columns["tags"] = list(change.tags)
     if change.input_schema is not None or change.examples is not None:
-        made = dict(schema if change.input_schema is None else change.input_schema)
+        input_schema = dict(schema if change.input_schema is None else change.input_schema)
         if change.examples is not None:
-            made["examples"] = list(change.examples)
-        check_schema(name, made)
-        columns["input_schema"] = Json(made)
+            input_schema["examples"] = list(change.examples)
+        check_schema(name, input_schema)
+        columns["input_schema"] = Json(input_schema)
     return columns

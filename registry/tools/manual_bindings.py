@@ -68,14 +68,14 @@ def security_of(sources: KnownSources, source: str) -> tuple[tuple[Credential, .
 
 def _check_url(name: str, url: str) -> str:
     try:
-        made = msgspec.convert(url, HttpUrl)
-        check_host(made)
+        checked_url = msgspec.convert(url, HttpUrl)
+        check_host(checked_url)
     except ValueError:
         raise ToolRefused(
             f"{name}: expected an http:// or https:// URL without credentials, query and fragment "
             "(credentials go into the settings, as sources.NAME.headers)"
         ) from None
-    return made
+    return checked_url
 
 
 def _source_name(request: ToolRequest) -> str | None:
@@ -113,8 +113,8 @@ def tool_kind(request: ToolRequest) -> str:
 
 def make_tool(request: ToolRequest, sources: KnownSources) -> NewTool:
     """Make the tool. Raises ToolRefused."""
-    made = _MAKERS[tool_kind(request)](request, sources)
-    draft = made.draft
+    new_tool = _MAKERS[tool_kind(request)](request, sources)
+    draft = new_tool.draft
     if not draft.description.strip():
         raise ToolRefused(f"{request.name}: it needs a description, by which models choose it")
     schema = dict(draft.input_schema)
@@ -133,7 +133,7 @@ def make_tool(request: ToolRequest, sources: KnownSources) -> NewTool:
         definition=draft.definition,
         toolsets=request.toolsets,
     )
-    return NewTool(finished, made.address, _details(request))
+    return NewTool(finished, new_tool.address, _details(request))
 
 
 def _details(request: ToolRequest) -> Details:
@@ -201,12 +201,16 @@ def _hybrid(request: ToolRequest, sources: KnownSources) -> NewTool:
 
 def _mcp(request: ToolRequest, sources: KnownSources) -> NewTool:
     address = address_of(request, sources, None, ("mcp",))
-    own = [tool for tool in sources.tools if tool.source == address.name]
+    source_tools = [tool for tool in sources.tools if tool.source == address.name]
     tools = [
-        tool for tool in own if tool.binding.peer_name == request.mcp or tool.name == request.mcp
+        tool
+        for tool in source_tools
+        if tool.binding.peer_name == request.mcp or tool.name == request.mcp
     ]
     if not tools:
-        names = ", ".join(sorted(filter(None, (tool.binding.peer_name for tool in own)))[:10])
+        names = ", ".join(
+            sorted(filter(None, (tool.binding.peer_name for tool in source_tools)))[:10]
+        )
         raise ToolRefused(
             f"{request.name}: {address.name} has no tool {request.mcp!r}; it has {names or 'none'}"
         )

@@ -96,9 +96,9 @@ def _has_variables(root: FieldNode) -> bool:
 
 def _argument_schema(types: dict[str, TypeNode]) -> Json:
     required = [name for name, type_ in types.items() if isinstance(type_, NonNullTypeNode)]
-    made: Json = {"type": "object", "properties": {n: _type(type_) for n, type_ in types.items()}}
-    made |= {"required": required} if required else {}
-    return made | {"additionalProperties": False}
+    schema: Json = {"type": "object", "properties": {n: _type(type_) for n, type_ in types.items()}}
+    schema |= {"required": required} if required else {}
+    return schema | {"additionalProperties": False}
 
 
 def _type(node: TypeNode) -> Json:

@@ -91,8 +91,12 @@ def _full_schema(
 ) -> Json:
     if schema is None:
         properties = {placeholder: {"type": "string"} for placeholder in placeholders}
-        made: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-        return made | ({"required": required_names} if required_names else {})
+        full_schema: Json = {
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+        }
+        return full_schema | ({"required": required_names} if required_names else {})
     check_schema(name, schema)
     missing = [
         placeholder

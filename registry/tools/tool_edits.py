@@ -245,13 +245,20 @@ class ToolEdits:
                 b" AND tool.tool_id IS DISTINCT FROM %s",
                 [self._host_id, name, except_id],
             )
-            for taken in await cursor.fetchall():
-                if taken.name != name and ("" if taken.manual else taken.source) == owner:
+            for holder_row in await cursor.fetchall():
+                if (
+                    holder_row.name != name
+                    and ("" if holder_row.manual else holder_row.source) == owner
+                ):
                     continue
-                holder = f"is of the source {taken.source}" if taken.source else "was made by hand"
-                state = ", and is disabled" if taken.disabled else ""
+                holder = (
+                    f"is of the source {holder_row.source}"
+                    if holder_row.source
+                    else "was made by hand"
+                )
+                state = ", and is disabled" if holder_row.disabled else ""
                 raise ToolRefused(
-                    f"{name}: there is a tool {taken.name} already, which {holder}{state}"
+                    f"{name}: there is a tool {holder_row.name} already, which {holder}{state}"
                 )
         if may_be_form(name):
             await self._check_forms(connection, name, owner, except_id)

@@ -66,9 +66,9 @@ def _take(schema: Schema, node: dict[str, Any]) -> None:
     type_.specified_by = text(node.get("specifiedByURL") or node.get("specifiedByUrl")) or None
 
 
-def _read_named(read: Any, nodes: object) -> dict[str, Any]:
-    """`nodes` converted by `read`, by name; those without a name or type are omitted."""
-    definitions = (read(mapping(node)) for node in sequence(nodes) if _is_named(node))
+def _read_named(read_definition: Any, nodes: object) -> dict[str, Any]:
+    """`nodes` converted by `read_definition`, by name; those without a name or type are omitted."""
+    definitions = (read_definition(mapping(node)) for node in sequence(nodes) if _is_named(node))
     return {definition.name: definition for definition in definitions if definition is not None}
 
 

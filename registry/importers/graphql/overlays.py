@@ -43,10 +43,10 @@ class GraphQLOverlay:
 def read_overlay(document: Mapping[str, Any], location: str) -> GraphQLOverlay:
     """Raises ImportRejected, which names the location of the error."""
     try:
-        read = msgspec.convert(document, _File)
+        overlay_file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
         raise ImportRejected(f"{location}: {error}; expected {_EXPECTED}.") from error
-    return GraphQLOverlay(read.operations, read.defaults)
+    return GraphQLOverlay(overlay_file.operations, overlay_file.defaults)
 
 
 _KEYS = [key for key in FieldMarks.__struct_fields__ if key != "media_type"]

@@ -89,10 +89,10 @@ def connection(schema: Schema, type_: Type) -> Connection | None:
     if info is None or path is None:
         return None
     entry = schema.of(path[-1].type)
-    whole = {"hasNextPage", "endCursor"} <= schema.of(info.type).fields.keys()
+    has_cursor = {"hasNextPage", "endCursor"} <= schema.of(info.type).fields.keys()
     total = type_.fields.get("totalCount")
     is_number = total is not None and schema.of(total.type).kind == "scalar" and not total.args
-    return Connection(path, entry, info if whole else None, total if is_number else None)
+    return Connection(path, entry, info if has_cursor else None, total if is_number else None)
 
 
 def _entries(schema: Schema, type_: Type) -> tuple[Field, ...] | None:
@@ -178,8 +178,8 @@ class Chooser:
         key = (type_.name, around.name if around else "")
         if key not in self._fields:
             shared = around.fields if around else {}
-            own = [field for name, field in type_.fields.items() if name not in shared]
-            self._fields[key] = _Fields(self._schema, own, self._is_many)
+            own_fields = [field for name, field in type_.fields.items() if name not in shared]
+            self._fields[key] = _Fields(self._schema, own_fields, self._is_many)
         return self._fields[key]
 
     def _choose(self, type_: Type) -> Selection:
@@ -217,8 +217,8 @@ class Chooser:
         for member in members:
             fragment = Selection(member)
             selection.fragments.append(fragment)
-            own = self._fields_of(member, around=type_)
-            nodes.append(_Node(fragment, own, weight, ancestors | {member.name}, keys=keys))
+            own_fields = self._fields_of(member, around=type_)
+            nodes.append(_Node(fragment, own_fields, weight, ancestors | {member.name}, keys=keys))
         return nodes
 
     def _members(self, type_: Type, is_root: bool) -> list[Type]:
@@ -478,11 +478,13 @@ def output_schema(schema: Schema, ref: Ref, selection: Selection | None) -> dict
 
 
 def _of(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
-    made = _non_null(schema, ref.nullable, selection)
-    if ref.is_required or "type" not in made:
-        return made
-    kinds = made["type"] if isinstance(made["type"], list) else [made["type"]]
-    return {**made, "type": [*kinds, "null"]}
+    schema_value = _non_null(schema, ref.nullable, selection)
+    if ref.is_required or "type" not in schema_value:
+        return schema_value
+    kinds = (
+        schema_value["type"] if isinstance(schema_value["type"], list) else [schema_value["type"]]
+    )
+    return {**schema_value, "type": [*kinds, "null"]}
 
 
 def _non_null(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
@@ -500,13 +502,13 @@ def _non_null(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str
 def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     _gather(schema, selection, properties)
-    made: dict[str, Any] = {"type": "object", "properties": properties}
-    own = (name for name in _selectable(selection.type) if name not in properties)
-    further = list(islice(chain(own, _of_members(schema, selection)), FURTHER + 1))
+    object_schema: dict[str, Any] = {"type": "object", "properties": properties}
+    own_names = (name for name in _selectable(selection.type) if name not in properties)
+    further = list(islice(chain(own_names, _of_members(schema, selection)), FURTHER + 1))
     if further:
         more = ", …" if len(further) > FURTHER else ""
-        made["description"] = f"Not selected: {', '.join(further[:FURTHER])}{more}"
-    return made
+        object_schema["description"] = f"Not selected: {', '.join(further[:FURTHER])}{more}"
+    return object_schema
 
 
 def _selectable(type_: Type) -> Iterator[str]:
@@ -536,11 +538,15 @@ def _of_members(schema: Schema, selection: Selection) -> Iterator[str]:
 def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) -> None:
     for schema_field in selection.fields:
         if schema_field.field is None:
-            made: dict[str, Any] = {"type": "string"}
+            property_schema: dict[str, Any] = {"type": "string"}
         else:
-            made = _of(schema, schema_field.field.type, schema_field.inner)
-        earlier = properties.setdefault(schema_field.key, made)
-        if earlier is not made and "properties" in earlier and "properties" in made:
-            earlier["properties"] = {**made["properties"], **earlier["properties"]}
+            property_schema = _of(schema, schema_field.field.type, schema_field.inner)
+        earlier = properties.setdefault(schema_field.key, property_schema)
+        if (
+            earlier is not property_schema
+            and "properties" in earlier
+            and "properties" in property_schema
+        ):
+            earlier["properties"] = {**property_schema["properties"], **earlier["properties"]}
     for fragment in selection.fragments:
         _gather(schema, fragment, properties)

@@ -82,14 +82,14 @@ def closed_named(name: str, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _close_and_check(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        whole = _Closing(schema, shared).run(_Place(name, ()))
-        Checker(msgspec.json.encode(whole))
+        closed = _Closing(schema, shared).run(_Place(name, ()))
+        Checker(msgspec.json.encode(closed))
     except RecursionError as error:
         raise UnusableSchema("it is nested too deeply") from error
     except (ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise UnusableSchema(f"it is no valid JSON Schema: {reason[:300]}") from error
-    return whole
+    return closed
 
 
 class _Closing:
@@ -104,13 +104,13 @@ class _Closing:
     def run(self, place: _Place) -> dict[str, Any]:
         remarks, place = self._follow_references(place)
         target = self._target(place)
-        whole = self._rewritten(target, place.resource)
-        if not isinstance(whole, dict):
-            whole = {} if whole else {"not": {}}
+        rewritten = self._rewritten(target, place.resource)
+        if not isinstance(rewritten, dict):
+            rewritten = {} if rewritten else {"not": {}}
         dialect = target.get("$schema") if isinstance(target, dict) else None
         head = {"$schema": dialect} if isinstance(dialect, str) else {}
         definitions = self._definitions()
-        return {**head, **whole, **remarks, **({"$defs": definitions} if definitions else {})}
+        return {**head, **rewritten, **remarks, **({"$defs": definitions} if definitions else {})}
 
     def _follow_references(self, place: _Place) -> tuple[dict[str, Any], _Place]:
         """The annotations beside a chain of bare references, and the place that it leads to."""
@@ -416,13 +416,13 @@ def _input(action: Action) -> tuple[dict[str, Any], str | None]:
         return schema, None
     if "type" not in schema and schema.keys() & _ABOUT_OBJECTS:
         return {"type": "object", **schema}, None
-    whole = {keyword: schema[keyword] for keyword in schema.keys() & _OF_THE_WHOLE}
-    data = {keyword: value for keyword, value in schema.items() if keyword not in whole}
+    root_keywords = {keyword: schema[keyword] for keyword in schema.keys() & _OF_THE_WHOLE}
+    data = {keyword: value for keyword, value in schema.items() if keyword not in root_keywords}
     return {
         "type": "object",
         "required": [ARGUMENT],
         "properties": {ARGUMENT: data},
-        **dict(sorted(whole.items())),
+        **dict(sorted(root_keywords.items())),
     }, ARGUMENT
 
 

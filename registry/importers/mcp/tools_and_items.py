@@ -192,7 +192,7 @@ def tool_draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]
     }
     if annotations.keys() - _HINTS.keys():
         more["annotations"] = annotations
-    made = ToolDraft(
+    draft = ToolDraft(
         key=key_of(definition.key),
         name=name,
         description=_text(members, "description", notes) or "",
@@ -203,7 +203,7 @@ def tool_draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]
         annotations=hints,
         definition=more or None,
     )
-    return made, notes
+    return draft, notes
 
 
 def key_of(name: str) -> str:

@@ -70,8 +70,8 @@ def _security_scheme(scheme: dict[str, Any]) -> dict[str, Any]:
     flow = text(scheme.get("flow"))
     members = ("authorizationUrl", "tokenUrl", "scopes")
     stated = {key: scheme[key] for key in members if key in scheme}
-    rest = {key: value for key, value in scheme.items() if key not in (*members, "flow")}
-    return {**rest, "flows": {_FLOWS.get(flow, flow): stated}}
+    common = {key: value for key, value in scheme.items() if key not in (*members, "flow")}
+    return {**common, "flows": {_FLOWS.get(flow, flow): stated}}
 
 
 def version_of(root: dict[str, Any]) -> tuple[int, int]:
@@ -170,8 +170,8 @@ class OpenApiDocument:
 
     def schema_name(self, pointer: str) -> str | None:
         """The component name, as in `Pet`; None for a pointer outside the named schemas."""
-        kept = "#/definitions/" if self.version == (2, 0) else "#/components/schemas/"
-        name = pointer.removeprefix(kept)
+        prefix = "#/definitions/" if self.version == (2, 0) else "#/components/schemas/"
+        name = pointer.removeprefix(prefix)
         return segments(f"/{name}")[0] if name != pointer and "/" not in name else None
 
     def find(self, ref: str) -> Any:
@@ -207,11 +207,11 @@ class OpenApiDocument:
     def with_target(self, item: dict[str, Any]) -> dict[str, Any]:
         """An object with the members of its `$ref` target; its own members win, where 3.0 leaves it
         undefined."""
-        whole = item
+        resolved = item
         for _ in range(REF_HOPS):
-            if "$ref" not in whole:
-                return whole
-            whole = {**mapping(self.find(str(whole["$ref"]))), **siblings(whole)}
+            if "$ref" not in resolved:
+                return resolved
+            resolved = {**mapping(self.find(str(resolved["$ref"]))), **siblings(resolved)}
         raise SkipOperation(f"$ref {original_reference(str(item['$ref']))!r} never ends")
 
     def named_members(self, node: object) -> dict[str, Any]:
@@ -249,8 +249,8 @@ class OpenApiDocument:
     def _anchor_pointer(self, pointer: str) -> str:
         """Pointer of a `$anchor` (JSON Schema 2020-12, section 8.2.2)."""
         if self._anchors is None:
-            own = {key: value for key, value in self.root.items() if key != FILES}
-            self._anchors = scan("", own).anchors
+            entry_document = {key: value for key, value in self.root.items() if key != FILES}
+            self._anchors = scan("", entry_document).anchors
         return f"#{self._anchors.get(pointer[1:], '/' + pointer[1:])}"
 
 

@@ -107,10 +107,10 @@ def _name(
 ) -> str:
     """The name wanted for the tool. Operations that share an operationId are told apart by their
     methods, or, where these are the same, named after their paths."""
-    method, own = operation.method, operation.operation_id
-    candidate = operation.marks.name or own
-    if own and not operation.marks.name and ids[own] > 1:
-        candidate = f"{own}_{method.lower()}" if verbs[own, method] == 1 else None
+    method, operation_id = operation.method, operation.operation_id
+    candidate = operation.marks.name or operation_id
+    if operation_id and not operation.marks.name and ids[operation_id] > 1:
+        candidate = f"{operation_id}_{method.lower()}" if verbs[operation_id, method] == 1 else None
     limit = limit_for(operation.marks.name) if operation.marks.name else PORTABLE_LIMIT
     return tool_name(candidate, method, operation.path, limit)
 

@@ -118,10 +118,10 @@ class Inputs:
             self.parts.notes.append(f"the argument {name!r}, which is marked, is not there")
         return schema
 
-    def _marks_of(self, name: str, own: ArgumentMarks | None) -> ArgumentMarks:
+    def _marks_of(self, name: str, own_marks: ArgumentMarks | None) -> ArgumentMarks:
         """The marks of an argument: the operation's, else its own."""
         self._unused.pop(name, None)
-        return self._marks.arguments.get(name) or own or _UNMARKED
+        return self._marks.arguments.get(name) or own_marks or _UNMARKED
 
     def _describe_parameter(self, wire: WireParameter, argument: str) -> dict[str, Any]:
         schema = self.parts.take(wire.schema, f"parameter {wire.name}")
@@ -216,8 +216,10 @@ class Inputs:
             if not isinstance(example, dict):
                 continue
             arguments = {names[k]: v for k, v in example.items() if k in names and k not in files}
-            rest = {k: v for k, v in example.items() if k not in (body.properties or {})}
-            self.examples.append(arguments | ({additional: rest} if additional and rest else rest))
+            extra = {k: v for k, v in example.items() if k not in (body.properties or {})}
+            self.examples.append(
+                arguments | ({additional: extra} if additional and extra else extra)
+            )
 
     def _fixed_body_members(
         self, body: RequestPayload, marks: Mapping[str, ArgumentMarks]

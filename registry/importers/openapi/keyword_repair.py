@@ -100,8 +100,8 @@ def _names_by_name(value: Any) -> Checked:
     if not isinstance(value, dict):
         return ABSENT, "is not an object"
     checked = {key: _names(names)[0] for key, names in value.items()}
-    kept = {key: names for key, names in checked.items() if names is not ABSENT}
-    return kept or ABSENT, None
+    valid = {key: names for key, names in checked.items() if names is not ABSENT}
+    return valid or ABSENT, None
 
 
 def _mask(value: Any) -> Checked:
@@ -118,8 +118,8 @@ def _values(value: Any) -> Checked:
 
 
 def _examples(value: Any) -> Checked:
-    kept, _ = _values(value)
-    return kept, None  # display only
+    values, _ = _values(value)
+    return values, None  # display only
 
 
 def _anything(value: Any) -> Checked:

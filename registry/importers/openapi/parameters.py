@@ -105,8 +105,8 @@ class Parameters:
         if id(raw) not in self._read:
             notes: list[str] = []
             self._read[id(raw)] = _Read(raw, self._convert(raw, notes), tuple(notes))
-        read = self._read[id(raw)]
-        return read.wire, read.notes
+        reading = self._read[id(raw)]
+        return reading.wire, reading.notes
 
     def _convert(self, raw: dict[str, Any], notes: list[str]) -> WireParameter | None:
         name: Any = raw.get("name")
@@ -177,9 +177,11 @@ class Parameters:
     def _add_description(self, raw: dict[str, Any], converted: ConvertedSchema) -> ConvertedSchema:
         """The schema with the description, deprecation and examples of the parameter."""
         schema = dict(converted.schema)
-        own, inner = plain(text(raw.get("description"))), text(schema.get("description"))
-        if own:
-            schema["description"] = own if inner in own else f"{own}\n\n{inner}"
+        parameter_text, inner = plain(text(raw.get("description"))), text(schema.get("description"))
+        if parameter_text:
+            schema["description"] = (
+                parameter_text if inner in parameter_text else f"{parameter_text}\n\n{inner}"
+            )
         if raw.get("deprecated") is True:
             schema["deprecated"] = True
         if "examples" not in schema and (examples := stated_examples(raw, self._document)):
@@ -231,19 +233,19 @@ def _fit_template(
 ) -> list[WireParameter]:
     """Match path parameters to template variables: exactly one for each."""
     variables = list(dict.fromkeys(variables_of(path)))
-    kept = []
+    usable = []
     for wire in wires:
         if wire.location == "path" and wire.name not in variables:
             notes.append(f"parameter {wire.name} is not in the path; left out")
         else:
-            kept.append(wire)
-    declared = {wire.name for wire in kept if wire.location == "path"}
+            usable.append(wire)
+    declared = {wire.name for wire in usable if wire.location == "path"}
     undeclared = [name for name in variables if name not in declared]
     notes.extend(f"parameter {name} is in the path, but not described" for name in undeclared)
     if not undeclared:
-        return kept
+        return usable
     plain = schemas.convert({"type": "string"})
-    return kept + [
+    return usable + [
         WireParameter(name, "path", "simple", False, required=True, schema=plain)
         for name in undeclared
     ]

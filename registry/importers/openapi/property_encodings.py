@@ -166,16 +166,20 @@ class Encodings:
 def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]:
     """Schema of an argument that is a file, or a list of files; `converted` is the schema of its
     value in the description."""
-    own = text(converted.get("description"))
-    kept: dict[str, Any] = {}
-    kept |= {key: converted[key] for key in ("title", "deprecated") if key in converted}
+    text_of_schema = text(converted.get("description"))
+    members: dict[str, Any] = {}
+    members |= {key: converted[key] for key in ("title", "deprecated") if key in converted}
     if many:
         for key in ("minItems", "maxItems"):
             if key in converted:
-                kept[key] = converted[key]
-        described = {"description": own} if own else {}
-        return {"type": "array", "items": _ONE, **kept, **described}
-    return {**_ONE, **kept, "description": f"{own}\n\n{FILE}" if own else FILE}
+                members[key] = converted[key]
+        described = {"description": text_of_schema} if text_of_schema else {}
+        return {"type": "array", "items": _ONE, **members, **described}
+    return {
+        **_ONE,
+        **members,
+        "description": f"{text_of_schema}\n\n{FILE}" if text_of_schema else FILE,
+    }
 
 
 _ONE: dict[str, Any] = {"type": ["string", "object"], "description": FILE}

@@ -42,11 +42,11 @@ class Visibility:
         part may name a property of another."""
         raw = mapping(schema)
         properties = _named_properties(self._document, raw)
-        own = frozenset(name for name, value in properties.items() if self.is_hidden(value))
+        hidden = frozenset(name for name, value in properties.items() if self.is_hidden(value))
         ref = reference_of(raw)
         if ref is not None and hops:
-            own |= self._names_of_target(ref, hops)
-        return own.union(*(self.names(part, hops - 1) for part in self._parts(raw, hops)))
+            hidden |= self._names_of_target(ref, hops)
+        return hidden.union(*(self.names(part, hops - 1) for part in self._parts(raw, hops)))
 
     def _parts(self, raw: dict[str, Any], hops: int) -> list[Any]:
         return sequence(raw.get("allOf")) if hops else []

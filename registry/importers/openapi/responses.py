@@ -35,9 +35,9 @@ def widen(schema: Any, dropped: Collection[str]) -> Any:
         return [widen(member, dropped) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = siblings(schema) if definition_name(schema) in dropped else schema
+    members = siblings(schema) if definition_name(schema) in dropped else schema
     out: dict[str, Any] = {}
-    for key, value in kept.items():
+    for key, value in members.items():
         if key in _REVERSED:
             continue
         widened = map_subschemas(key, value, lambda member: widen(member, dropped))
@@ -134,26 +134,29 @@ class Responses:
     def _close(self, converted: ConvertedSchema) -> dict[str, Any]:
         """`converted` bundled with its definitions, the nearest first."""
         root = self._root(converted)
-        left = CHARACTERS_LIMIT - _size(root.schema)
-        if left < CHARACTERS_LIMIT - _ROOT_LIMIT:
+        room = CHARACTERS_LIMIT - _size(root.schema)
+        if room < CHARACTERS_LIMIT - _ROOT_LIMIT:
             raise SkipOperation(f"it has more than {_ROOT_LIMIT:,} characters")
         self._check_schema(root)
-        kept: dict[str, dict[str, Any]] = {}
+        definitions: dict[str, dict[str, Any]] = {}
         dropped: set[str] = set()
         queue = deque(root.uses)
         while queue:
             component = queue.popleft()
             name = self._schemas.name(component)
-            if name in kept or name in dropped:
+            if name in definitions or name in dropped:
                 continue
             part = self._component(component)
-            if part is None or self._sizes[component] > left:
+            if part is None or self._sizes[component] > room:
                 dropped.add(name)
                 continue
-            left -= self._sizes[component]
-            kept[name] = part.schema
+            room -= self._sizes[component]
+            definitions[name] = part.schema
             queue.extend(part.uses)
-        schema = {**root.schema, **({"$defs": dict(sorted(kept.items()))} if kept else {})}
+        schema = {
+            **root.schema,
+            **({"$defs": dict(sorted(definitions.items()))} if definitions else {}),
+        }
         return widen(schema, dropped) if dropped else schema
 
     def _root(self, converted: ConvertedSchema) -> ConvertedSchema:

@@ -270,8 +270,8 @@ def _as_any_of(out: dict[str, Any]) -> dict[str, Any]:
     decides which of them a body is."""
     if "anyOf" not in out:
         return {"anyOf" if key == "oneOf" else key: value for key, value in out.items()}
-    rest = {key: value for key, value in out.items() if key != "oneOf"}
-    return {**rest, "allOf": [*rest.get("allOf", ()), {"anyOf": out["oneOf"]}]}
+    others = {key: value for key, value in out.items() if key != "oneOf"}
+    return {**others, "allOf": [*others.get("allOf", ()), {"anyOf": out["oneOf"]}]}
 
 
 def _with_values(branch: dict[str, Any], name: str, values: list[str]) -> dict[str, Any]:

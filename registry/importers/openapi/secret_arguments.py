@@ -118,13 +118,13 @@ def _tools(count: int) -> str:
 
 
 def _secret_identities(draft: ToolDraft, binding: OpenAPIBinding) -> Iterator[Identity]:
-    sent = [
+    places = [
         (parameter.argument, parameter.name, str(parameter.location))
         for parameter in binding.parameters
     ]
     if binding.body is not None:
-        sent += [(argument, name, "body") for argument, name in binding.body.properties or ()]
-    for argument, name, location in sent:
+        places += [(argument, name, "body") for argument, name in binding.body.properties or ()]
+    for argument, name, location in places:
         schema = mapping(mapping(draft.input_schema["properties"]).get(argument))
         if location != "path" and _is_secret(name, text(schema.get("description"))):
             yield name, location

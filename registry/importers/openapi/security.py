@@ -70,8 +70,12 @@ class Security:
         self._document = document
         self._read: dict[str, tuple[Credential, str | None]] = {}
         schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
-        read = [self._scheme(name)[0] for name in reversed(schemes)]  # of duplicates the first wins
-        self._keys = {_identity(scheme): scheme for scheme in read if scheme.kind == "apiKey"}
+        schemes_read = [
+            self._scheme(name)[0] for name in reversed(schemes)
+        ]  # of duplicates the first wins
+        self._keys = {
+            _identity(scheme): scheme for scheme in schemes_read if scheme.kind == "apiKey"
+        }
 
     @property
     def fills(self) -> frozenset[Identity]:

@@ -53,13 +53,15 @@ class Swagger:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The upgraded path item and operation. Raises `SkipOperation`."""
         shared = self._parameters(item.get("parameters"), notes)
-        own = self._parameters(node.get("parameters"), notes)
+        own_parameters = self._parameters(node.get("parameters"), notes)
         upgraded = {
             **node,
-            "parameters": list({**shared.plain, **own.plain}.values()),
+            "parameters": list({**shared.plain, **own_parameters.plain}.values()),
             "responses": self._all_responses(node),
         }
-        if body := self._body(shared, own, _types(node.get("consumes"), self._consumes), notes):
+        if body := self._body(
+            shared, own_parameters, _types(node.get("consumes"), self._consumes), notes
+        ):
             upgraded["requestBody"] = body
         if "schemes" in node and "servers" not in node:
             upgraded["servers"] = self._servers(node["schemes"])
@@ -68,7 +70,11 @@ class Swagger:
     def _servers(self, schemes: object) -> list[dict[str, Any]]:
         """The operation's own servers, where the document's do not fit."""
         usual = sequence(self._document.root.get("servers"))
-        return [] if usual[:1] == (own := list(servers(self._document.root, schemes)))[:1] else own
+        return (
+            []
+            if usual[:1] == (declared := list(servers(self._document.root, schemes)))[:1]
+            else declared
+        )
 
     def _parameters(self, stated: object, notes: list[str]) -> _Parameters:
         if stated is not None and not isinstance(stated, list):
@@ -98,11 +104,15 @@ class Swagger:
         return self._upgraded[id(parameter)][1]
 
     def _body(
-        self, shared: _Parameters, own: _Parameters, consumes: tuple[str, ...], notes: list[str]
+        self,
+        shared: _Parameters,
+        own_parameters: _Parameters,
+        consumes: tuple[str, ...],
+        notes: list[str],
     ) -> dict[str, Any] | None:
         """The request body: from one body parameter, or from all form parameters."""
-        body = own.body or (None if own.forms else shared.body)
-        forms = {**shared.forms, **own.forms}
+        body = own_parameters.body or (None if own_parameters.forms else shared.body)
+        forms = {**shared.forms, **own_parameters.forms}
         if body is not None:
             if forms:
                 notes.append("it has a body and form parameters; the form parameters are left out")
@@ -205,15 +215,15 @@ def _property(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _response(response: Mapping[str, Any], produces: Iterable[str]) -> dict[str, Any]:
-    kept = {key: value for key, value in response.items() if key not in ("schema", "headers")}
+    converted = {key: value for key, value in response.items() if key not in ("schema", "headers")}
     if headers := mapping(response.get("headers")):
-        kept["headers"] = {name: _header(mapping(header)) for name, header in headers.items()}
-    if "content" not in kept and "schema" in response:
+        converted["headers"] = {name: _header(mapping(header)) for name, header in headers.items()}
+    if "content" not in converted and "schema" in response:
         schema = response["schema"]
         if mapping(schema).get("type") == "file":
             schema = {**mapping(schema), **_FILE}
-        kept["content"] = {media_type: {"schema": schema} for media_type in produces}
-    return kept
+        converted["content"] = {media_type: {"schema": schema} for media_type in produces}
+    return converted
 
 
 def _header(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -167,5 +167,5 @@ def _usable(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:  # "http://[x"
         return False
-    whole = parts.scheme in ("http", "https") and bool(parts.netloc)
-    return "{" not in url and (whole or not (parts.scheme or parts.netloc))
+    is_absolute = parts.scheme in ("http", "https") and bool(parts.netloc)
+    return "{" not in url and (is_absolute or not (parts.scheme or parts.netloc))

@@ -63,7 +63,7 @@ class Trials:
             (name, (name,), inner) for name, inner in properties.items()
         ]
         places += [(name, (_COMPONENTS, name), definitions[name]) for name in components]
-        made = [
+        trials = [
             _Made(where, branch, value, _nest_value(path, value))
             for where, path, inner in places
             for branch, value in self._branch_values(inner, definitions)
@@ -73,7 +73,7 @@ class Trials:
             for name, inner in properties.items()
             for value in sequence(mapping(inner).get("examples"))[:_EXAMPLES_LIMIT]
         ]
-        if not (made or examples or bodies):
+        if not (trials or examples or bodies):
             return
         checker = _checker(properties, definitions, components)
         if checker is None:
@@ -86,7 +86,7 @@ class Trials:
             problem = f"{missing[0]} is required" if missing else _problem(checker, body)
             if problem:
                 yield f"its schema refuses an example of the body: {problem}"
-        yield from _branch_refusals(checker, made)
+        yield from _branch_refusals(checker, trials)
 
     def _branch_values(
         self, schema: Any, definitions: Mapping[str, Any]
@@ -99,10 +99,10 @@ class Trials:
             for index, branch in enumerate(branches):
                 if self._steps <= 0:
                     return
-                rest = {key: value for key, value in raw.items() if key != keyword}
+                common = {key: value for key, value in raw.items() if key != keyword}
                 maker = _Maker(definitions)
                 try:
-                    value = maker.make([rest, branch], all_of=branch)
+                    value = maker.make([common, branch], all_of=branch)
                 except Unmakeable:
                     continue
                 except NoFittingValue as impossible:
@@ -178,8 +178,8 @@ def _nest_value(path: Sequence[str], value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _branch_refusals(checker: Checker, made: Sequence[_Made]) -> Iterator[str]:
-    for trial in made:
+def _branch_refusals(checker: Checker, trials: Sequence[_Made]) -> Iterator[str]:
+    for trial in trials:
         impossible = isinstance(trial.value, NoFittingValue)
         problem = str(trial.value) if impossible else _problem(checker, trial.arguments)
         if problem:
@@ -239,16 +239,16 @@ class _Maker:
         return None
 
     def _object(self, facts: _Facts, all_of_facts: _Facts, depth: int) -> dict[str, Any]:
-        made = {}
+        members = {}
         for name in (*facts.required, *all_of_facts.properties):
-            if name in made:
+            if name in members:
                 continue
             try:
-                made[name] = self.make(facts.properties.get(name, [{}]), depth + 1)
+                members[name] = self.make(facts.properties.get(name, [{}]), depth + 1)
             except Unmakeable:
                 if name in facts.required:
                     raise
-        return made
+        return members
 
     def _collect(self, schema: Any, facts: _Facts, depth: int) -> None:
         self.steps += 1

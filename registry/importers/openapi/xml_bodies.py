@@ -57,8 +57,10 @@ class XmlBodies:
 
     def _root_name(self, raw: object, otherwise: str) -> str:
         """Name of the root element: from its schema, else of the component."""
-        own = (text(mapping(part.get("xml")).get("name")) for part in self._raw_schemas.parts(raw))
-        return next((name for name in own if name), otherwise)
+        xml_names = (
+            text(mapping(part.get("xml")).get("name")) for part in self._raw_schemas.parts(raw)
+        )
+        return next((name for name in xml_names if name), otherwise)
 
     def _of(self, raw: object, depth: int) -> Xml:
         if depth > _DEPTH_LIMIT:

@@ -110,32 +110,32 @@ def comparison_budget(limit: int = VISIT_LIMIT) -> Iterator[None]:
     ComparisonTooLarge."""
     enclosing = _remaining.get()
     initial = limit if enclosing is None else max(0, min(limit, enclosing[0]))
-    left = [initial]
-    token = _remaining.set(left)
+    budget = [initial]
+    token = _remaining.set(budget)
     try:
         yield
     finally:
         _remaining.reset(token)
         if enclosing is not None:
-            enclosing[0] -= initial - max(0, left[0])
+            enclosing[0] -= initial - max(0, budget[0])
 
 
 def _spend(count: int) -> None:
-    left = _remaining.get()
-    if left is not None:
-        left[0] -= count
-        if left[0] < 0:
+    budget = _remaining.get()
+    if budget is not None:
+        budget[0] -= count
+        if budget[0] < 0:
             raise ComparisonTooLarge
 
 
 def gather(schemas: Iterable[RootedSchema]) -> SchemaConjunction:
-    left = list(schemas)
-    _spend(len(left) + 1)
+    pending = list(schemas)
+    _spend(len(pending) + 1)
     parts: list[RootedSchema] = []
     visited: set[int] = set()
     accepts_none = is_incomplete = False
-    while left:
-        part = left.pop()
+    while pending:
+        part = pending.pop()
         if not isinstance(part.schema, dict):
             accepts_none = accepts_none or part.schema is False
         elif id(part.schema) not in visited:
@@ -147,7 +147,7 @@ def gather(schemas: Iterable[RootedSchema]) -> SchemaConjunction:
             followed = list(_subschemas(part))
             _spend(len(followed))
             is_incomplete = is_incomplete or None in followed
-            left += [more for more in followed if more is not None]
+            pending += [more for more in followed if more is not None]
     return SchemaConjunction(tuple(parts), accepts_none, is_incomplete)
 
 

@@ -87,8 +87,8 @@ def item_of(was: SchemaConjunction, place: int) -> list[RootedSchema]:
     items = []
     for part in was.parts:
         prefix = sequence(part.schema.get("prefixItems"))
-        rest = part.schema.get("items", True)
-        items.append(part.of(prefix[place] if place < len(prefix) else rest))
+        items_schema = part.schema.get("items", True)
+        items.append(part.of(prefix[place] if place < len(prefix) else items_schema))
     return items
 
 
@@ -96,9 +96,9 @@ def property_of(was: SchemaConjunction, name: str) -> list[RootedSchema]:
     """The schemas that applied to a property, except those of `patternProperties`."""
     properties = []
     for part in was.parts:
-        own = mapping(part.schema.get("properties"))
-        if name in own:
-            properties.append(part.of(own[name]))
+        declared = mapping(part.schema.get("properties"))
+        if name in declared:
+            properties.append(part.of(declared[name]))
         elif not mapping(part.schema.get("patternProperties")):
             properties.append(part.of(part.schema.get("additionalProperties", True)))
     return properties
@@ -360,9 +360,9 @@ class DocumentComparison:
             *([None] if "null" in old_types else []),
             *([True, False] if "boolean" in old_types else []),
         ]
-        left = {canonical(value) for value in values}
+        remaining = {canonical(value) for value in values}
         if not old_types <= {"null", "boolean"} or any(
-            canonical(v) not in left for v in simple_values
+            canonical(v) not in remaining for v in simple_values
         ):
             yield AcceptanceFinding("enum", where, "any value", format_values(values))
 
@@ -377,10 +377,11 @@ class DocumentComparison:
                 yield AcceptanceFinding("schema", where, after=f"`{group[0]}` is other than it was")
 
     def _has_group(self, one: RootedSchema, group: Sequence[str], expected: RootedSchema) -> bool:
-        own = {name: one.schema[name] for name in group if name in one.schema}
+        keywords = {name: one.schema[name] for name in group if name in one.schema}
         # member by member: these two objects are made here, and freed when the next ones are
-        return own.keys() == expected.schema.keys() and all(
-            self.same(one.of(own[name]), expected.of(expected.schema[name])) for name in own
+        return keywords.keys() == expected.schema.keys() and all(
+            self.same(one.of(keywords[name]), expected.of(expected.schema[name]))
+            for name in keywords
         )
 
     def _negation_findings(
@@ -471,12 +472,12 @@ class DocumentComparison:
         longest = max(
             (len(sequence(part.schema.get("prefixItems"))) for part in was.parts), default=0
         )
-        rest = part.schema.get("items", True)
+        items_schema = part.schema.get("items", True)
         for place in range(max(len(prefix), longest if "items" in part.schema else 0)):
-            expected = part.of(prefix[place] if place < len(prefix) else rest)
+            expected = part.of(prefix[place] if place < len(prefix) else items_schema)
             yield from self(item_of(was, place), expected, f"{where}[{place}]")
         if "items" in part.schema:
-            yield from self(item_of(was, longest), part.of(rest), f"{where}[]")
+            yield from self(item_of(was, longest), part.of(items_schema), f"{where}[]")
 
     def _properties(
         self, was: SchemaConjunction, part: RootedSchema, where: str
@@ -493,21 +494,21 @@ class DocumentComparison:
                 yield from self(property_of(was, name), part.of(schema), join_path(where, name))
         if "additionalProperties" not in part.schema:
             return
-        rest = part.of(part.schema["additionalProperties"])
+        additional = part.of(part.schema["additionalProperties"])
         for name in sorted(
             {n for schema in schemas for n in mapping(schema.get("properties"))} - {*expected}
         ):
-            if rest.schema is False:
+            if additional.schema is False:
                 if not gather(property_of(was, name)).accepts_none:
                     yield AcceptanceFinding("argument", join_path(where, name))
             else:
-                yield from self(property_of(was, name), rest, join_path(where, name))
+                yield from self(property_of(was, name), additional, join_path(where, name))
         others = [part.of(part.schema.get("additionalProperties", True)) for part in was.parts]
-        if rest.schema is False:
+        if additional.schema is False:
             if not gather(others).accepts_none:
                 yield AcceptanceFinding("constraint", where, "other properties", "none")
         else:
-            yield from self(others, rest, join_path(where, "*"))
+            yield from self(others, additional, join_path(where, "*"))
 
     def _never_sent(self, was: SchemaConjunction, name: str) -> bool:
         return gather(property_of(was, name)).accepts_none

@@ -95,18 +95,18 @@ def _values(was: list[RootedSchema], now: list[RootedSchema], where: str) -> Ite
 def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
     """The schemas that apply to a value, including those of all its alternatives."""
     parts: dict[int, RootedSchema] = {}
-    left = list(schemas)
-    while left:
-        for part in gather([left.pop()]).parts:
+    pending = list(schemas)
+    while pending:
+        for part in gather([pending.pop()]).parts:
             if id(part.schema) not in parts:
                 parts[id(part.schema)] = part
-                left += [branch for union in unions(part) for branch in union]
+                pending += [branch for union in unions(part) for branch in union]
     return list(parts.values())
 
 
 def _named_parts(parts: list[RootedSchema], name: str) -> list[RootedSchema]:
     all_ = ((part, mapping(part.schema.get("properties"))) for part in parts)
-    return [part.of(own[name]) for part, own in all_ if name in own]
+    return [part.of(properties[name]) for part, properties in all_ if name in properties]
 
 
 def _below(parts: list[RootedSchema], keyword: str) -> list[RootedSchema]:
