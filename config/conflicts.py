@@ -276,35 +276,37 @@ def toolset_path_problem(settings: Settings, name: str) -> str | None:
 
 def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
     mcp = settings.mcp.path
-    taken: list[tuple[str, KeyPath]] = [
+    claimed_paths: list[tuple[str, KeyPath]] = [
         *((path, ()) for path in OWN_PATHS),
         *((path, ("mcp", "path")) for path in (mcp, f"{mcp}/sse", f"{mcp}/message")),
         (settings.rpc.path, ("rpc", "path")),
     ]
     if settings.portal.enabled:
-        taken.append((settings.portal.query_path, ("portal", "query_path")))
-        taken.append((settings.portal.command_path, ("portal", "command_path")))
+        claimed_paths.append((settings.portal.query_path, ("portal", "query_path")))
+        claimed_paths.append((settings.portal.command_path, ("portal", "command_path")))
     for name in settings.toolsets:
         subpath = f"{mcp}/{name}"
         paths = (subpath, f"{subpath}/sse", f"{subpath}/message")
-        taken.extend((path, ("toolsets", name)) for path in paths)
+        claimed_paths.extend((path, ("toolsets", name)) for path in paths)
     if settings.login.enabled:
-        taken.extend((path, ("login", "enabled")) for path in LOGIN_PATHS)
+        claimed_paths.extend((path, ("login", "enabled")) for path in LOGIN_PATHS)
     if settings.admin.tools:
-        taken.append((f"{mcp}/{ADMIN_TOOLSET}", ("admin", "tools")))
-        taken.append((f"{settings.rpc.path}/{ADMIN_TOOLSET}", ("admin", "tools")))
+        claimed_paths.append((f"{mcp}/{ADMIN_TOOLSET}", ("admin", "tools")))
+        claimed_paths.append((f"{settings.rpc.path}/{ADMIN_TOOLSET}", ("admin", "tools")))
     clashes = [
         (peer, owner, path, key)
-        for (peer, owner), (path, key) in combinations(taken, 2)
+        for (peer, owner), (path, key) in combinations(claimed_paths, 2)
         if path == peer and key
     ]
     if settings.admin.enabled:  # everything below its path is its own
         admin = settings.admin.path
-        inside = [path for path in taken if f"{path[0]}/".startswith(f"{admin}/")]
+        inside = [path for path in claimed_paths if f"{path[0]}/".startswith(f"{admin}/")]
         clashes += [(peer, owner, admin, ("admin", "path")) for peer, owner in inside[:1]]
     if settings.console.enabled:
         console, also = settings.console.path, (settings.admin.path, ("admin", "path"))
-        inside = [path for path in [*taken, also] if f"{path[0]}/".startswith(f"{console}/")]
+        inside = [
+            path for path in [*claimed_paths, also] if f"{path[0]}/".startswith(f"{console}/")
+        ]
         clashes += [(peer, owner, console, ("console", "path")) for peer, owner in inside[:1]]
     return [
         Problem(

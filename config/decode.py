@@ -316,12 +316,12 @@ def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> 
 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, without the space, is parsed as one key.
-    whole = path in SECRET or path in WITH_PASSWORDS
+    is_secret = path in SECRET or path in WITH_PASSWORDS
     of_model = path[:2] in WITH_KEYS and path[3:] == ("api_key",)
     of_events = path[:1] == ("events",) and path[-1] in ("secret", "old_secret", "password")
     of_login = path[:1] == ("login",) and path[-1] in ("secret", "client_secret")
     sections = path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
-    return whole or of_model or of_events or of_login or sections
+    return is_secret or of_model or of_events or of_login or sections
 
 
 def _excerpt(data: Any, kind: SettingKind) -> str:

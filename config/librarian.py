@@ -82,10 +82,10 @@ class LibrarianSettings(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def strategies(self) -> dict[tuple[str, ...], str]:
         """The names of strategies, by their place in this section."""
-        own = self.research
+        research = self.research
         named = {
             ("query", "model"): self.query.model,
-            ("research", "model"): own.model,
-            ("research", "sub_model"): own.sub_model,
+            ("research", "model"): research.model,
+            ("research", "sub_model"): research.sub_model,
         }
         return {path: name for path, name in named.items() if name not in ("", AUTO)}

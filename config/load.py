@@ -98,8 +98,8 @@ def _is_of_service(name: str, service: str) -> bool:
 
 def _put(tree: YamlValue, kind: SettingKind, parts: list[str], value: YamlValue) -> YamlValue:
     if not parts:
-        whole = value if kind.scalar else expand_text(value)
-        return merge(tree, whole) if kind.section else whole
+        expanded = value if kind.scalar else expand_text(value)
+        return merge(tree, expanded) if kind.section else expanded
     if kind.scalar or kind.listing:
         raise LookupError(parts[0])
     if not isinstance(tree.data, dict | None):
@@ -137,11 +137,11 @@ def merge(base: YamlValue, override: YamlValue) -> YamlValue:
         return base
     if not isinstance(override.data, dict):
         return override
-    both = {
+    shared_keys = {
         key: merge(base.data[key], value) if key in base.data else value
         for key, value in override.data.items()
     }
-    return replace(override, data={**base.data, **both})
+    return replace(override, data={**base.data, **shared_keys})
 
 
 def _unknown(name: str, root: SettingKind) -> Problem:

@@ -84,13 +84,13 @@ class ConsoleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
-        shown = f"{level:<8}"
+        label = f"{level:<8}"
         if self.colour:
-            shown = f"\x1b[{COLOURS.get(level, '0')}m{shown}\x1b[0m"
+            label = f"\x1b[{COLOURS.get(level, '0')}m{label}\x1b[0m"
         time = _time(record).astimezone().strftime("%H:%M:%S")
         event = _one_line(record.getMessage())
         pairs = [f"{key}={_quote(value)}" for key, value in keys(record).items()]
-        lines = [" ".join([time, f"{shown}{event}", *pairs])]
+        lines = [" ".join([time, f"{label}{event}", *pairs])]
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
         return "\n".join(lines)

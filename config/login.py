@@ -130,7 +130,9 @@ def known_as(auth: Auth, name: str, provider: ProviderSettings) -> str:
     """The prefix of a provider's principals: that of the same issuer in `auth.issuers`, so that a
     person with either token is one."""
     issuers = auth.issuers.items()
-    return next((own for own, issuer in issuers if issuer.issuer == provider.issuer), name)
+    return next(
+        (issuer_name for issuer_name, issuer in issuers if issuer.issuer == provider.issuer), name
+    )
 
 
 def shared_names(auth: Auth, providers: Mapping[str, ProviderSettings]) -> Iterator[str]:
@@ -138,9 +140,9 @@ def shared_names(auth: Auth, providers: Mapping[str, ProviderSettings]) -> Itera
     people."""
     issuers = {name: issuer.issuer for name, issuer in auth.issuers.items()}
     for name, provider in providers.items():
-        own = auth.issuer and auth.issuer == provider.issuer
+        is_own_issuer = auth.issuer and auth.issuer == provider.issuer
         prefix = known_as(auth, name, provider)
-        if not own and issuers.setdefault(prefix, provider.issuer) != provider.issuer:
+        if not is_own_issuer and issuers.setdefault(prefix, provider.issuer) != provider.issuer:
             yield name
 
 

@@ -64,9 +64,9 @@ class McpClient(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.link or (with_key and (self.literal or self.top)):
             return ""
         entry = self.entry_of(values, with_key)
-        whole = {"name": values["name"], **entry}
+        client_entry = {"name": values["name"], **entry}
         packed = base64.b64encode(json.dumps(entry).encode()).decode()
-        parts = {"name": values["name"], "json": json.dumps(whole), "base64": packed}
+        parts = {"name": values["name"], "json": json.dumps(client_entry), "base64": packed}
         return self.link.format(**{name: quote(text, safe="") for name, text in parts.items()})
 
 

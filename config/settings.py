@@ -376,8 +376,8 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     def of(self, purpose: str) -> "EmbeddingSettings":
         """The settings with the model of this purpose."""
-        own = self.purposes.get(purpose)
-        return replace(self, purposes={}, **(asdict(own) if own else {}))
+        purpose_settings = self.purposes.get(purpose)
+        return replace(self, purposes={}, **(asdict(purpose_settings) if purpose_settings else {}))
 
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):

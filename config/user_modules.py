@@ -53,14 +53,14 @@ def _from_file(file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError("it is no Python file")
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[name] = made  # dataclasses and pickling look it up
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look it up
     try:
-        spec.loader.exec_module(made)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
-    return made
+    return module
 
 
 def _place(error: BaseException) -> str:

@@ -100,9 +100,9 @@ def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
     if match is None:
         # Without the default, which may be a secret.
         name, colon, _ = written.partition(":")
-        shown = f"{name}:…" if colon else name
+        reference = f"{name}:…" if colon else name
         raise InterpolationError(
-            f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {shown}"
+            f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {reference}"
         )
     name, default = match.groups()
     if default is None and name not in env:

@@ -76,17 +76,17 @@ def largest_size(tree: Node, steps: int) -> int:
 
 def size_of(value: Any, limit: int) -> int:
     """Size of a JSON value; counting stops above `limit`."""
-    size, left = 0, [value]
-    while left and size <= limit:
-        node = left.pop()
+    size, pending = 0, [value]
+    while pending and size <= limit:
+        node = pending.pop()
         size += 1
         if isinstance(node, str):
             size += len(node) * 4 // BYTES if not node.isascii() else len(node) // BYTES
         elif isinstance(node, dict):
             size += sum(map(len, node)) // BYTES
-            left.extend(node.values())
+            pending.extend(node.values())
         elif isinstance(node, list):
-            left.extend(node)
+            pending.extend(node)
     return size
 
 
@@ -137,8 +137,8 @@ def _macro(node: Node, bounds: Mapping[str, int], default: int, depth: int) -> E
     steps = over.steps + 4 * over.size + times + sum(bound.steps for bound in each)
     if node.name not in ("map", "filter"):
         return ExpressionBound(1, _saturate(steps))
-    made = _saturate(1 + (over.size if node.name == "filter" else each[-1].size))
-    return ExpressionBound(made, _saturate(steps + (times + 1) * made))
+    result_size = _saturate(1 + (over.size if node.name == "filter" else each[-1].size))
+    return ExpressionBound(result_size, _saturate(steps + (times + 1) * result_size))
 
 
 def _each(
@@ -217,10 +217,10 @@ class Expression:
         uses. Raises ExpressionFailed, also for a result that is not a boolean."""
         if self.predicate is not None and (verdict := self.predicate(values)) is not None:
             return verdict
-        held = self.value(values)
-        if held is not True and held is not False:
+        outcome = self.value(values)
+        if outcome is not True and outcome is not False:
             raise ExpressionFailed("it is neither true nor false")
-        return held
+        return outcome
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """The result, as JSON has it. Raises ExpressionFailed."""
@@ -273,12 +273,12 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
 def check_members(text: str, members: Mapping[str, Collection[str]]) -> None:
     """Raises InvalidExpression for a member that its variable never has, such as `tool.nmae`.
     `text`: a valid expression. `members`: of variables with fixed ones."""
-    left = [parse(text)]
-    while left:
-        node = left.pop()
+    pending = [parse(text)]
+    while pending:
+        node = pending.pop()
         if node.kind == "macro" and node.local in members:
             continue  # its iteration variable hides one of them
-        left.extend(node.parts)
+        pending.extend(node.parts)
         if node.kind != "member" or node.parts[0].kind != "name":
             continue
         owner = node.parts[0].name
@@ -310,10 +310,10 @@ def _size_limit(tree: Node, steps: int, minimum_size: int) -> int:
 def _names(tree: Node) -> tuple[set[str], set[str], set[str]]:
     """Names in an expression: variables, functions, and iteration variables of macros."""
     named, called, local = set[str](), set[str](), set[str]()
-    left = [tree]
-    while left:
-        node = left.pop()
-        left.extend(node.parts)
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        pending.extend(node.parts)
         if node.kind == "name":
             named.add(node.name)
         elif node.kind == "macro":

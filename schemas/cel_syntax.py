@@ -98,9 +98,9 @@ def _error(text: str, at: int, problem: str) -> ExpressionSyntaxError:
     begins = text.rfind("\n", 0, at) + 1
     ends = text.find("\n", at) if "\n" in text[at:] else len(text)
     before, after = text[max(begins, at - SHOWN) : at], text[at : min(ends, at + SHOWN)]
-    shown = f"{before}^{after}".strip() or "^"
+    excerpt = f"{before}^{after}".strip() or "^"
     return ExpressionSyntaxError(
-        f"line {line}, character {at - begins + 1}: {problem}, at ^ in `{shown}`"
+        f"line {line}, character {at - begins + 1}: {problem}, at ^ in `{excerpt}`"
     )
 
 

@@ -21,8 +21,10 @@ class Globs:
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
         # Unfolded too: "[A-z]" includes "_", its folded form does not.
-        both = dict.fromkeys((*self.patterns, *(pattern.casefold() for pattern in self.patterns)))
-        self._compiled = re.compile("|".join(map(translate, both)) or "(?!)", re.IGNORECASE)
+        spellings = dict.fromkeys(
+            (*self.patterns, *(pattern.casefold() for pattern in self.patterns))
+        )
+        self._compiled = re.compile("|".join(map(translate, spellings)) or "(?!)", re.IGNORECASE)
 
     def __bool__(self) -> bool:
         return bool(self.patterns)

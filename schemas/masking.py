@@ -162,13 +162,13 @@ class _Marked:
     def place(self, schemas: Iterable[Any]) -> _Place | None:
         """The place that these schemas form; None without a mark at or below it."""
         places: dict[int, Json] = {}
-        left = [schema for schema in schemas if isinstance(schema, dict)]
-        while left:
-            schema = left.pop()
+        pending = [schema for schema in schemas if isinstance(schema, dict)]
+        while pending:
+            schema = pending.pop()
             if id(schema) in places or id(schema) not in self._leading:
                 continue
             places[id(schema)] = schema
-            left += self._same_value(schema)
+            pending += self._same_value(schema)
         if not places:
             return None
         key = tuple(sorted(places))
@@ -195,13 +195,13 @@ class _Marked:
         for part in self._parts.values():
             for inner in (*_children(part), *self._same_value(part)):
                 parents.setdefault(id(inner), []).append(id(part))
-        left = [id(part) for part in self._parts.values() if _is_marked(part)]
+        pending = [id(part) for part in self._parts.values() if _is_marked(part)]
         leading: set[int] = set()
-        while left:
-            part_id = left.pop()
+        while pending:
+            part_id = pending.pop()
             if part_id not in leading:
                 leading.add(part_id)
-                left += parents.get(part_id, ())
+                pending += parents.get(part_id, ())
         return leading
 
 
@@ -216,8 +216,8 @@ def _mask_value(place: _Place, value: Any, hidden: set[str], root: _Place) -> An
         hidden.update(texts_in(value))
         return place.mask
     if place.has_queries and isinstance(value, str):
-        shown = without_queries(value)
-        return value if shown == value else shown
+        without_query = without_queries(value)
+        return value if without_query == value else without_query
 
     def change(name: str | None, below: _Place | None, inner: Any) -> Any:
         if below is None and place.wraps(name):

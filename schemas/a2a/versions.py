@@ -80,8 +80,10 @@ def read_version(text: str, spoken: Collection[str] = tuple(Version)) -> Version
     version = ".".join((text.strip() or Version.V0_3).split(".")[:2])
     if version not in spoken:
         expected = " or ".join(spoken)
-        shown = version[:40]
-        raise VersionNotSupported(f"Version {shown!r} of A2A is not supported: expected {expected}")
+        excerpt = version[:40]
+        raise VersionNotSupported(
+            f"Version {excerpt!r} of A2A is not supported: expected {expected}"
+        )
     return Version(version)
 
 
@@ -132,9 +134,9 @@ def _merge(into: Json, members: Json) -> None:
         if isinstance(present, dict) and isinstance(value, dict):
             _merge(present, value)
         elif isinstance(present, list) and isinstance(value, list):
-            for mine, theirs in zip(present, value, strict=False):
-                if isinstance(mine, dict) and isinstance(theirs, dict):
-                    _merge(mine, theirs)
+            for ours, theirs in zip(present, value, strict=False):
+                if isinstance(ours, dict) and isinstance(theirs, dict):
+                    _merge(ours, theirs)
 
 
 def _read_protojson(value: Any, *, is_map: bool = False) -> Any:

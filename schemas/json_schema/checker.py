@@ -368,24 +368,24 @@ class _Guard:
 
 
 def _names(value: Any) -> Iterator[str]:
-    left = [value]
-    while left:
-        node = left.pop()
+    pending = [value]
+    while pending:
+        node = pending.pop()
         if isinstance(node, dict):
             yield from node
         if isinstance(node, dict | list):
-            left.extend(node.values() if isinstance(node, dict) else node)
+            pending.extend(node.values() if isinstance(node, dict) else node)
 
 
 def _parts(value: Any, limit: int) -> int | None:
     """Number of values inside, counted recursively; None: more than `limit`."""
-    left, count = [value], 0
-    while left:
-        node = left.pop()
+    pending, count = [value], 0
+    while pending:
+        node = pending.pop()
         count += 1
         if isinstance(node, dict | list):
-            left.extend(node.values() if isinstance(node, dict) else node)
-        if count + len(left) > limit:
+            pending.extend(node.values() if isinstance(node, dict) else node)
+        if count + len(pending) > limit:
             return None
     return count
 
@@ -429,8 +429,8 @@ def _selected_branches(
         return (), branches
     place = best[0]
     beside = [errors for errors in branches if not _refuses(errors, place)]
-    held = [errors for errors in branches if not _is_of_another_type(errors, place[:-1])]
-    return place, beside or ([] if refusals[place][0] == len(held) else branches)
+    same_type = [errors for errors in branches if not _is_of_another_type(errors, place[:-1])]
+    return place, beside or ([] if refusals[place][0] == len(same_type) else branches)
 
 
 def _expected_values(error: ValidationError) -> list[Any]:

@@ -140,12 +140,14 @@ class _Costs:
 
     def _reachable_schemas(self, node: Any) -> list[dict[str, Any]]:
         reachable: dict[int, dict[str, Any]] = {}
-        left = [node] if isinstance(node, dict) else []
-        while left:
-            schema = left.pop()
+        pending = [node] if isinstance(node, dict) else []
+        while pending:
+            schema = pending.pop()
             if id(schema) not in reachable:
                 reachable[id(schema)] = schema
-                left.extend(self._nodes[key] for of in self._below(schema).values() for key in of)
+                pending.extend(
+                    self._nodes[key] for of in self._below(schema).values() for key in of
+                )
         return list(reachable.values())
 
     def _next(self, node: dict[str, Any], evaluations: Callable[[Any], int]) -> int:

@@ -155,10 +155,10 @@ def close(part: Json, root: Json) -> Json:
             if keyword and name not in needed[keyword]:
                 needed[keyword].add(name)
                 waiting.append(step(root.get(keyword), name))
-    whole = dict(part)
+    closed = dict(part)
     for keyword, names in needed.items():
         definitions = root.get(keyword)
-        kept = definitions.items() if names and isinstance(definitions, dict) else ()
-        if members := {name: definition for name, definition in kept if name in names}:
-            whole[keyword] = members
-    return whole
+        named_definitions = definitions.items() if names and isinstance(definitions, dict) else ()
+        if members := {name: definition for name, definition in named_definitions if name in names}:
+            closed[keyword] = members
+    return closed

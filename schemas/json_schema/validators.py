@@ -100,9 +100,9 @@ def compile_validator(schema: Mapping[str, Any] | bool, meter: Meter | None = No
     `format` is an annotation. `meter` counts the steps of patterns. Raises ValueError for
     an invalid JSON Schema or a reference to outside it; SchemaTooCostly for patterns."""
     pattern_cost(schema)
-    read = _readable(schema)
-    return validator_cls_for(read)(
-        read,
+    readable_schema = _readable(schema)
+    return validator_cls_for(readable_schema)(
+        readable_schema,
         validate_formats=False,
         retriever=_refuse,
         pattern_options=_PATTERNS,

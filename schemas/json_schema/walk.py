@@ -28,12 +28,12 @@ def subschemas(schema: Json, keywords: Iterable[str]) -> Iterator[Any]:
 def nodes(value: Any) -> Iterator[dict[str, Any] | list[Any]]:
     """Every object and array of a JSON value, itself included. Without recursion: foreign schemas
     may be deep."""
-    left = [value] if isinstance(value, dict | list) else []
-    while left:
-        node = left.pop()
+    pending = [value] if isinstance(value, dict | list) else []
+    while pending:
+        node = pending.pop()
         yield node
         inner = node.values() if isinstance(node, dict) else node
-        left.extend(member for member in inner if isinstance(member, dict | list))
+        pending.extend(member for member in inner if isinstance(member, dict | list))
 
 
 def map_subschemas(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:

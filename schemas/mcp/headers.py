@@ -87,12 +87,12 @@ def param_headers(
 
 
 def check_params(
-    mirrored: Sequence[MirroredArgument], sent: Mapping[str, str], arguments: Mapping[str, Any]
+    mirrored: Sequence[MirroredArgument], headers: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> None:
-    """Check the headers of a call. Raises HeaderMismatch unless `sent` (keyed by lower-case header
-    names after `Mcp-Param-`) matches the arguments."""
+    """Check the headers of a call. Raises HeaderMismatch unless `headers` (keyed by lower-case
+    header names after `Mcp-Param-`) matches the arguments."""
     for argument in mirrored:
-        header, value = sent.get(argument.header.lower()), _value(arguments, argument.path)
+        header, value = headers.get(argument.header.lower()), _value(arguments, argument.path)
         where = ".".join(argument.path)
         if header is None:
             if _header_text(value) is not None:
@@ -111,12 +111,12 @@ def check_params(
 def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
     """Every schema inside `root`, in order, with the properties that lead to it; None where
     another keyword does. Without recursion: foreign schemas may be deep."""
-    left: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
-    while left:
-        path, schema = left.pop()
+    pending: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while pending:
+        path, schema = pending.pop()
         if isinstance(schema, dict):
             yield path, schema
-            left.extend(reversed(list(_inner(path, schema))))
+            pending.extend(reversed(list(_inner(path, schema))))
 
 
 def _inner(
