@@ -73,8 +73,8 @@ class Chat:
     async def talk(self, conversation: str | None, message: str | None) -> None:
         if conversation is None:
             body = {"strategy": self._strategy} if self._strategy else {}
-            made = await self._gateway.call("agent_create_conversation", body)
-            conversation = made.value["id"]
+            answer = await self._gateway.call("agent_create_conversation", body)
+            conversation = answer.value["id"]
         remark(f"Conversation {conversation}")
         for text in [message] if message else _lines():
             await self._turn(conversation, text)
@@ -121,12 +121,12 @@ class Chat:
             fail(f"no gateway answers at {self._gateway.url} ({type(error).__name__})")
 
     async def _active(self, conversation: str) -> str:
-        shown = await self._gateway.call(
+        answer = await self._gateway.call(
             "agent_get_conversation", {}, {"conversation": conversation}
         )
-        if not shown.value.get("run"):
+        if not answer.value.get("run"):
             fail("the run has ended, but its end was not seen")
-        return str(shown.value["run"])
+        return str(answer.value["run"])
 
     async def _show(self, event: Mapping[str, Any]) -> str:
         """Print an event; "ended" for the last one."""

@@ -57,8 +57,9 @@ def list_(settings: Settings, *, as_json: bool) -> None:
 @settings_option
 def run_(settings: Settings) -> None:
     """Make a backup in backups.to now, and delete those beyond backups.keep."""
-    made = run(_make(settings))
-    say(f"Wrote {made.name}: {made.bytes:,} bytes, {sum(made.rows.values()):,} rows.")
+    stored_backup = run(_make(settings))
+    rows = sum(stored_backup.rows.values())
+    say(f"Wrote {stored_backup.name}: {stored_backup.bytes:,} bytes, {rows:,} rows.")
 
 
 @backup.command(short_help="Verify a backup, or the newest one.")

@@ -93,8 +93,8 @@ def _print_end(end: dict[str, Any]) -> None:
         state = "waits for an approval" if end["state"] == "paused" else "goes on"
         err.print(f"The run {end['run']} {state}; toolgate code runs lists it.", highlight=False)
     if end["state"] == "failed":
-        made = [
+        call_texts = [
             f"{call['tool']} ({'ok' if call['ok'] else 'failed'})" for call in end.get("calls", ())
         ]
-        calls = f"\nCalls: {', '.join(made)}" if made else ""
+        calls = f"\nCalls: {', '.join(call_texts)}" if call_texts else ""
         err.print(f"{end['error']}{calls}", markup=False, highlight=False)

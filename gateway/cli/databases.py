@@ -77,13 +77,13 @@ def migrate(settings: Settings, *, only_status: bool, must_be_done: bool, as_jso
     one by one; a downgrade is the older release on the newer tables.
     """
     applied, states = run(_migrate(settings, only_status or must_be_done))
-    left = sum(state.applied is None for state in states)
+    pending = sum(state.applied is None for state in states)
     if as_json:
         print_json({"applied": applied, "migrations": states})
     else:
         _print_migrations(states, None if only_status or must_be_done else applied)
-    if must_be_done and left:
-        fail(f"{left} migrations are pending: run `toolgate migrate`")
+    if must_be_done and pending:
+        fail(f"{pending} migrations are pending: run `toolgate migrate`")
 
 
 def _print_migrations(states: Sequence[MigrationState], applied: Sequence[str] | None) -> None:

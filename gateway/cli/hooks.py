@@ -46,9 +46,17 @@ def list_(settings: Settings, as_json: bool) -> None:
 
 
 def _row(hook: Hook) -> tuple[Any, ...]:
-    own = hook.settings
-    code = own.use or own.url
-    return (hook.name, own.at, own.order, code, hook.code.version, own.changes, own.failure)
+    hook_settings = hook.settings
+    code = hook_settings.use or hook_settings.url
+    return (
+        hook.name,
+        hook_settings.at,
+        hook_settings.order,
+        code,
+        hook.code.version,
+        hook_settings.changes,
+        hook_settings.failure,
+    )
 
 
 @click.command()
@@ -81,19 +89,19 @@ def test(settings: Settings, name: str, file: IO[bytes]) -> None:
         fail(f"{file.name}: expected an object of JSON: {error}")
     event = {"tenant": settings.tenant.host_id, "principal": "anonymous", "roles": [], **members}
     answer, seconds = run(_ask(settings, name, event))
-    shown: dict[str, Any] = {"seconds": round(seconds, 4)}
+    result: dict[str, Any] = {"seconds": round(seconds, 4)}
     if isinstance(answer, HookFailed):
-        print_json({**shown, "failed": str(answer)})
+        print_json({**result, "failed": str(answer)})
         raise click.exceptions.Exit(FAILED)
-    print_json({**shown, "answer": msgspec.to_builtins(answer)})
+    print_json({**result, "answer": msgspec.to_builtins(answer)})
 
 
 async def _ask(
     settings: Settings, name: str, event: Mapping[str, Any]
 ) -> tuple[HookAnswer | HookFailed, float]:
     """The answer, or the failure, also of a hook whose failures pass; and the seconds it took."""
-    own = msgspec.structs.replace(settings.hooks[name], failure="refuse")
-    loaded = Hooks(msgspec.structs.replace(settings, hooks={name: own}))
+    hook_settings = msgspec.structs.replace(settings.hooks[name], failure="refuse")
+    loaded = Hooks(msgspec.structs.replace(settings, hooks={name: hook_settings}))
     began = time.perf_counter()
     try:
         answer: HookAnswer | HookFailed = await loaded.all[0].ask(event)

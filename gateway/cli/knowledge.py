@@ -81,8 +81,8 @@ async def _is_there(gateway: RunningGateway, evidence: Mapping[str, Any]) -> boo
     """Whether a passage stands in the lines of the version that it names."""
     first, last = evidence["lines"]
     place = {"document": evidence["document"], "first": first, "last": last}
-    read = (await gateway.call("knowledge_read", place)).value
-    return read["version"] == evidence["version"] and evidence["text"] in read["text"]
+    passage = (await gateway.call("knowledge_read", place)).value
+    return passage["version"] == evidence["version"] and evidence["text"] in passage["text"]
 
 
 @click.command("upload")
@@ -334,7 +334,7 @@ def export(
         query = {"collection": collection, "limit": PAGE}
         for document in await gateway.items("knowledge_documents", query):
             if document["live"]:
-                read = await gateway.call("knowledge_read", {"document": document["document"]})
-                output.write(encode({**document, "text": read.value["text"]}).decode() + "\n")
+                answer = await gateway.call("knowledge_read", {"document": document["document"]})
+                output.write(encode({**document, "text": answer.value["text"]}).decode() + "\n")
 
     run(write())

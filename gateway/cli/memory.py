@@ -94,12 +94,12 @@ def import_(settings: Settings, *, file: Path, key_file: IO[str] | None, url: st
     cannot be read are reported, and the others imported.
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    read = MemoryLines.of(file)
-    for problem in read.problems:
+    lines = MemoryLines.of(file)
+    for problem in lines.problems:
         err.print(problem)
-    counts = run(_import(gateway, read, settings.rpc.path))
-    print_json({**counts, "unreadable": len(read.problems)})
-    if read.problems:
+    counts = run(_import(gateway, lines, settings.rpc.path))
+    print_json({**counts, "unreadable": len(lines.problems)})
+    if lines.problems:
         raise SystemExit(FAILED)
 
 
@@ -142,33 +142,33 @@ def _without_type(value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: member for name, member in value.items() if name != "type"}
 
 
-async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[str, int]:
+async def _import(gateway: RunningGateway, lines: MemoryLines, rpc: str) -> dict[str, int]:
     """Counts of stored items."""
     counts: Counter[str] = Counter()
-    with track(_batches(read.memories), "memories") as batches:
+    with track(_batches(lines.memories), "memories") as batches:
         begin = 0
-        for some in batches:
-            answer = dict((await gateway.call("memory_import", {"items": some})).value)
+        for batch in batches:
+            answer = dict((await gateway.call("memory_import", {"items": batch})).value)
             refused = answer.pop("refused", ())
             counts.update(answer)
             for line in refused:
                 err.print(f"memory {begin + line['index'] + 1}: {line['reason']}")
             if refused:
                 counts["refused"] += len(refused)
-            begin += len(some)
-    with track(_batches(read.entities), "entities") as batches:
-        for some in batches:
-            made = await gateway.rpc(rpc, "create_entities", {"entities": some})
-            counts["entities"] += len(made["entities"])
+            begin += len(batch)
+    with track(_batches(lines.entities), "entities") as batches:
+        for batch in batches:
+            created = await gateway.rpc(rpc, "create_entities", {"entities": batch})
+            counts["entities"] += len(created["entities"])
             observed = [
                 {"entityName": entity["name"], "contents": entity["observations"]}
-                for entity in some
+                for entity in batch
             ]
             await gateway.rpc(rpc, "add_observations", {"observations": observed})
-    with track(_batches(read.relations), "relations") as batches:
-        for some in batches:
-            made = await gateway.rpc(rpc, "create_relations", {"relations": some})
-            counts["relations"] += len(made["relations"])
+    with track(_batches(lines.relations), "relations") as batches:
+        for batch in batches:
+            created = await gateway.rpc(rpc, "create_relations", {"relations": batch})
+            counts["relations"] += len(created["relations"])
     return dict(counts)
 
 

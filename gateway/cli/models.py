@@ -88,8 +88,8 @@ def check(settings: Settings, strategy: str | None, as_json: bool) -> None:
         names = ("strategy", "status", "model", "seconds", "tokens", "detail")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
-        shown = [tuple(str(cell) for cell in row) for row in rows]
-        print_rows(("strategy", "status", "model", "seconds", "tokens", "detail"), shown)
+        text_rows = [tuple(str(cell) for cell in row) for row in rows]
+        print_rows(("strategy", "status", "model", "seconds", "tokens", "detail"), text_rows)
     if any(row[1] != "ok" for row in rows):
         fail("a model does not answer")
 

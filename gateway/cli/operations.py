@@ -169,7 +169,7 @@ def _parameters(
         for name in names
     ]
     placed = [argument(members[name], row.metavars.get(name, "")) for name in row.arguments]
-    whole: list[click.Parameter] = (
+    body_arguments: list[click.Parameter] = (
         [click.Argument([BODY], type=DOCUMENT, metavar=row.body)] if row.body else []
     )
     options: list[click.Parameter] = [
@@ -185,12 +185,12 @@ def _parameters(
         options.append(click.Option(["--limit"], type=click.IntRange(1), help=text))
     if operation.job is not None:
         options.append(click.Option(["--no-wait"], is_flag=True, help="Print a job at once."))
-    return [*path, *placed, *whole, *options]
+    return [*path, *placed, *body_arguments, *options]
 
 
 def _help(row: CommandRow, operation: Operation) -> str:
-    several = SEVERAL if row.each else ""
-    parts = [row.summary or operation.summary, operation.details, row.help, several]
+    plural_help = SEVERAL if row.each else ""
+    parts = [row.summary or operation.summary, operation.details, row.help, plural_help]
     if row.examples:
         lines = "".join(f"\n  {example}" for example in row.examples)
         parts.append(f"\b\nExample{'s' * (len(row.examples) > 1)}:{lines}")
@@ -339,9 +339,9 @@ class OperationCall:
                 text = failure.message + (self._unread if is_absent else "")
                 raise CommandFailure(text, failure.exit_code) from failure
             last = self._operation.names[-1]
-            made, left = entries[: len(done)], entries[len(done) :]
-            text = f"{failure.message} Done: {_words(made, last)}. Not done: {_words(left, last)}."
-            raise CommandFailure(text) from failure
+            done_entries, open_entries = entries[: len(done)], entries[len(done) :]
+            text = f"{failure.message} Done: {_words(done_entries, last)}."
+            raise CommandFailure(f"{text} Not done: {_words(open_entries, last)}.") from failure
         finally:
             if done and self._prints_json(done[0]):
                 print_json(done if self._row.each else done[0])
@@ -475,8 +475,8 @@ class OperationCall:
 
     def _sentence(self, names: Json, value: Any) -> str:
         members = value if isinstance(value, dict) else {}
-        taken = members_of_call(self._operation)
-        defaults = {name: member.default for name, member in taken.items()}
+        call_members = members_of_call(self._operation)
+        defaults = {name: member.default for name, member in call_members.items()}
         option_texts = {
             name: span_of(member) if name.endswith(SECONDS) else cell(member, "text")
             for name, member in {**defaults, **self._given}.items()
@@ -531,10 +531,8 @@ async def check_source(client: OperationClient, name: str | None) -> None:
 
 
 async def _hint(client: OperationClient, arguments: Mapping[str, Any]) -> str:
-    several = {
-        name: value for name, value in arguments.items() if value and isinstance(value, list)
-    }
-    firsts = {name[:-1]: value[0] for name, value in several.items()}
+    lists = {name: value for name, value in arguments.items() if value and isinstance(value, list)}
+    firsts = {name[:-1]: value[0] for name, value in lists.items()}
     for name, value in {**arguments, **firsts}.items():
         view = next((view for view in VIEWS.values() if view.parameter == name), None)
         if view is None or not view.key or not isinstance(value, str):

@@ -152,17 +152,17 @@ async def _judge(
     if gone is not None:
         tokens.revoke(gone)
     try:
-        read = await tokens.read(token.encode(), path)
+        verified = await tokens.read(token.encode(), path)
     except KeysMissing:
         hint = "they cannot be fetched" if fetch else "--fetch fetches them"
         return TokenVerdict(None, f"the keys of its issuer are not known; {hint}")
     except (PyJWTError, ValueError, TypeError) as error:
         return TokenVerdict(False, str(error))
-    if read.principal is None:
+    if verified.principal is None:
         return TokenVerdict(
             False, "expected a principal: `sub` or the configured claim is missing or unusable"
         )
-    return TokenVerdict(True, principal=read.principal, looked_up=gone is not None)
+    return TokenVerdict(True, principal=verified.principal, looked_up=gone is not None)
 
 
 async def _load_revocations(settings: Settings) -> Revocations:

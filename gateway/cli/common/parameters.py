@@ -187,13 +187,13 @@ def option(member: Member, word: str = "", text: str = "") -> click.Option:
 
 
 def argument(member: Member, metavar: str = "") -> click.Argument:
-    several = "..." if member.is_list else ""
+    ellipsis = "..." if member.is_list else ""
     word = metavar or member.name.removesuffix("s" * member.is_list).upper()
-    shown = f"{word}{several}" if member.required else f"[{word}]{several}"
+    placeholder = f"{word}{ellipsis}" if member.required else f"[{word}]{ellipsis}"
     return click.Argument(
         [member.parameter],
         type=member.type,
-        metavar=shown,
+        metavar=placeholder,
         nargs=-1 if member.is_list else 1,
         required=member.required,
     )

@@ -20,14 +20,15 @@ async def score_questions(
         for question in tracked:
             groups[question.group or ALL].append(await score(question))
     if groups.keys() != {ALL}:
-        groups[ALL] = [scores for several in groups.values() for scores in several]
+        groups[ALL] = [scores for group_scores in groups.values() for scores in group_scores]
     return {
-        name: {"questions": len(several), **means_of(several)} for name, several in groups.items()
+        name: {"questions": len(group_scores), **means_of(group_scores)}
+        for name, group_scores in groups.items()
     }
 
 
-def means_of(several: Sequence[Scores]) -> Scores:
-    return {name: statistics.mean(scores[name] for scores in several) for name in several[0]}
+def means_of(all_scores: Sequence[Scores]) -> Scores:
+    return {name: statistics.mean(scores[name] for scores in all_scores) for name in all_scores[0]}
 
 
 def print_figures(groups: Mapping[str, Mapping[str, float]], *, as_json: bool) -> None:

@@ -150,14 +150,14 @@ async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check
     there = make_pool(database, "read_url", size=1, timeout_s=timeout_s)
     try:
         async with there, borrow(there) as connection:
-            own, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
+            system_id, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
             rows = await connection.execute(_REPLICA, [position])
             primary_id, behind = await rows.fetchone() or ("", None)
     except AWAY as error:
         reason = f"database.read_url does not answer ({type(error).__name__})"
         return Check("replica", "warning", f"{reason}; searches read from database.url")
-    if behind is None or own != primary_id:
-        what = "another server" if own != primary_id else "no streaming replica"
+    if behind is None or system_id != primary_id:
+        what = "another server" if system_id != primary_id else "no streaming replica"
         reason = f"database.read_url leads to {what}; searches read from database.url"
         return Check("replica", "failed", reason)
     return Check("replica", "ok", f"{max(0, behind)} bytes behind (database.read_url)")

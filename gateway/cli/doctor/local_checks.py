@@ -233,15 +233,17 @@ def hooks(settings: Settings) -> Iterator[Check]:
         return
     from gateway.middleware.hooks.configured_hook import Hooks
 
-    for name, own in settings.hooks.items():
+    for name, hook_settings in settings.hooks.items():
         try:
-            [hook] = Hooks(replace(settings, hooks={name: own})).all
+            [hook] = Hooks(replace(settings, hooks={name: hook_settings})).all
         except ToolgateError as error:
             yield Check("hook", "failed", f"{name}: {error}")
             continue
         version = hook.code.version and f" {hook.code.version}"
-        passes = "; its failures pass" if own.failure == "pass" else ""
-        yield Check("hook", "ok", f"{name}: {own.use or own.url}{version}{passes}")
+        passes = "; its failures pass" if hook_settings.failure == "pass" else ""
+        yield Check(
+            "hook", "ok", f"{name}: {hook_settings.use or hook_settings.url}{version}{passes}"
+        )
 
 
 def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:

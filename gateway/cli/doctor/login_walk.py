@@ -266,8 +266,10 @@ class Walk(Struct, kw_only=True):
         """The settings, if these are of the gateway that is walked."""
         if self.settings is None:
             return None
-        own = self.settings.server.public_url.rstrip("/") == self.server.issuer.rstrip("/")
-        return self.settings if own else None
+        is_this_gateway = self.settings.server.public_url.rstrip("/") == self.server.issuer.rstrip(
+            "/"
+        )
+        return self.settings if is_this_gateway else None
 
     async def _check_keys(self, auth: Auth, metadata: Server) -> str:
         keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
@@ -314,8 +316,8 @@ class Walk(Struct, kw_only=True):
         reply = await self._ask("GET", page, headers={"Sec-Fetch-Site": "none"})
         form = {**dict(HIDDEN.findall(reply.text)), "choice": f"at:{name}"}
         origin = "{0.scheme}://{0.netloc}".format(urlsplit(page))
-        own = {"Sec-Fetch-Site": "same-origin", "Origin": origin}
-        reply = await self._ask("POST", page, headers=own, data=form)
+        headers = {"Sec-Fetch-Site": "same-origin", "Origin": origin}
+        reply = await self._ask("POST", page, headers=headers, data=form)
         if reply.status != 303:
             raise StepFailed(f"the gateway does not send a browser on: {reply.reason}")
         place = reply.headers["location"]
@@ -350,13 +352,13 @@ class Walk(Struct, kw_only=True):
         return f"{self.server.token_endpoint} knows {self.client.name}"
 
     async def _token(self, form: Mapping[str, str]) -> tuple[int, Mapping[str, Any]]:
-        own, headers = self.registration, {}
-        fields = {**form, "client_id": own.client_id, "code_verifier": self.verifier}
-        if own.token_endpoint_auth_method == "client_secret_basic":  # noqa: S105
-            pair = base64.b64encode(f"{own.client_id}:{own.client_secret}".encode()).decode()
+        client, headers = self.registration, {}
+        fields = {**form, "client_id": client.client_id, "code_verifier": self.verifier}
+        if client.token_endpoint_auth_method == "client_secret_basic":  # noqa: S105
+            pair = base64.b64encode(f"{client.client_id}:{client.client_secret}".encode()).decode()
             headers["Authorization"] = f"Basic {pair}"
-        elif own.client_secret:
-            fields["client_secret"] = own.client_secret
+        elif client.client_secret:
+            fields["client_secret"] = client.client_secret
         reply = await self._ask("POST", self.server.token_endpoint, headers=headers, data=fields)
         try:
             answer = msgspec.json.decode(reply.body, type=dict[str, Any])

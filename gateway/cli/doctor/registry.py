@@ -104,18 +104,18 @@ def _of_texts(
     found: EmbeddingStatus, purpose: str, model: str, settings: EmbeddingSettings
 ) -> Check:
     counts = [count for count in found.counts if count.purpose == purpose]
-    own = [count for count in counts if count.model == model]
-    if failed := sum(count.failed for count in own):
+    model_counts = [count for count in counts if count.model == model]
+    if failed := sum(count.failed for count in model_counts):
         why = "".join(count.error for count in found.failed[:1]).rstrip(".")
         hint = "`toolgate embed retry` retries"
         texts = _count_texts(failed, "has failed", "have failed")
         return Check(NAME, "warning", f"{texts}: {why}. {hint}")
     if text := mismatch(settings, found.models[purpose]):
         return Check(NAME, "warning", text)
-    if waiting := sum(count.total - count.ready - count.blank for count in own or counts):
+    if waiting := sum(count.total - count.ready - count.blank for count in model_counts or counts):
         hint = f"{_worker(settings)} embeds them, or `toolgate embed backfill` now"
         return Check(NAME, "ok", f"{_count_texts(waiting, 'waits', 'wait')} for {model}; {hint}")
-    ready = sum(count.ready for count in own)
+    ready = sum(count.ready for count in model_counts)
     return Check(NAME, "ok", f"{_count_texts(ready, 'has a vector', 'have vectors')} of {model}")
 
 
@@ -207,10 +207,10 @@ async def source_checks(source: Source, settings: Settings, lister: Lister) -> A
 
 async def held_back(registry: Registry) -> AsyncIterator[Check]:
     """Tools that wait to be accepted."""
-    held = await Pins(registry.database.pool).list_held(registry.host_id)
-    if held:
-        names = ", ".join(tool.name for tool in held[:SHOWN])
-        more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    held_tools = await Pins(registry.database.pool).list_held(registry.host_id)
+    if held_tools:
+        names = ", ".join(tool.name for tool in held_tools[:SHOWN])
+        more = f" and {len(held_tools) - SHOWN} more" if len(held_tools) > SHOWN else ""
         hint = "see `toolgate tools accept --help`"
         yield Check("pins", "warning", f"{names}{more} held back until accepted; {hint}")
 
@@ -257,22 +257,24 @@ async def jobs(database: Database, settings: JobsSettings) -> Check:
 
 async def backups(settings: Settings) -> AsyncIterator[Check]:
     """Age of the newest backup."""
-    own = settings.backups
-    if not own.enabled:
+    backup_settings = settings.backups
+    if not backup_settings.enabled:
         return
     try:
-        stored = await backups_of(own).all()
+        stored = await backups_of(backup_settings).all()
     except ToolgateError as error:
         yield Check("backups", "failed", str(error))
         return
     now = datetime.now(UTC)
     stored = [backup for backup in stored if backup.created <= now]  # no clock ran ahead
     if not stored:
-        yield Check("backups", "warning", f"there is none in {own.to}: toolgate backup run")
+        yield Check(
+            "backups", "warning", f"there is none in {backup_settings.to}: toolgate backup run"
+        )
         return
     hours = (now - stored[0].created).total_seconds() / 3600
-    text = f"the newest is {hours:.1f} hours old, of {len(stored)} in {own.to}"
-    yield Check("backups", "warning" if hours > own.late_hours else "ok", text)
+    text = f"the newest is {hours:.1f} hours old, of {len(stored)} in {backup_settings.to}"
+    yield Check("backups", "warning" if hours > backup_settings.late_hours else "ok", text)
 
 
 async def schedules(pool: Pool, host_id: str) -> AsyncIterator[Check]:
@@ -340,21 +342,21 @@ def costs(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
     """Checks token costs of lists, and tools that lists of limited clients omit."""
     shaper = ToolShaper.of(settings)
     lists = Catalog(tools, shaper=shaper).lists
-    made = lists.tools()
+    tool_list = lists.tools()
     most = settings.budgets.catalog_tokens
-    dear = sorted(made.costs, key=lambda name: (-made.costs[name], name))[:COSTS_SHOWN]
-    named = ", ".join(f"{name} {made.costs[name]}" for name in dear)
-    detail = f"{made.tokens:,} tokens for {len(made.costs)} tools"
+    dear = sorted(tool_list.costs, key=lambda name: (-tool_list.costs[name], name))[:COSTS_SHOWN]
+    named = ", ".join(f"{name} {tool_list.costs[name]}" for name in dear)
+    detail = f"{tool_list.tokens:,} tokens for {len(tool_list.costs)} tools"
     detail += f"; most for {named}" if named else ""
-    if made.shortened:
-        detail += f"; {len(made.shortened)} shortened"
-    large = made.tokens > LARGE_LIST
+    if tool_list.shortened:
+        detail += f"; {len(tool_list.shortened)} shortened"
+    large = tool_list.tokens > LARGE_LIST
     if large:
         detail += (
             "; that is more than most models can read: serve parts of it as `toolsets`, or import "
             "less with `include` and `exclude` of sources"
         )
-    over = bool(most) and made.level > 0
+    over = bool(most) and tool_list.level > 0
     if over:
         detail += f"; budgets.catalog_tokens is {most}, so all are shortened further"
     yield Check("lists", "warning" if over or large else "ok", detail)

@@ -170,13 +170,13 @@ async def _watch(registry: Registry, crew: WorkerPool) -> None:
         total, warned = 0, False
         while not crew.is_displaced:
             counts = await tasks(registry.database.pool, crew.kinds)
-            left = counts["pending"] + counts["running"]
-            total = max(total, left)
-            bar.update(task, completed=total - left, total=total)
-            if not left:
+            unfinished = counts["pending"] + counts["running"]
+            total = max(total, unfinished)
+            bar.update(task, completed=total - unfinished, total=total)
+            if not unfinished:
                 return
-            if not warned and await crew.elsewhere() == left:
-                _warn(f"Waiting for texts that other workers embed: {left}.")
+            if not warned and await crew.elsewhere() == unfinished:
+                _warn(f"Waiting for texts that other workers embed: {unfinished}.")
                 warned = True
             await anyio.sleep(EVERY_S)
 

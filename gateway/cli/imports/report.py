@@ -263,12 +263,12 @@ def print_markdown(report: Json) -> None:
     for line in [*_totals(report), *_expenses(report), *report["notes"]]:
         write(f"- {escape_markdown(line)}")
     odd = [operation for operation in report["operations"] if operation["status"] in STYLES]
-    rest = [operation for operation in report["operations"] if operation["status"] not in STYLES]
+    others = [operation for operation in report["operations"] if operation["status"] not in STYLES]
     if odd:
         _write_rows(odd)
-    if rest:
-        write(f"\n<details><summary>{counted_large('other operation', len(rest))}</summary>")
-        _write_rows(rest)
+    if others:
+        write(f"\n<details><summary>{counted_large('other operation', len(others))}</summary>")
+        _write_rows(others)
         write("\n</details>")
 
 

@@ -233,11 +233,11 @@ class Bridge:
             if not events.last_id:
                 raise Unreachable("The server closed the stream before it answered")
             await anyio.sleep(events.pause_s(rounds))
-            async with self._http.get(self._url, headers=self._resuming(events)) as rest:
-                if rest.content_type != SSE:
-                    raise Unreachable(f"The server does not resume the stream ({rest.status})")
+            async with self._http.get(self._url, headers=self._resuming(events)) as resumed:
+                if resumed.content_type != SSE:
+                    raise Unreachable(f"The server does not resume the stream ({resumed.status})")
                 last = events.last_id
-                answered = await self._write_messages(rest, events, message, write)
+                answered = await self._write_messages(resumed, events, message, write)
                 rounds = 0 if events.last_id != last else rounds + 1
 
     async def _write_messages(

@@ -317,10 +317,10 @@ def running_gateway(
 def _access_hint(problem: Any, status: int, key: str | None) -> str:
     """The next command, where a key or a scope is missing."""
     if status == HTTPStatus.UNAUTHORIZED:
-        made = "toolgate keys create NAME > FILE"
+        command = "toolgate keys create NAME > FILE"
         if key is None:
-            return f"Add --key-file FILE; to make a key: {made}"
-        return f"Is the key of this gateway, and valid? `toolgate keys list`; a new one: {made}"
+            return f"Add --key-file FILE; to make a key: {command}"
+        return f"Is the key of this gateway, and valid? `toolgate keys list`; a new one: {command}"
     scope = _SCOPE.search(str(problem.get("detail"))) if isinstance(problem, dict) else None
     if status == HTTPStatus.FORBIDDEN and scope:
         return f"A key with it: toolgate keys create NAME --scope {scope[1]} > FILE"

@@ -25,9 +25,9 @@ def merge(client: McpClient, file: Path, values: Mapping[str, str], with_key: bo
     text = client.text(values, with_key)
     if not before.strip():
         return text
-    taken = f"{file} has a server {values['name']} already: choose another --name, or edit it"
+    conflict = f"{file} has a server {values['name']} already: choose another --name, or edit it"
     if client.format == "yaml":
-        fail(taken)
+        fail(conflict)
     try:
         document = tomllib.loads(before) if client.format == "toml" else json.loads(before)
     except ValueError:
@@ -37,7 +37,7 @@ def merge(client: McpClient, file: Path, values: Mapping[str, str], with_key: bo
     for name in client.at:
         holder = holder.setdefault(name, {})
     if values["name"] in holder:
-        fail(taken)
+        fail(conflict)
     if client.format == "toml":
         return f"{before.rstrip()}\n\n{text}"
     holder[values["name"]] = client.entry_of(values, with_key)

@@ -106,25 +106,25 @@ def _write(descriptor: int, message: bytes) -> None:
     """Write a message as one line."""
     if b"\n" in message or b"\r" in message:
         message = msgspec.json.format(message, indent=-1)
-    left = memoryview(message + b"\n")
-    while left:
-        left = left[os.write(descriptor, left) :]
+    remaining = memoryview(message + b"\n")
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 async def _lines(descriptor: int) -> AsyncIterator[bytes]:
     """The lines of a pipe, a file or a terminal; ends at one that is too long."""
-    rest, size = list[bytes](), 0
+    pieces, size = list[bytes](), 0
     async for chunk in _chunks(descriptor):
         first, *others = chunk.split(b"\n")
-        rest.append(first)
+        pieces.append(first)
         size += len(first)
         for begun in others:
-            yield b"".join(rest)
-            rest, size = [begun], len(begun)
+            yield b"".join(pieces)
+            pieces, size = [begun], len(begun)
         if size > MESSAGE_BYTES:
             log.error("bridge_line_too_long", extra={"reason": OUTSIDE % MESSAGE_BYTES})
             return
-    yield b"".join(rest)
+    yield b"".join(pieces)
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:

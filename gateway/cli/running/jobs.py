@@ -39,14 +39,14 @@ async def wait_for_job(
     it. `names`: of the operations that show and cancel it."""
     try:
         with progress_bar() as bar:
-            task, shown = bar.add_task(job, total=None), ""
+            task, last_progress = bar.add_task(job, total=None), ""
             while True:
                 job_view: Json = (await gateway.call(names[0], {"job": job})).value
                 if "ended" in job_view:
                     return job_view
                 bar.update(task, completed=job_view.get("done", 0), total=job_view.get("total"))
-                if not err.is_terminal and shown != (shown := _progress(job_view)):
-                    err.print(one_line(f"{job_view['state']} {shown}"))
+                if not err.is_terminal and last_progress != (last_progress := _progress(job_view)):
+                    err.print(one_line(f"{job_view['state']} {last_progress}"))
                 await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:
         if cancels:

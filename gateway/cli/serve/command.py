@@ -190,9 +190,9 @@ def _serve(
 
 def _leave_threads_behind() -> None:
     """Exit without joining threads: actions there cannot be cancelled, and might never end."""
-    left = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if any(not thread.daemon for thread in left):
-        log.warning("python_calls_aborted", extra={"threads": len(left)})
+    threads = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if any(not thread.daemon for thread in threads):
+        log.warning("python_calls_aborted", extra={"threads": len(threads)})
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)

@@ -194,12 +194,12 @@ class Supervisor:
     def _started_anew(self) -> "subprocess.Popen[bytes]":
         ready, write_ready = os.pipe()
         listener = self._listener.fileno()
-        own = {LISTENER: str(listener), READY_PIPE: str(write_ready)}
+        variables = {LISTENER: str(listener), READY_PIPE: str(write_ready)}
         try:
             program = subprocess.Popen(
                 [sys.executable, *sys.orig_argv[1:]],
                 pass_fds=(listener, write_ready),
-                env={**os.environ, **own},
+                env={**os.environ, **variables},
             )
         except BaseException:
             os.close(ready)
@@ -227,9 +227,9 @@ class Supervisor:
         self._kill_stuck(now)
         if self._stopping:
             return
-        taken = {worker.slot for worker in self._workers.values() if not worker.leaving}
+        busy_slots = {worker.slot for worker in self._workers.values() if not worker.leaving}
         for number, slot in self._slots.items():
-            if number not in taken and now >= slot.due:
+            if number not in busy_slots and now >= slot.due:
                 try:
                     self._start(number)
                 except OSError as error:  # too many processes or files, or too little memory

@@ -82,8 +82,8 @@ async def _work(settings: Settings, workers: int | None) -> None:
         jobs = await _jobs(settings, registry, embedders, stack) if with_jobs else None
         async with anyio.create_task_group() as group:
             group.start_soon(_until_signalled, crews, jobs, settings.server.drain_s)
-            made = dict.fromkeys(embedder.model for embedder in embedders.values())
-            out.print(f"Worker is ready: {', '.join([*made, *(['jobs'] if jobs else [])])}")
+            models = dict.fromkeys(embedder.model for embedder in embedders.values())
+            out.print(f"Worker is ready: {', '.join([*models, *(['jobs'] if jobs else [])])}")
             async with anyio.create_task_group() as working:
                 for crew in crews:
                     working.start_soon(crew.run)

@@ -72,8 +72,8 @@ class WorkerLink:
 def shares_model(settings: Settings) -> bool:
     """Whether there is a local model, of which one copy is enough for all workers."""
     embedding = settings.embedding
-    own = (embedding, *map(embedding.of, embedding.purposes))
-    return not embedding.socket and any(model.provider in LOCAL for model in own)
+    model_settings = (embedding, *map(embedding.of, embedding.purposes))
+    return not embedding.socket and any(model.provider in LOCAL for model in model_settings)
 
 
 def of_worker(settings: Settings, link: WorkerLink) -> Settings:

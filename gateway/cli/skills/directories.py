@@ -121,12 +121,12 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
     """Entries ordered by name, without hidden files and Python's caches."""
     try:
         with os.scandir(directory) as entries:
-            kept = [
+            visible = [
                 entry for entry in entries if entry.name[0] != "." and entry.name != "__pycache__"
             ]
     except OSError as error:
         raise ImportRejected(f"{directory}: {(error.strerror or str(error)).lower()}.") from error
-    return sorted(kept, key=lambda one: one.name)
+    return sorted(visible, key=lambda one: one.name)
 
 
 def _read(path: Path, limit: int, setting: str) -> bytes:

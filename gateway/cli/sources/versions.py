@@ -124,7 +124,7 @@ def _is_breaking(difference: Json) -> bool:
 
 
 def _lines(tool: Json) -> list[Sequence[str]]:
-    whole = {"where": "", "breaking": False, "text": tool["operation"]}
+    operation_change = {"where": "", "breaking": False, "text": tool["operation"]}
     return [
         (
             tool["status"],
@@ -133,7 +133,7 @@ def _lines(tool: Json) -> list[Sequence[str]]:
             change["where"] or "-",
             change["text"],
         )
-        for change in tool["changes"] or (whole,)
+        for change in tool["changes"] or (operation_change,)
     ]
 
 

@@ -180,12 +180,12 @@ async def _make(maker: Changes, changes: Sequence[Change], folder: Path | None) 
     try:
         await maker.read_links(changes)
         for (name, removes), group in groupby(changes, lambda c: (c.section.name, c.sign == "-")):
-            own = list(group)
+            batch = list(group)
             if removes:  # entries that others of their section need can be removed without links
-                for at in own:
+                for at in batch:
                     await maker.link(at)
             try:
-                for at in own:
+                for at in batch:
                     await maker.make(at)
                     done += 1
                     _write_keys(maker.secrets, folder)
@@ -193,7 +193,7 @@ async def _make(maker: Changes, changes: Sequence[Change], folder: Path | None) 
                 if name in TOOL_SECTIONS and not removes:
                     await maker.restore_links()
             if not removes:
-                for at in own:
+                for at in batch:
                     await maker.link(at)
     except CommandFailure as error:
         raise CommandFailure(
@@ -244,13 +244,13 @@ def _print_plan(changes: Sequence[Change], present: Present, target: Sections, p
         say(str(change))
     if not changes:
         say("Nothing to change.")
-    rest = sum(
+    extra = sum(
         len(entries.keys() - target[section].keys())
         for section, entries in present.entries.items()
         if section in target
     )
-    if rest and not prune:
-        note(f"{rest} entries are not in the file; --prune removes them.")
+    if extra and not prune:
+        note(f"{extra} entries are not in the file; --prune removes them.")
 
 
 def _as_json(change: Change) -> dict[str, str]:

@@ -120,9 +120,9 @@ class Document:
 
     def error(self, path: Sequence[str | int], text: str) -> DocumentError:
         """`path`: of the member that is wrong."""
-        shown = ".".join(map(str, path))
+        dotted = ".".join(map(str, path))
         line = self._line(path)
-        return DocumentError(f"{self._name}:{line}: {f'{shown}: ' if shown else ''}{text}")
+        return DocumentError(f"{self._name}:{line}: {f'{dotted}: ' if dotted else ''}{text}")
 
     def entries(self, sections: Sequence[str]) -> Iterator[tuple[str, str, Json]]:
         """Section, key and members of each entry. Raises DocumentError for a section that is not

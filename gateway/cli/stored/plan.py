@@ -84,13 +84,15 @@ def _item_type(kind: Any, member: str) -> Any:
 
 
 def sections(names: Sequence[str]) -> list[Section]:
-    made = []
+    plan_sections = []
     for name in names:
         view = VIEWS[name]
         group = GROUPS[GROUP_OF.get(name, name)]
         if view.stored is not None:
-            made.append(Section(name, view, view.stored, declared_operations(group.resources)))
-    return made
+            plan_sections.append(
+                Section(name, view, view.stored, declared_operations(group.resources))
+            )
+    return plan_sections
 
 
 @dataclass(slots=True)
@@ -183,8 +185,8 @@ def _read_links(links: StoredLinks, view: Json) -> Json:
             continue
         for link in value:
             if isinstance(link, dict):
-                rest = {name: value for name, value in link.items() if name != links.parameter}
-                linked[link[links.parameter]] = rest
+                members = {name: value for name, value in link.items() if name != links.parameter}
+                linked[link[links.parameter]] = members
             else:
                 linked[link] = dict(link_members)
     return dict(sorted(linked.items()))
@@ -333,8 +335,8 @@ class Changes:
         for name, links in section.links.items():
             arguments = {view.parameter: change.name}
             entry = {**arguments}
-            shown = (await self._client.call(view.shows, entry)).value
-            before, after = _read_links(links, shown), change.after.get(name, {})
+            view_value = (await self._client.call(view.shows, entry)).value
+            before, after = _read_links(links, view_value), change.after.get(name, {})
             for linked in before.keys() - after.keys():
                 await self._client.call(links.removes, {**arguments, links.parameter: linked})
             for linked, members in after.items():

@@ -51,17 +51,17 @@ def accept(
     """
     if sum((bool(names), source is not None, everything)) != 1:
         fail("expected names of tools, or --source NAME, or --all", USAGE)
-    held = run(_held_tools(settings, names, source))
-    if not held:
+    held_tools = run(_held_tools(settings, names, source))
+    if not held_tools:
         say("No tool waits to be accepted.")
         return
     if diff:
-        for tool in held:
+        for tool in held_tools:
             _print_diff(tool.value)
         if not yes:
-            first = held[0].value["name"]
-            ask("accept", first if len(held) == 1 else f"these {len(held)} tools")
-    run(_accept(settings, held))
+            first = held_tools[0].value["name"]
+            ask("accept", first if len(held_tools) == 1 else f"these {len(held_tools)} tools")
+    run(_accept(settings, held_tools))
 
 
 def _print_diff(tool: Json) -> None:
@@ -100,9 +100,9 @@ async def _held_tools(
         ]
 
 
-async def _accept(settings: Settings, held: Sequence[GatewayAnswer]) -> None:
+async def _accept(settings: Settings, held_tools: Sequence[GatewayAnswer]) -> None:
     async with open_operations(settings) as operations:
-        for tool in held:
+        for tool in held_tools:
             name = tool.value["name"]
             await operations.call("acceptTool", {"tool": name, "if_match": tool.etag})
             say(f"Accepted {name}.")

@@ -82,16 +82,16 @@ def add(
     objects = _objects(file) if file else [{"name": name, **members}]
     folder = Path(file).parent if file else Path()
     drafts = [_with_code(tool, folder, settings) for tool in objects]
-    made = run(_create(connect, {"tools": drafts, "dry_run": dry_run}))
+    tools = run(_create(connect, {"tools": drafts, "dry_run": dry_run}))
     if as_json:
-        print_json(made)
-    for tool in made if not as_json else ():
+        print_json(tools)
+    for tool in tools if not as_json else ():
         where = f", through the source {tool['source']}" if tool["source"] else ""
         say(f"{'Would add' if dry_run else 'Added'} {tool['name']}{where}.")
     for warning in _warnings(settings, drafts):
         warn(warning)
     if not dry_run and not as_json:
-        remark(f"Try it: toolgate tools show {made[0]['name']}")
+        remark(f"Try it: toolgate tools show {tools[0]['name']}")
 
 
 WORDS = {"url": "target"}  # --url is that of the gateway
@@ -123,8 +123,8 @@ def _with_code(tool: Any, folder: Path, settings: Settings) -> Any:
 
 async def _create(connect: Connect, arguments: Json) -> Sequence[Json]:
     async with connect() as client:
-        made: Sequence[Json] = (await client.call("createTools", arguments)).value["tools"]
-        return made
+        tools: Sequence[Json] = (await client.call("createTools", arguments)).value["tools"]
+        return tools
 
 
 def _warnings(settings: Settings, tools: Sequence[Json]) -> Iterator[str]:

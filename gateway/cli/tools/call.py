@@ -88,8 +88,8 @@ def _readable(text: str) -> JSON | str:
 def _uncut(settings: Settings) -> Settings:
     """Settings without truncation: the command's process keeps no answers to fetch later."""
     answers = settings.answers
-    whole = replace(answers, tokens=0, inline_bytes=answers.download_bytes)
-    return replace(settings, answers=whole)
+    uncut_answers = replace(answers, tokens=0, inline_bytes=answers.download_bytes)
+    return replace(settings, answers=uncut_answers)
 
 
 async def _call(

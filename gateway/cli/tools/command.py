@@ -59,15 +59,15 @@ def list_(
         print_json(tools)
         return
     print_tools(tools)
-    held = sum(tool["state"] == "held" for tool in tools)
+    held_count = sum(tool["state"] == "held" for tool in tools)
     if disabled:
         remark("To enable one: toolgate tools enable NAME" if tools else "")
     elif tools:
         remark(f"{len(tools)} tools. Details of one: toolgate tools show NAME")
     else:
         remark(how_to_get_tools(settings))
-    if held:
-        remark(f"{held} of them wait to be accepted: toolgate tools accept --all --diff")
+    if held_count:
+        remark(f"{held_count} of them wait to be accepted: toolgate tools accept --all --diff")
 
 
 async def _tools(connect: Connect, operation: str, among: Json) -> list[dict[str, Any]]:
