@@ -52,7 +52,7 @@ def make_card(
     place = f"{url.rstrip('/')}{ROOT}/{name}"
     spoken = [("JSONRPC", Version.V1_0), ("HTTP+JSON", Version.V1_0), ("JSONRPC", Version.V0_3)]
     scopes = TASK_SCOPES if agent.kind == "tools" else (*TASK_SCOPES, *RUN_SCOPES)
-    own = AgentSkill(
+    agent_skill = AgentSkill(
         id=name,
         name=name,
         description=agent.description or name,
@@ -73,7 +73,7 @@ def make_card(
         ),
         default_input_modes=(*MODES, ANY) if agent.kind == "tools" else MODES,
         default_output_modes=MODES,
-        skills=(own, *map(_skill_of, skills), *map(_tool_skill, tools)),
+        skills=(agent_skill, *map(_skill_of, skills), *map(_tool_skill, tools)),
         security_schemes=dict(schemes),
         security_requirements=tuple(
             SecurityRequirement({scheme: Scopes(scopes)}) for scheme in schemes
@@ -129,8 +129,8 @@ def _plain(value: Any) -> Any:
 
 def _skill_of(skill: Skill) -> AgentSkill:
     """A skill of the search chapter; tags and examples are those of its SKILL.md."""
-    own: dict[str, Any] = mapping(msgspec.json.decode(skill.metadata))
-    more = mapping(own.get("metadata")) | own
+    skill_metadata: dict[str, Any] = mapping(msgspec.json.decode(skill.metadata))
+    more = mapping(skill_metadata.get("metadata")) | skill_metadata
     return AgentSkill(
         id=skill.name,
         name=skill.name,

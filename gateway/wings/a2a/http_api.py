@@ -185,8 +185,8 @@ class A2AApi:
             _check_message(message)
             operation = BY_METHOD[version].get(message["method"])
             if operation is None:
-                shown = message["method"][:60]
-                raise UnknownMethod(f"There is no method {shown!r} in A2A {version}")
+                method_name = message["method"][:60]
+                raise UnknownMethod(f"There is no method {method_name!r} in A2A {version}")
             params = decode(version, METHODS[operation][2], message.get("params") or {})
             asked = Asked(name, operation, version, params, context)
             answer = await self._answer(request, asked)

@@ -105,10 +105,10 @@ class TaskPage(Struct, frozen=True):
 def task_view(row: StoredTask, *, artifacts: bool = True) -> TaskView:
     task = row.task
     status = task.status
-    shown = task if artifacts else replace(task, artifacts=())
+    wire_task = task if artifacts else replace(task, artifacts=())
     state = status.state.name.lower()
     return TaskView(
-        row.id, row.agent, task.context_id, state, status.timestamp, encode(Version.V1_0, shown)
+        row.id, row.agent, task.context_id, state, status.timestamp, encode(Version.V1_0, wire_task)
     )
 
 
@@ -366,9 +366,9 @@ def _check_parts(message: Message, *, takes_files: bool) -> None:
         elif part.data is not UNSET:
             media_type = media_type or "application/json"
         if media_type not in MODES:
-            shown = media_type or "a file without a media type"
+            content_type = media_type or "a file without a media type"
             raise ContentTypeNotSupported(
-                f"The agent does not take {shown}: expected {' or '.join(MODES)}"
+                f"The agent does not take {content_type}: expected {' or '.join(MODES)}"
             )
 
 

@@ -336,9 +336,9 @@ class AnswerStream:
             self._stored, self._time = self._stored + text, time.monotonic()
 
     async def _show_call(self, call: Mapping[str, Any]) -> None:
-        shown = json.dumps(call)
-        if shown not in self._shown:
-            self._shown.add(shown)
+        call_text = json.dumps(call)
+        if call_text not in self._shown:
+            self._shown.add(call_text)
             await self._work.status(
                 TaskState.WORKING, f"{call['event']}: {call['tool']}", Part(data=dict(call))
             )

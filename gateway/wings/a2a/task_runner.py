@@ -180,17 +180,17 @@ class TaskRunner(RunSupervisor[StoredTask]):
         """Begin a task, and whether it is new; without room for it here it waits until a process
         has some. Raises UnsupportedOperation where its owner has too many."""
         with self.take_place(context.principal.tenant, new.owner) as place:
-            made = await self.tasks.create(
+            created = await self.tasks.create(
                 context.principal.tenant,
                 new,
                 limit=self.settings.open_tasks,
                 repeat_s=self.settings.repeat_s,
                 held=place is not None,
             )
-            if made is None:
+            if created is None:
                 most = self.settings.open_tasks
                 raise UnsupportedOperation(f"You have {most} tasks that have not ended")
-            row, is_new = made
+            row, is_new = created
             if is_new and place is not None:
                 self.start(row, place, context)
         return row, is_new
@@ -208,8 +208,10 @@ class TaskRunner(RunSupervisor[StoredTask]):
         await self.stir(row.id)
         if work == "queued":
             with self.take_place(row.tenant, row.owner) as place:
-                if place is not None and (taken := await self.tasks.claim(row.tenant, row.id)):
-                    self.start(taken, place, context)
+                if place is not None and (
+                    claimed_row := await self.tasks.claim(row.tenant, row.id)
+                ):
+                    self.start(claimed_row, place, context)
         return await self.reread(row)
 
     async def cancel(self, row: StoredTask) -> StoredTask:
@@ -271,22 +273,22 @@ class TaskRunner(RunSupervisor[StoredTask]):
                         break
         return await self.reread(row)
 
-    async def work(self, held: HeldRun[StoredTask]) -> None:
-        row = held.row
-        with held.scope:
-            await self._execute(held)
-        if held.is_cancelled and not (await self.reread(row)).has_ended:
+    async def work(self, active: HeldRun[StoredTask]) -> None:
+        row = active.row
+        with active.scope:
+            await self._execute(active)
+        if active.is_cancelled and not (await self.reread(row)).has_ended:
             await TaskWork(self, row, NOBODY).status(TaskState.CANCELED)
 
-    async def _execute(self, held: HeldRun[StoredTask]) -> None:
-        row, execute = held.row, self._agents.get(held.row.agent)
+    async def _execute(self, active: HeldRun[StoredTask]) -> None:
+        row, execute = active.row, self._agents.get(active.row.agent)
         if execute is None:
             await self._fail(row, f"The agent {row.agent} is not served any more.")
             return
         try:
-            work = TaskWork(self, row, await self.context_of(held))
+            work = TaskWork(self, row, await self.context_of(active))
             if row.cancel:
-                held.cancel()
+                active.cancel()
             await execute(work)
         except Fault as fault:
             await self._fail(row, fault.message)

@@ -175,7 +175,7 @@ class A2ATasks(LeasedRows[StoredTask]):
             if ((await rows.fetchone()) or (0,))[0] >= limit:
                 return None
             task = new.task
-            [made] = await fetch_rows(
+            [stored_task] = await fetch_rows(
                 connection,
                 StoredTask,
                 sql.SQL(
@@ -197,7 +197,7 @@ class A2ATasks(LeasedRows[StoredTask]):
                     **_state_of(task),
                 },
             )
-        return made, True
+        return stored_task, True
 
     async def get(self, host_id: str, owner: str, agent: str, id_: str) -> StoredTask | None:
         """A task of an owner; None also for that of another one, or of another agent."""
@@ -290,12 +290,12 @@ class A2ATasks(LeasedRows[StoredTask]):
         )
         return [(number, _events.decode(data)) for number, data in rows]
 
-    async def change(self, row: StoredTask, change: Change, seen: int) -> bool:
-        """Store what becomes of a task that this process holds, behind the event `seen`; False: it
-        is not held any more, or there is a newer event."""
+    async def change(self, row: StoredTask, change: Change, messages_read: int) -> bool:
+        """Store what becomes of a task that this process holds, behind the event
+        `messages_read`; False: it is not held any more, or there is a newer event."""
         condition = sql.SQL("{} AND r.number = %(seen)s").format(_LEASES.of_one)
         async with borrow(self._pool) as connection, connection.transaction():
-            values = {**held_row(row), "seen": seen}
+            values = {**held_row(row), "seen": messages_read}
             return await self._change(connection, change, values, condition) is not None
 
     async def change_idle(self, row: StoredTask, change: Change) -> bool:

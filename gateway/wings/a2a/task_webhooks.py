@@ -191,25 +191,27 @@ class Webhooks(Tables):
                         await self._settle(due, row.number, "Internal error", 0.0)
 
     async def _send_in_order(self, due: DueWebhook) -> None:
-        sent = due.sent
-        while events := await self._tasks.events(due.host_id, due.task_id, sent, 1):
+        last_sent = due.sent
+        while events := await self._tasks.events(due.host_id, due.task_id, last_sent, 1):
             [(number, event)] = events
             outcome = await self._send(due, event)
             if outcome == "gone":
                 await self._delete(due.host_id, due.task_id, due.config_id)
                 return
             if outcome and due.age_s < self._settings.push_s:
-                await self._settle(due, sent, outcome, _pause_s(due))
+                await self._settle(due, last_sent, outcome, _pause_s(due))
                 return
             if outcome:
                 extra = {"task": due.task_id, "reason": outcome}
                 log.warning("a2a_push_given_up", extra=extra)
-            sent = number
-            if not await self._settle(due, sent, outcome, None):
+            last_sent = number
+            if not await self._settle(due, last_sent, outcome, None):
                 return  # another process has it
-        await self._settle(due, sent, "", 0.0)
+        await self._settle(due, last_sent, "", 0.0)
 
-    async def _settle(self, due: DueWebhook, sent: int, error: str, wait_s: float | None) -> bool:
+    async def _settle(
+        self, due: DueWebhook, last_sent: int, error: str, wait_s: float | None
+    ) -> bool:
         """Store what was sent. `wait_s` until the next attempt, which ends the lease; 0: when there
         is more; None: this process goes on. False: another one has the webhook."""
         values = {
@@ -217,7 +219,7 @@ class Webhooks(Tables):
             "task": due.task_id,
             "config": due.config_id,
             "fence": due.fence,
-            "sent": sent,
+            "sent": last_sent,
             "error": error,
             "wait": wait_s,
             "failed": bool(error) and bool(wait_s),

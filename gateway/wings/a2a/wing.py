@@ -28,8 +28,8 @@ DEFAULT = f"/{CARD}"
 
 @asynccontextmanager
 async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
-    own: A2ASettings = parts.settings
-    settings = replace(own, url=own.url or parts.public_url)
+    wing_settings: A2ASettings = parts.settings
+    settings = replace(wing_settings, url=wing_settings.url or parts.public_url)
     parts = dataclasses.replace(parts, settings=settings)
     runner = TaskRunner(parts, make_agents(settings.agents))
     async with WebhookSender() as sender:

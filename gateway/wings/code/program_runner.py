@@ -97,12 +97,14 @@ class ProgramView(Struct, frozen=True, omit_defaults=True):
     ) -> "ProgramView":
         """A view with `calls`. One that was cut off, and made again, counts once."""
         each = list({call.seq: call for call in calls}.values())
-        made = dict(Counter(call.tool for call in each))
+        counts = dict(Counter(call.tool for call in each))
         if state == "completed" and all(call.ok for call in each):
-            return cls(state, made=made, **members)
-        shown = sorted(each, key=lambda call: not call.writes)[:CALLS_SHOWN]
-        in_order = tuple(sorted(shown, key=lambda call: call.seq))
-        return cls(state, made=made, calls=in_order, left_out=len(each) - len(shown), **members)
+            return cls(state, made=counts, **members)
+        by_effect = sorted(each, key=lambda call: not call.writes)[:CALLS_SHOWN]
+        in_order = tuple(sorted(by_effect, key=lambda call: call.seq))
+        return cls(
+            state, made=counts, calls=in_order, left_out=len(each) - len(by_effect), **members
+        )
 
 
 class Runner(RunSupervisor[ProgramRun]):
@@ -162,10 +164,10 @@ class Runner(RunSupervisor[ProgramRun]):
         self, asked: OperationInput, context: Context, run: ProgramRun
     ) -> ProgramView:
         """Go on with a run whose caller waits. Raises ProblemDetails."""
-        held = HeldRun(run)
+        active = HeldRun(run)
         try:
-            with self.hold(held):
-                view = await self._go_on(held, context, asked.job)
+            with self.hold(active):
+                view = await self._go_on(active, context, asked.job)
             return check_wait(view, context)
         except LeaseLost:
             return await self.follow(asked, context, run.id, writes=run.program.writes)
@@ -198,15 +200,15 @@ class Runner(RunSupervisor[ProgramRun]):
         await Approvals(self.parts.pool, tenant).withdraw(run_id)
         return await self.follow(asked, context, run_id, writes=writes)
 
-    async def work(self, held: HeldRun[ProgramRun]) -> None:
+    async def work(self, active: HeldRun[ProgramRun]) -> None:
         """Go on with a run whose caller does not wait."""
         try:
-            await self._go_on(held, await self.context_of(held), NO_JOB)
+            await self._go_on(active, await self.context_of(active), NO_JOB)
         except ProblemDetails as problem:
             if problem.status in (429, 503):
-                await self.stored.release(held.row)
+                await self.stored.release(active.row)
             else:
-                await self._end(held.row, failure_view(problem.detail))
+                await self._end(active.row, failure_view(problem.detail))
 
     async def fail(self, row: ProgramRun) -> None:
         await self._end(row, failure_view("internal error"))
@@ -214,10 +216,10 @@ class Runner(RunSupervisor[ProgramRun]):
     async def prune(self) -> None:
         await self.stored.prune()
 
-    async def _go_on(self, held: HeldRun[ProgramRun], context: Context, job: Job) -> ProgramView:
+    async def _go_on(self, active: HeldRun[ProgramRun], context: Context, job: Job) -> ProgramView:
         """Run a program to its end or its next pause, and store how. Raises ProblemDetails and
         LeaseLost."""
-        run, refusal, denied = held.row, "", EMPTY
+        run, refusal, denied = active.row, "", EMPTY
         if run.is_taken_up:
             denied, refusal = await self._read_decision(run)
         program, settings = run.program, self._settings
@@ -229,10 +231,10 @@ class Runner(RunSupervisor[ProgramRun]):
         )  # fmt: skip
         job.progress(len(journal.calls))
         view: ProgramView | None = failure_view(refusal, journal.calls) if refusal else None
-        with held.scope:
+        with active.scope:
             view = view or await self._execute(run, calls.answer, journal, self._longest_s(context))
         if view is None:
-            if not held.is_cancelled:
+            if not active.is_cancelled:
                 raise LeaseLost("another process has taken the run over")
             view = failure_view(CANCELLED, journal.calls)
         if view.state != "paused" and run.claim is not None:
@@ -311,7 +313,7 @@ class Runner(RunSupervisor[ProgramRun]):
 
     async def _pause(self, run: ProgramRun, journal: Journal) -> ProgramView:
         """Ask for an approval of the held calls, and let the run wait. Raises LeaseLost."""
-        tenant, program, held = run.tenant, run.program, journal.held
+        tenant, program, held_calls = run.tenant, run.program, journal.held
         waiting = await self.stored.count_waiting(tenant, run.owner)
         if waiting >= self._settings.paused_runs:
             text = f"{waiting} runs wait for approvals (code.paused_runs)"
@@ -321,9 +323,10 @@ class Runner(RunSupervisor[ProgramRun]):
         view = {"code": program.code, "language": program.language, "calls": paused.calls}
         asks = HeldProgram(run.id, program.digest, program.tool, msgspec.json.encode(view))
         calls = {
-            number: (call.request, call.hold.arguments) for number, call in sorted(held.items())
+            number: (call.request, call.hold.arguments)
+            for number, call in sorted(held_calls.items())
         }
-        first = next(iter(held.values())).hold
+        first = next(iter(held_calls.values())).hold
         try:
             id_, until = await Approvals(self.parts.pool, tenant).request_together(
                 asks, calls, first.waits_s, first.limit
@@ -331,7 +334,7 @@ class Runner(RunSupervisor[ProgramRun]):
         except TooManyWaiting as error:
             return failure_view(f"the run cannot wait for an approval: {error}", journal.calls)
         pending = [
-            PendingCall(number, call.tool, held[number].arguments, id_, write_time(until))
+            PendingCall(number, call.tool, held_calls[number].arguments, id_, write_time(until))
             for number, (call, _) in calls.items()
         ]
         paused = replace(paused, pending=tuple(pending))

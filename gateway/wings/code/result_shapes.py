@@ -80,12 +80,12 @@ def _map(values: Sequence[Shape]) -> Shape:
 
 
 def _merge_objects(first: Shape, second: Shape) -> Shape:
-    own, further = first.get("properties"), second.get("properties")
-    if own is None or further is None or _differ(own, further):
+    properties_of_first, further = first.get("properties"), second.get("properties")
+    if properties_of_first is None or further is None or _differ(properties_of_first, further):
         return _map([*_values(first), *_values(second)])
-    properties = {**further, **own}
-    for name in own.keys() & further.keys():
-        properties[name] = merge(own[name], further[name])
+    properties = {**further, **properties_of_first}
+    for name in properties_of_first.keys() & further.keys():
+        properties[name] = merge(properties_of_first[name], further[name])
     if len(properties) > MEMBERS:
         return _map([*properties.values()])
     required = sorted({*first["required"]} & {*second["required"]})

@@ -267,13 +267,13 @@ class RunCalls:
         if not isinstance(uri, str):
             raise AskRefused("Invalid", "Expected the URI of a resource.")
         with self._count_call(seq, READ):
-            read = await self._parts.read(self._calling(seq), uri)
-            if read is None:
+            resource = await self._parts.read(self._calling(seq), uri)
+            if resource is None:
                 raise AskRefused("NotFound", f"There is no resource {uri[:NAME]!r}.")
-            if read.source:
-                self._journal.add_source(read.source)
-            self._check_size(size_of(read.contents))
-        [contents, *_] = msgspec.json.decode(read.contents, type=list[_Contents])
+            if resource.source:
+                self._journal.add_source(resource.source)
+            self._check_size(size_of(resource.contents))
+        [contents, *_] = msgspec.json.decode(resource.contents, type=list[_Contents])
         return {"blob": contents.blob} if contents.text is None else {"text": contents.text}
 
     async def _stubs(self, catalog: Catalog, tools: Sequence[Tool]) -> Sequence[Json]:
@@ -281,9 +281,9 @@ class RunCalls:
         kind: StubLanguage = "typescript" if self._program.language == "javascript" else "python"
         completed = await self._learned.complete(self._context.principal, tools)
         return [
-            {"name": tool.name, "stub": write_stub(whole, catalog.identifier(tool) or tool.name,
+            {"name": tool.name, "stub": write_stub(full_tool, catalog.identifier(tool) or tool.name,
                                                    kind, STUB)}
-            for tool, whole in zip(tools, completed, strict=True)
+            for tool, full_tool in zip(tools, completed, strict=True)
         ]  # fmt: skip
 
 

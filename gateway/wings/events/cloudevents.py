@@ -108,18 +108,18 @@ def _source(tenant: str, agent: str) -> str:
 
 def schemas() -> Mapping[str, Mapping[str, Any]]:
     """The published schemas of the data of events, by the names of their files."""
-    made = {}
+    files = {}
     for name, kind in (
         ("skill-invocation", SkillInvocationEvent),
         ("skill-completion", SkillCompletionEvent),
     ):
         schema = _inline_components(kind)
-        made[f"{name}.schema.json"] = {
+        files[f"{name}.schema.json"] = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"{SCHEMAS}{name}.schema.json",
             **schema,
         }
-    return made
+    return files
 
 
 def _inline_components(kind: Any) -> dict[str, Any]:

@@ -129,16 +129,18 @@ class Execution:
         members = _error_members(result)
         if (wait_s := wait_of(members)) is not None:
             return Pause(wait_s)
-        kept = encode(result)
-        if len(kept) > self.settings.result_bytes:
-            text = f"The result has {len(kept)} bytes, more than are kept (events.result_bytes)"
+        result_json = encode(result)
+        if len(result_json) > self.settings.result_bytes:
+            text = (
+                f"The result has {len(result_json)} bytes, more than are kept (events.result_bytes)"
+            )
             return failed_end(delivery, text)
         if not result.is_error:
-            return delivery.end(result=kept)
+            return delivery.end(result=result_json)
         message = "".join(result.texts[:1]).split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, members):
-            return self._again(delivery, message, wait_s=asked_wait_s(members), result=kept)
-        return failed_end(delivery, message, result=kept, status=members.get("status"))
+            return self._again(delivery, message, wait_s=asked_wait_s(members), result=result_json)
+        return failed_end(delivery, message, result=result_json, status=members.get("status"))
 
     def _is_worth_another(
         self, delivery: Delivery, caller: StoredCaller, members: Mapping[str, Any]

@@ -169,13 +169,13 @@ class Dispatch:
             room = self._room(host_id)
             if not room:
                 continue
-            taken = await self._journal.claim(
+            deliveries = await self._journal.claim(
                 host_id, self._worker, limit=room, lease_s=self.settings.lease_s
             )
             del self._due[host_id]
-            if len(taken) == room:
+            if len(deliveries) == room:
                 self._due[host_id] = None  # behind the others
-            for delivery in taken:
+            for delivery in deliveries:
                 running = RunningDelivery(delivery)
                 self._running[delivery.key] = running
                 work.start_soon(self._perform, running)
@@ -192,9 +192,9 @@ class Dispatch:
     def _room(self, host_id: str) -> int:
         """Invocations of the tenant that may start now: its share of what is free."""
         free = self.settings.concurrency - len(self._running)
-        own = self.running_of(host_id)
+        running = self.running_of(host_id)
         share = math.ceil(free / max(1, len(self._due)))
-        return max(0, min(share, self.settings.tenant_running - own))
+        return max(0, min(share, self.settings.tenant_running - running))
 
     async def _perform(self, running: RunningDelivery) -> None:
         delivery, report = running.delivery, None
@@ -293,12 +293,12 @@ class Dispatch:
             if not running:
                 continue
             try:
-                kept = await self._journal.extend(running, self.settings.lease_s)
+                extended = await self._journal.extend(running, self.settings.lease_s)
             except FAILED:
                 log.warning("journal_unavailable", exc_info=True)
                 continue
             for (_, id_, fence), running_call in running.items():
-                cancelling = kept.get((id_, fence))
+                cancelling = extended.get((id_, fence))
                 if cancelling is None:
                     running_call.stop("lost")
                 elif cancelling:

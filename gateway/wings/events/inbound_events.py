@@ -184,8 +184,8 @@ class Inbound:
             {"status": answer.status_code, "body": Raw(bytes(answer.body))} for answer in answers
         ]
         # a producer sends a batch again of which nothing was taken
-        taken = not answers or any(answer.status_code < 400 for answer in answers)
-        status = 202 if taken else answers[0].status_code
+        is_accepted = not answers or any(answer.status_code < 400 for answer in answers)
+        status = 202 if is_accepted else answers[0].status_code
         return Response(encode({"items": items}), status, media_type="application/json")
 
     async def _event(

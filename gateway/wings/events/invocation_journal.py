@@ -449,20 +449,21 @@ class Journal(Tables):
     async def accept(self, drafts: Sequence[Draft]) -> list[AcceptedInvocation | Conflict]:
         """Store invocations in one transaction. What was accepted before is found again, if it is
         the same request."""
-        made = [_with_ids(draft) for draft in drafts]
+        new_drafts = [_with_ids(draft) for draft in drafts]
         try:
             async with autocommit(self._pool) as connection:
-                stored = await _store_drafts(connection, made)
+                stored = await _store_drafts(connection, new_drafts)
         except UniqueViolation:  # one that has ended has the ids of one of them
-            stored = await self._stored_but_known(made)
+            stored = await self._stored_but_known(new_drafts)
         accepted = [
             AcceptedInvocation(draft.invocation_id, draft.correlation_id, created=True)
             if draft.invocation_id in stored
             else await self._earlier(draft)
-            for draft in made
+            for draft in new_drafts
         ]
         await self._unblock(
-            (draft.host_id, draft.principal_id, draft.topic, draft.order_key) for draft in made
+            (draft.host_id, draft.principal_id, draft.topic, draft.order_key)
+            for draft in new_drafts
         )
         return accepted
 
@@ -516,8 +517,8 @@ class Journal(Tables):
         have chosen it."""
         values = [host_id, correlation_id]
         if principal_id is not None:
-            own = "correlation_id = %s AND principal_id = %s"
-            if rows := await self._some(own, [*values, principal_id]):
+            condition = "correlation_id = %s AND principal_id = %s"
+            if rows := await self._some(condition, [*values, principal_id]):
                 return rows[0]
         rows = await self._some("correlation_id = %s", values, table="invocation_v")
         return rows[0] if len(rows) == 1 else None
@@ -587,10 +588,10 @@ class Journal(Tables):
             async with autocommit(self._pool) as connection:
                 cursor = connection.cursor(row_factory=args_row(Delivery))
                 await cursor.execute(statement, values)
-                taken = await cursor.fetchall()
+                claimed_rows = await cursor.fetchall()
         except UniqueViolation:  # somebody took another one of the same order key
             return []
-        return sorted(taken, key=lambda one: (-one.priority, -one.waited_s))
+        return sorted(claimed_rows, key=lambda one: (-one.priority, -one.waited_s))
 
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""

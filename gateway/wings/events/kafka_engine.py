@@ -220,8 +220,8 @@ class KafkaEngine:
         async with anyio.create_task_group() as group:
             group.start_soon(self._read, self._accepted, {}, self._on_wakeup)
             if self._settings.principal:  # one gateway reads each, and goes on where another was
-                kept = {"group_id": self._settings.group, "auto_offset_reset": "earliest"}
-                group.start_soon(self._read, self._settings.commands, kept, self._take_command)
+                options = {"group_id": self._settings.group, "auto_offset_reset": "earliest"}
+                group.start_soon(self._read, self._settings.commands, options, self._take_command)
 
     async def _read(self, topic: str, more: Mapping[str, str], handle: Handle) -> None:
         while True:

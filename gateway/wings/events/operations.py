@@ -267,8 +267,8 @@ class EventOperations:
         if query.after is not None and before is None:
             raise unknown()
         rows = await self._journal.page(request.tenant, filter_, before=before, limit=limit + 1)
-        shown = tuple(view_of(row, 0) for row in rows[:limit])
-        return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
+        views = tuple(view_of(row, 0) for row in rows[:limit])
+        return ListPage(views, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
 
     async def get(self, request: OperationInput) -> InvocationView:
         row = await self._find_invocation(request)
@@ -303,22 +303,23 @@ class EventOperations:
         body: Claims = request.body
         wait_s = min(body.wait_s, self.settings.wait_s)
         with anyio.CancelScope(shield=True):  # what was taken is not lost
-            taken = await self._claim_deliveries(request.tenant, body)
+            deliveries = await self._claim_deliveries(request.tenant, body)
         with anyio.move_on_after(wait_s):
-            while not taken and not self._dispatch.draining:
+            while not deliveries and not self._dispatch.draining:
                 with anyio.move_on_after(LOOK_S):
                     await self._work.wait()
                 with anyio.CancelScope(shield=True):
-                    taken = await self._claim_deliveries(request.tenant, body)
+                    deliveries = await self._claim_deliveries(request.tenant, body)
         try:
             await checkpoint()
         except anyio.get_cancelled_exc_class():  # the worker went away
-            await self._given_back(request.tenant, taken)
+            await self._given_back(request.tenant, deliveries)
             raise
-        callers = [read_caller(delivery.principal).principal.id for delivery in taken]
+        callers = [read_caller(delivery.principal).principal.id for delivery in deliveries]
         return DeliveryList(
             tuple(
-                delivery_view(delivery, id_) for delivery, id_ in zip(taken, callers, strict=True)
+                delivery_view(delivery, id_)
+                for delivery, id_ in zip(deliveries, callers, strict=True)
             )
         )
 
@@ -331,9 +332,9 @@ class EventOperations:
             skills=[skill for skill in body.skills if skill],
         )
 
-    async def _given_back(self, tenant: str, taken: Sequence[Delivery]) -> None:
+    async def _given_back(self, tenant: str, deliveries: Sequence[Delivery]) -> None:
         with anyio.CancelScope(shield=True):
-            if taken and await self._journal.release(delivery.key for delivery in taken):
+            if deliveries and await self._journal.release(delivery.key for delivery in deliveries):
                 self._say(WORK + tenant)
 
     async def topic(self, request: OperationInput) -> TopicPage:
@@ -388,10 +389,10 @@ class EventOperations:
     async def extend(self, request: OperationInput) -> Settled:
         row, fence = await self._find_delivery(request), request.body.fence
         lease_s = request.body.lease_s or self.settings.lease_s
-        kept = await self._journal.extend([(request.tenant, row.invocation_id, fence)], lease_s)
-        if not kept:
+        extended = await self._journal.extend([(request.tenant, row.invocation_id, fence)], lease_s)
+        if not extended:
             raise late(row, fence)
-        return Settled("DISPATCHED", kept[row.invocation_id, fence])
+        return Settled("DISPATCHED", extended[row.invocation_id, fence])
 
     async def release(self, request: OperationInput) -> Settled:
         row, body = await self._find_delivery(request), request.body

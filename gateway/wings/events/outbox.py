@@ -223,20 +223,20 @@ class CompletionOutbox(Tables):
             log.exception("completion_crashed", extra={"invocation": entry.invocation_id})
             return WebhookSent(done=False, error="internal error")
 
-    async def _settle(self, entry: Entry, sent: WebhookSent) -> None:
-        wait_s = max(sent.retry_s, retry_delay_s(entry.attempt, FIRST_S, LONGEST_S))
-        over = sent.gone or entry.age_s + wait_s > GIVE_UP_S
-        status = "ACKED" if sent.done else "FAILED" if over else "PENDING"
+    async def _settle(self, entry: Entry, answer: WebhookSent) -> None:
+        wait_s = max(answer.retry_s, retry_delay_s(entry.attempt, FIRST_S, LONGEST_S))
+        over = answer.gone or entry.age_s + wait_s > GIVE_UP_S
+        status = "ACKED" if answer.done else "FAILED" if over else "PENDING"
         if status == "FAILED":
-            extra = {"invocation": entry.invocation_id, "kind": entry.kind, "reason": sent.error}
+            extra = {"invocation": entry.invocation_id, "kind": entry.kind, "reason": answer.error}
             log.warning("completion_not_sent", extra=extra)
         values = {
             "host": entry.host_id,
             "id": entry.outbox_id,
             "fence": entry.fence,
             "status": status,
-            "error": sent.error or None,
-            "wait": 0.0 if sent.done else wait_s,
+            "error": answer.error or None,
+            "wait": 0.0 if answer.done else wait_s,
         }
         await self._execute(_END, values)
 
@@ -263,7 +263,7 @@ class CompletionOutbox(Tables):
             return WebhookSent(
                 done=False, gone=True, error="the webhook is not registered, or disabled"
             )
-        sent = await self._sender.send(
+        answer = await self._sender.send(
             webhook.url,
             f"{row.invocation_id}.{row.redriven}",
             event,
@@ -271,6 +271,6 @@ class CompletionOutbox(Tables):
             secrets=webhook.secrets,
             private=webhook.private,
         )
-        if sent.gone:
+        if answer.gone:
             await self._receivers.disable(entry.host_id, entry.target, webhook.url)
-        return sent
+        return answer

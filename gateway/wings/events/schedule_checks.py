@@ -49,10 +49,10 @@ async def _schedule_failures(
 
 
 async def failed_schedules(
-    settings: EventsSettings, own: str, pool: Pool, tenant: str
+    settings: EventsSettings, gateway_tenant: str, pool: Pool, tenant: str
 ) -> Sequence[Concern]:
-    """Schedules whose last invocation failed; schedules are of the gateway's tenant, `own`."""
-    if not settings.schedules or tenant != own:
+    """Schedules whose last invocation failed; only `gateway_tenant` has schedules."""
+    if not settings.schedules or tenant != gateway_tenant:
         return ()
     return [
         Concern(
@@ -62,7 +62,7 @@ async def failed_schedules(
             f"{invocation.skill_name}: {invocation.reason}.",
             f"events/{invocation.invocation_id}",
         )
-        async for name, invocation in _schedule_failures(settings, own, pool)
+        async for name, invocation in _schedule_failures(settings, gateway_tenant, pool)
     ]
 
 

@@ -152,9 +152,9 @@ class WebhookReceivers:
                 await secrets.put(SOURCE, _scheme(name, old=True), present)
         except SecretRefused as error:
             raise conflict(f"{error}.") from error
-        made = await self._make_secret(request.tenant, name)
-        shown = WebhookView(name, row.url, True, secret=made)
-        return OperationOutput(shown, untold=WebhookView(name, row.url, True))
+        secret = await self._make_secret(request.tenant, name)
+        view = WebhookView(name, row.url, True, secret=secret)
+        return OperationOutput(view, untold=WebhookView(name, row.url, True))
 
     async def test(self, request: OperationInput) -> WebhookTest:
         name, id_ = request.names["webhook"], f"test.{os.urandom(8).hex()}"
@@ -165,11 +165,11 @@ class WebhookReceivers:
         if webhook is None:
             raise not_found("webhook", name)
         event = encode({**TEST, "id": id_, "subject": name})
-        sent = await self.sender.send(
+        answer = await self.sender.send(
             webhook.url, id_, event, content_type=STRUCTURED, secrets=webhook.secrets,
             private=webhook.private,
         )  # fmt: skip
-        return WebhookTest(sent.done, sent.error)
+        return WebhookTest(answer.done, answer.error)
 
     async def delete(self, request: OperationInput) -> None:
         name = self._own_name(request)

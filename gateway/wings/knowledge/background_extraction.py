@@ -224,12 +224,12 @@ class DocumentExtractor:
             if len(reading.errors) >= SICK and not reading.answered:
                 reading.errors.append("not asked: other chunks got no answer")
                 return
-            shown = self._screened_chunk(reading.document, chunk)
-            if shown is None:
+            prompt_parts = self._screened_chunk(reading.document, chunk)
+            if prompt_parts is None:
                 self.counts["withheld"] += 1
                 return
             try:
-                extracted = await self._extract_chunk(reading, chunk, shown)
+                extracted = await self._extract_chunk(reading, chunk, prompt_parts)
             except _AskedElsewhere:
                 reading.awaited.append(chunk)
             except BudgetExhausted as error:
@@ -252,11 +252,11 @@ class DocumentExtractor:
             return None
 
     async def _extract_chunk(
-        self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
+        self, reading: _Reading, chunk: _Chunk, prompt_parts: tuple[str, str]
     ) -> ExtractedNames:
         """Raises ModelFailed, UnusableAnswer, BudgetExhausted and _AskedElsewhere."""
         model, tenant = reading.model, reading.document.tenant
-        key = cache_key(model.strategy, await model.model(), *shown)
+        key = cache_key(model.strategy, await model.model(), *prompt_parts)
         values = {"host": tenant, "key": key}
         claimed = await self._rows(_CLAIM, values)
         if not claimed:
@@ -266,7 +266,7 @@ class DocumentExtractor:
             self.counts["known"] += 1
             return msgspec.convert(claimed[0][0], ExtractedNames)
         try:
-            extracted = await self._ask_model(reading, chunk, shown)
+            extracted = await self._ask_model(reading, chunk, prompt_parts)
             await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(extracted))})
         finally:
             with anyio.CancelScope(shield=True):
@@ -275,10 +275,10 @@ class DocumentExtractor:
         return extracted
 
     async def _ask_model(
-        self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
+        self, reading: _Reading, chunk: _Chunk, prompt_parts: tuple[str, str]
     ) -> ExtractedNames:
         """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
-        model, messages = reading.model, extraction_messages(*shown)
+        model, messages = reading.model, extraction_messages(*prompt_parts)
         options = RequestOptions(
             max_tokens=self._settings.answer_tokens,
             json=True,

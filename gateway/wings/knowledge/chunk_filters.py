@@ -62,9 +62,9 @@ def narrowing(filters: ChunkFilter) -> tuple[Fragment | None, dict[str, Any]]:
     if filters.paths:
         if sum(path.count("*") for path in filters.paths) > STARS:
             raise invalid(f"filter.paths: expected at most {STARS} asterisks in all patterns")
-        whole = "|".join(map(pattern, filters.paths))
+        alternatives = "|".join(map(pattern, filters.paths))
         text = sql.SQL("document.path ~ %(paths)s")
-        conditions.append((text, "paths", f"^(?:{whole})$"))
+        conditions.append((text, "paths", f"^(?:{alternatives})$"))
     if filters.documents:
         text = sql.SQL("document.document_id = ANY (%(documents)s::uuid[])")
         conditions.append((text, "documents", list(filters.documents)))

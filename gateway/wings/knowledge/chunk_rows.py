@@ -53,15 +53,15 @@ _QUALIFIER = re.compile(r"(?<=\S)\s+\([^()]*\)\Z")  # "Jaguar (car)" is about a 
 def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The chunks as rows of a document. The id of a chunk is made of what it says: it stays where
     others change. Raises ProblemDetails with a JSON Pointer to what is not valid."""
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     namespace = uuid.UUID(document_id)
     rows = []
     for ordinal, chunk in enumerate(chunks):
         text = _text(content, chunk, ordinal)
         name = "\0".join((chunk.kind, chunk.header, chunk.symbol, *chunk.subjects, text))
-        seen[name] += 1
+        occurrences[name] += 1
         row = {
-            "id": str(uuid.uuid5(namespace, f"{name}\0{seen[name]}")),
+            "id": str(uuid.uuid5(namespace, f"{name}\0{occurrences[name]}")),
             "ordinal": ordinal,
             "kind": chunk.kind,
             "start_byte": chunk.start,

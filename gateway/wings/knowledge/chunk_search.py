@@ -111,14 +111,14 @@ class Searcher:
                 scores = await self._relate(opened, query, scores)
             best = sorted(scores.items(), key=lambda it: (-round(it[1], DIGITS), it[0]))
             best = best[: query.limit]
-            shown = await self._load_chunks(opened, query, [id_ for id_, _ in best])
+            chunks_by_id = await self._load_chunks(opened, query, [id_ for id_, _ in best])
         candidates_by_id = {candidate.id: candidate for candidate in candidates}
         # Of what a query shares with nothing, the best is no good passage.
         level = min(max((candidate.score for candidate in fused), default=1.0), 1.0)
         chunks = [
-            _with_scores(shown[id_], level * score, candidates_by_id.get(id_))
+            _with_scores(chunks_by_id[id_], level * score, candidates_by_id.get(id_))
             for id_, score in best
-            if id_ in shown
+            if id_ in chunks_by_id
         ]
         note = encoded.why and f"searched by words only: {encoded.why}"
         if note is None and vectors:
@@ -148,9 +148,9 @@ class Searcher:
         index: Fragment | None = None
         is_listed = encoded.whole is not None and narrowed is not None
         if encoded.whole is not None and docs > self._settings.exact_limit:
-            left = await self._count_left(opened, narrowed, values, docs)
-            is_listed = is_listed and left <= LISTED * self._settings.exact_limit
-            if left > (self._scan_limit(values["reach"], docs) if is_listed else 0):
+            row_count = await self._count_left(opened, narrowed, values, docs)
+            is_listed = is_listed and row_count <= LISTED * self._settings.exact_limit
+            if row_count > (self._scan_limit(values["reach"], docs) if is_listed else 0):
                 index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
                 values["ef"] = str(effort(EF, docs, values["reach"]))
         statement = candidates(narrowed, encoded.whole is not None, index, is_listed=is_listed)
@@ -484,7 +484,7 @@ def _permitted_clause(narrowed: Fragment | None) -> sql.Composed:
 
 def _index_sql(condition: sql.Composed, index: Fragment) -> sql.Composed:
     """The nearest by the index of those vectors for which the condition holds."""
-    whole = half_vector(sql.SQL("vector.embedding"))
+    column = half_vector(sql.SQL("vector.embedding"))
     query = half_vector(sql.SQL("%(vector)s::vector"))
     return sql.SQL("""
         SELECT doc.part_id, doc.doc_id FROM (
@@ -495,7 +495,7 @@ def _index_sql(condition: sql.Composed, index: Fragment) -> sql.Composed:
             ORDER BY {whole} <#> {query} LIMIT %(reach)s
         ) AS found CROSS JOIN permitted JOIN search_doc_t AS doc
             ON (doc.part_id, doc.entity_id) = (permitted.part_id, found.entity_id)
-    """).format(index=index, condition=condition, whole=whole, query=query)
+    """).format(index=index, condition=condition, whole=column, query=query)
 
 
 @lru_cache(maxsize=256)

@@ -137,21 +137,21 @@ class Answerer:
         messages = _messages(answer_request)
         options = RequestOptions(max_tokens=self._settings.tokens, payer=answer_request.payer)
         worst, _ = model.worst(messages, (), options)
-        rest, is_cut = "", False
+        unfinished, is_cut = "", False
         async with self._spending.reserve(answer_request.payer.tenant, worst.total) as budget:
             options = replace(options, budget=budget)
             async with aclosing(model.stream(messages, (), options)) as events:
                 async for event in events:
                     if isinstance(event, ContentChunk):
-                        *lines, rest = (rest + event.text).split("\n")
-                        rest = rest[:LINE]
+                        *lines, unfinished = (unfinished + event.text).split("\n")
+                        unfinished = unfinished[:LINE]
                         for line in lines:
                             for text in _cited_sentences(line, answer_request.found.evidence):
                                 yield text
                     elif isinstance(event, FinalResponse):
                         is_cut = event.reply.finish == "length"
         if not is_cut:
-            for text in _cited_sentences(rest, answer_request.found.evidence):
+            for text in _cited_sentences(unfinished, answer_request.found.evidence):
                 yield text
         else:
             raise ModelFailed("the answer was cut: it is longer than it may be", "cut")
@@ -209,8 +209,8 @@ def _cited_sentences(line: str, evidence: Sequence[Evidence]) -> Iterator[CitedT
 
 def _plain(text: str) -> str:
     """The text on one line, without characters that are not seen, images, and marks of its own."""
-    seen = "".join(character if character.isprintable() else " " for character in text)
-    unmarked = _MARKS.sub(" ", _MARKS.sub("", seen))  # the first may leave new marks
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    unmarked = _MARKS.sub(" ", _MARKS.sub("", printable))  # the first may leave new marks
     return " ".join(_IMAGE.sub("", unmarked).split())
 
 

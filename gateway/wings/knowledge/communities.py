@@ -176,8 +176,8 @@ def _community(
         for norm in group
     }
     norms = sorted(group, key=lambda norm: (-round(inside[norm], 9), norm))
-    held = Counter(chunk for norm in norms for chunk in places[norm])
-    return Community(norms, (), sorted(held, key=lambda one: (-held[one], one)))
+    counts = Counter(chunk for norm in norms for chunk in places[norm])
+    return Community(norms, (), sorted(counts, key=lambda one: (-counts[one], one)))
 
 
 def _titles(
@@ -185,17 +185,17 @@ def _titles(
 ) -> list[list[str]]:
     """The norms that weigh most in each group by c-TF-IDF: a chunk counts for the group that it
     names most."""
-    held = [Counter(chunk for norm in group for chunk in places[norm]) for group in groups]
+    counts = [Counter(chunk for norm in group for chunk in places[norm]) for group in groups]
     home: dict[str, int] = {}
-    for at, counts_of_group in enumerate(held):
+    for at, counts_of_group in enumerate(counts):
         for chunk, count in counts_of_group.items():
-            if chunk not in home or count > held[home[chunk]][chunk]:
+            if chunk not in home or count > counts[home[chunk]][chunk]:
                 home[chunk] = at
     average = sum(map(len, places.values())) / (len(groups) or 1)
 
     def weight(at: int, norm: str) -> float:
-        own = sum(home[chunk] == at for chunk in places[norm])
-        return own * math.log(1 + average / len(places[norm]))
+        home_chunks = sum(home[chunk] == at for chunk in places[norm])
+        return home_chunks * math.log(1 + average / len(places[norm]))
 
     return [
         sorted(group, key=lambda norm: -round(weight(at, norm), 9))[:TITLE]
@@ -207,8 +207,8 @@ def _roots(merges: Sequence[tuple[str, str]]) -> dict[str, str]:
     """The first name of its group for each merged name."""
     groups: dict[str, set[str]] = {}
     for pair in merges:
-        whole = set(pair).union(*(groups.get(norm, ()) for norm in pair))
-        groups |= dict.fromkeys(whole, whole)
+        joined = set(pair).union(*(groups.get(norm, ()) for norm in pair))
+        groups |= dict.fromkeys(joined, joined)
     return {norm: min(group) for norm, group in groups.items()}
 
 
@@ -216,9 +216,9 @@ def _ties(chunks: Sequence[Sequence[str]]) -> Ties:
     """How much more often than by chance names stand together; one chunk more, without names, ties
     those that all others mention, too."""
     single = Counter(norm for names in chunks for norm in names)
-    both = Counter(pair for names in chunks for pair in combinations(names, 2))
+    pair_counts = Counter(pair for names in chunks for pair in combinations(names, 2))
     ties: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for (first, second), count in both.items():
+    for (first, second), count in pair_counts.items():
         tie = count * npmi(count, single[first], single[second], len(chunks) + 1)
         if tie > 0:
             ties[first][second] = ties[second][first] = tie

@@ -199,9 +199,9 @@ class CollectionLibrary:
         if not 1 <= first <= end or first > last:
             raise invalid(f"lines: expected two within 1 to {last}, found {first} to {end}")
         end = min(end, last)
-        shown = text[starts[first - 1] : starts[end] if end < len(starts) else len(text)]
+        lines_text = text[starts[first - 1] : starts[end] if end < len(starts) else len(text)]
         return Passage(
-            collection=collection, path=path, version=version, lines=(first, end), text=shown
+            collection=collection, path=path, version=version, lines=(first, end), text=lines_text
         )
 
     async def grep(
@@ -286,11 +286,11 @@ class CollectionLibrary:
     async def references(
         self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
     ) -> Sequence[SymbolPlace]:
-        whole = dot_name(symbol).strip()
+        dotted = dot_name(symbol).strip()
         values = self._values(context, collections)
         values |= {
-            "symbol": whole,
-            "name": whole.rpartition(".")[2],
+            "symbol": dotted,
+            "name": dotted.rpartition(".")[2],
             "limit": min(limit, FOUND),
         }
         if not values["name"]:
@@ -354,13 +354,13 @@ def _glob(path: str) -> str:
 
 def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
     ids: list[str] = []
-    held = 0
+    batch_bytes = 0
     for id_, size in sizes:
-        if ids and held + size > GREP_BATCH:
+        if ids and batch_bytes + size > GREP_BATCH:
             yield ids
-            ids, held = [], 0
+            ids, batch_bytes = [], 0
         ids.append(id_)
-        held += size
+        batch_bytes += size
     if ids:
         yield ids
 

@@ -329,10 +329,10 @@ class _Step:
 
 
 def _join_paths(
-    first: _Step, rest: Sequence[_Step], middle: Sequence[str], limit: int
+    first: _Step, later_steps: Sequence[_Step], middle: Sequence[str], limit: int
 ) -> list[list[Hop]]:
     """Paths through the names in `middle`; the last step was made from the end."""
-    *between, last = rest
+    *between, last = later_steps
     paths: list[list[Hop]] = []
     for name in middle:
         back = last.to(name)[0]
@@ -384,17 +384,17 @@ def _values(reader: KnowledgeReader, collections: Sequence[str] | None) -> dict[
 
 def _neighbours(rows: Sequence[Sequence[Any]]) -> list[Neighbour]:
     neighbours = [
-        Neighbour(norm, name, both, round(npmi(both, own, nearby, total), 6))
-        for norm, name, both, own, nearby, total in rows
+        Neighbour(norm, name, together, round(npmi(together, alone, nearby, total), 6))
+        for norm, name, together, alone, nearby, total in rows
     ]
     return sorted(neighbours, key=lambda one: (-one.npmi * math.log1p(one.chunks), one.norm))
 
 
-def npmi(both: int, one: int, other: int, total: int) -> float:
+def npmi(together: int, one: int, other: int, total: int) -> float:
     """Normalised pointwise mutual information of two names, by the chunks that mention them."""
-    if both >= total or both == 0:
-        return 1.0 if both else -1.0
-    return math.log(both * total / (one * other)) / -math.log(both / total)
+    if together >= total or together == 0:
+        return 1.0 if together else -1.0
+    return math.log(together * total / (one * other)) / -math.log(together / total)
 
 
 def _mention(row: Sequence[Any]) -> NameMention:

@@ -64,11 +64,11 @@ class IngestReport:
     seen: str = ""  # state of the source: a commit, or the validator of a URL
     track_id: str = ""  # of the last document
 
-    def count(self, kept: KeptDocument) -> None:
-        self.track_id = kept.track_id
-        if not kept.changed:
+    def count(self, document: KeptDocument) -> None:
+        self.track_id = document.track_id
+        if not document.changed:
             self.unchanged += 1
-        elif kept.version == 1:
+        elif document.version == 1:
             self.added += 1
         else:
             self.changed += 1
@@ -132,12 +132,14 @@ class Ingestion:
     ) -> KeptDocument:
         """Store a text, which is cut here if that takes milliseconds. Raises ProblemDetails."""
         try:
-            kept = await self._text(reader, collection, new)
+            document = await self._text(reader, collection, new)
         except ProblemDetails:
             self._metrics.count_failed()
             raise
-        self._metrics.count_stored(kept.chunks, changed=kept.changed, skipped=not kept.id)
-        return kept
+        self._metrics.count_stored(
+            document.chunks, changed=document.changed, skipped=not document.id
+        )
+        return document
 
     async def _text(
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
@@ -196,8 +198,8 @@ class Ingestion:
         ProblemDetails."""
         run = _Run(reader, await self._documents.ensure(reader, target), spec, job)
         contents = await self._known_contents(run)
-        seen = spec.seen if all(contents.values()) else ""
-        wanted_files = WantedFiles(spec.filter, _read(contents), seen, self.limits)
+        validator = spec.seen if all(contents.values()) else ""
+        wanted_files = WantedFiles(spec.filter, _read(contents), validator, self.limits)
         try:
             paths = await self._fetch(run, wanted_files)
         except ReadingRefused as error:
@@ -260,7 +262,7 @@ class Ingestion:
 
     async def _ingest(self, run: "_Run", files: AsyncIterable[Any]) -> set[str] | None:
         """The paths that were found; None: the source is as it was."""
-        seen: set[str] = set()
+        paths: set[str] = set()
         is_unchanged = False
         async for file in files:
             if isinstance(file, GitHead):
@@ -271,15 +273,15 @@ class Ingestion:
             if isinstance(file, LeftOut):
                 _note(run.report.left_out, file.path, file.reason)
                 if file.unread:
-                    seen.add(path)
+                    paths.add(path)
                 continue
-            seen.add(path)
+            paths.add(path)
             if file.data is None:
                 run.report.unchanged += 1
             else:
                 await self._store(run, SourceFile(path, file.id, file.data))
             run.job.progress(run.report.files_done, note=path[:200])
-        return None if is_unchanged else seen
+        return None if is_unchanged else paths
 
     async def take(
         self,
@@ -309,9 +311,9 @@ class Ingestion:
                 )
             new = _with_text(new, reading)
             target = replace(run.target, id=begun.collection)
-            kept = await self._documents.add(run.reader, target, new)
-            run.report.count(kept)
-            self._metrics.count_stored(kept.chunks, changed=kept.changed)
+            document = await self._documents.add(run.reader, target, new)
+            run.report.count(document)
+            self._metrics.count_stored(document.chunks, changed=document.changed)
         except (ReadingRefused, ProblemDetails) as error:
             reason = error.detail if isinstance(error, ProblemDetails) else str(error)
             self._metrics.count_failed()

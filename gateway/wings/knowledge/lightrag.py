@@ -493,7 +493,7 @@ class LightRag:
         documents_found.sort(key=_SORTED[body.sort_field], reverse=body.sort_direction == "desc")
         pages = max(-(-total // body.page_size), 1)
         begin = (body.page - 1) * body.page_size
-        shown = documents_found[begin : begin + body.page_size]
+        page = documents_found[begin : begin + body.page_size]
         pagination = {
             "page": body.page,
             "page_size": body.page_size,
@@ -502,7 +502,7 @@ class LightRag:
             "has_next": body.page < pages,
             "has_prev": body.page > 1,
         }
-        documents = [_document(document) for document in shown]
+        documents = [_document(document) for document in page]
         return JSONResponse(
             {"documents": documents, "pagination": pagination, "status_counts": _counts(counts)}
         )
@@ -572,10 +572,10 @@ class _Asked:
         return self.workspace.context.principal
 
 
-def _check_text(text: str, place: tuple[str, ...], shown: Any) -> None:
+def _check_text(text: str, place: tuple[str, ...], value: Any) -> None:
     """Raises LightRagInvalid."""
     if not text.strip():
-        raise invalid_value(place, "text cannot be empty or whitespace-only", shown)
+        raise invalid_value(place, "text cannot be empty or whitespace-only", value)
 
 
 def _success_response(text: str, track_id: str) -> Response:

@@ -134,8 +134,8 @@ class LightRagGraph:
         name, data = _line(body.entity_name), body.entity_data
         if await _entity(workspace, name) is not None:
             raise bad_request(f"Entity '{name}' already exists")
-        made = await self._state_entity(workspace, name, data.description, data.entity_type)
-        return _success_response(f"Entity '{name}' created successfully", made)
+        entity = await self._state_entity(workspace, name, data.description, data.entity_type)
+        return _success_response(f"Entity '{name}' created successfully", entity)
 
     async def edit_entity(self, request: Request) -> Response:
         workspace, body = await self._workspaces.read(request, LightRagEntityEdit)
@@ -150,7 +150,7 @@ class LightRagGraph:
         merged = renamed and await _entity(workspace, new) is not None
         if merged and not body.allow_merge:
             raise bad_request(f"Entity name '{new}' already exists, cannot rename.")
-        made = await self._state_entity(workspace, new, data.description, data.entity_type)
+        stated_entity = await self._state_entity(workspace, new, data.description, data.entity_type)
         if renamed:
             await _merge(workspace, [name], new)
         summary = {
@@ -162,7 +162,9 @@ class LightRagGraph:
             "final_entity": new,
             "renamed": renamed,
         }
-        return _success_response("Entity updated successfully", made, operation_summary=summary)
+        return _success_response(
+            "Entity updated successfully", stated_entity, operation_summary=summary
+        )
 
     async def create_relation(self, request: Request) -> Response:
         workspace, body = await self._workspaces.read(request, LightRagRelation)
@@ -170,9 +172,9 @@ class LightRagGraph:
         for kind, name in zip(("Source", "Target"), ends, strict=True):
             if await _entity(workspace, name) is None:
                 raise bad_request(f"{kind} entity '{name}' does not exist")
-        made = await self._state_relation(workspace, ends, body.relation_data)
+        relation = await self._state_relation(workspace, ends, body.relation_data)
         return _success_response(
-            f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", made
+            f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", relation
         )
 
     async def edit_relation(self, request: Request) -> Response:
@@ -180,8 +182,8 @@ class LightRagGraph:
         ends = _line(body.source_id), _line(body.target_id)
         if not await _direct(workspace, ends):
             raise bad_request(f"Relation from '{ends[0]}' to '{ends[1]}' does not exist")
-        made = await self._state_relation(workspace, ends, body.updated_data)
-        return _success_response("Relation updated successfully", made)
+        relation = await self._state_relation(workspace, ends, body.updated_data)
+        return _success_response("Relation updated successfully", relation)
 
     async def merge(self, request: Request) -> Response:
         workspace, body = await self._workspaces.read(request, LightRagMerge)
@@ -333,8 +335,8 @@ def _node(name: str, mentions: Sequence[MentionView] = ()) -> dict[str, Any]:
 
 
 def _describe_entity(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
-    read = [mention for mention in mentions if mention.method == "llm"]
-    type_ = read[0].type if read else mentions[0].type if mentions else ""
+    by_model = [mention for mention in mentions if mention.method == "llm"]
+    type_ = by_model[0].type if by_model else mentions[0].type if mentions else ""
     paths = SEPARATOR.join(dict.fromkeys(mention.path for mention in mentions))
     members = {"entity_id": name, "entity_type": type_, "description": ""}
     return {**members, "source_id": paths, "file_path": paths}

@@ -36,8 +36,8 @@ class DailySpending(Tables):
             yield budget
         finally:
             with anyio.CancelScope(shield=True):
-                rest = budget.used.total - worst
-                await self._execute(_SETTLE, {**values, "tokens": rest, "day": days[0][0]})
+                overspent = budget.used.total - worst
+                await self._execute(_SETTLE, {**values, "tokens": overspent, "day": days[0][0]})
 
 
 _RESERVE = b"""

@@ -249,21 +249,21 @@ class KnowledgeOperations:
                 mode=body.mode,
             )
         )
-        whole = pack_chunks(result.passages, body.tokens or self._settings.context_tokens)
+        packed = pack_chunks(result.passages, body.tokens or self._settings.context_tokens)
         value = KnowledgeFound(
             tuple(
-                evidence(passage, number, explain=body.explain) for number, passage in whole.chunks
+                evidence(passage, number, explain=body.explain) for number, passage in packed.chunks
             ),
             tuple(
                 SourceReference(number, reference.collection, reference.path)
-                for number, reference in whole.references
+                for number, reference in packed.references
             ),
-            len(result.passages) - len(whole.chunks),
+            len(result.passages) - len(packed.chunks),
             " ".join(filter(None, (UNANSWERED if body.answer else "", result.note))) or None,
-            *await self._names(self.reader(request), whole, body.names),
+            *await self._names(self.reader(request), packed, body.names),
         )
-        self._metrics.context.labels(body.mode).observe(len(whole.text))
-        return OperationOutput(value, text=whole.text)
+        self._metrics.context.labels(body.mode).observe(len(packed.text))
+        return OperationOutput(value, text=packed.text)
 
     async def _names(
         self, reader: KnowledgeReader, found: PackedPassages, limit: int
@@ -388,8 +388,8 @@ class KnowledgeOperations:
             mentions = convert(ends, tuple[MentionView, ...], from_attributes=True)
             return HopView(ends[0].name, ends[1].name, mentions)
 
-        whole = (path for path in paths if all(_is_quoted(hop, quoted) for hop in path))
-        return PathsFound(tuple(PathView(tuple(map(view, path))) for path in whole))
+        quoted_paths = (path for path in paths if all(_is_quoted(hop, quoted) for hop in path))
+        return PathsFound(tuple(PathView(tuple(map(view, path))) for path in quoted_paths))
 
     async def add(self, request: OperationInput) -> OperationOutput:
         body: AddDocument = request.body
@@ -474,9 +474,9 @@ class KnowledgeOperations:
             limit=query.limit + 1,
             begin=query.begin,
         )
-        shown = states[: query.limit]
-        more = cursor(shown[-1].id) if len(states) > query.limit else ""
-        return DocumentList(tuple(self._view(document) for document in shown), more)
+        page = states[: query.limit]
+        more = cursor(page[-1].id) if len(states) > query.limit else ""
+        return DocumentList(tuple(self._view(document) for document in page), more)
 
     def _view(self, one: DocumentState) -> DocumentView:
         return DocumentView.of(one, is_read=bool(self._settings.model))
@@ -492,8 +492,8 @@ class KnowledgeOperations:
         total = len(starts) - 1
         first = min(query.first, total)
         last = max(min(query.last or total, total), first)
-        shown = text[starts[first - 1] : starts[last]]
-        return DocumentLines(id_, path, version, (first, last), total, shown)
+        lines_text = text[starts[first - 1] : starts[last]]
+        return DocumentLines(id_, path, version, (first, last), total, lines_text)
 
     async def collections(self, request: OperationInput) -> CollectionList:
         collections = await self._collections.find(self.reader(request))
@@ -503,8 +503,10 @@ class KnowledgeOperations:
         reader, name = self.reader(request), request.names["collection"]
         collection = await self._collections.get(reader, name)
         counts = await self._documents.counts(reader, name)
-        read = await self._documents.extractions(reader, name) if self._settings.model else {}
-        return CollectionView.of(collection, counts, read)
+        extractions = (
+            await self._documents.extractions(reader, name) if self._settings.model else {}
+        )
+        return CollectionView.of(collection, counts, extractions)
 
     async def put_collection(self, request: OperationInput) -> CollectionView:
         body: PutCollection = request.body

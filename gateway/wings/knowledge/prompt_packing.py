@@ -19,22 +19,23 @@ class PackedPassages:
 def pack_chunks(chunks: Sequence[Passage], tokens: int) -> PackedPassages:
     """The best chunks that fit into so many tokens, at least one, grouped by document in the order
     of the best of each."""
-    left = tokens * TOKEN
-    kept: list[Passage] = []
+    room = tokens * TOKEN
+    packed: list[Passage] = []
     for chunk in chunks:
-        left -= len(chunk.text) + len(_head(1, chunk)) + 2
-        if left < 0 and kept:
+        room -= len(chunk.text) + len(_head(1, chunk)) + 2
+        if room < 0 and packed:
             break
-        kept.append(chunk)
+        packed.append(chunk)
     numbers: dict[str, int] = {}
-    for chunk in kept:
+    for chunk in packed:
         numbers.setdefault(chunk.document, len(numbers) + 1)
-    references = [(numbers[chunk.document], chunk) for chunk in _firsts(kept)]
+    references = [(numbers[chunk.document], chunk) for chunk in _firsts(packed)]
     placed = sorted(
-        ((numbers[chunk.document], chunk) for chunk in kept), key=lambda it: (it[0], it[1].ordinal)
+        ((numbers[chunk.document], chunk) for chunk in packed),
+        key=lambda it: (it[0], it[1].ordinal),
     )
     text = "\n\n".join(f"{_head(number, chunk)}\n{chunk.text}" for number, chunk in placed)
-    ranked = [(numbers[chunk.document], chunk) for chunk in kept]
+    ranked = [(numbers[chunk.document], chunk) for chunk in packed]
     return PackedPassages(text, ranked, references)
 
 

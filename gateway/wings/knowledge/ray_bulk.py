@@ -143,8 +143,8 @@ class RayEmbedder:
 async def cluster(address: str, *, cpus: int | None = None) -> AsyncIterator[int]:
     """The number of CPUs of the cluster at an address. "local": of a new one on this machine, with
     so many."""
-    own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
-    options = own if address == LOCAL else {}
+    new_cluster: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
+    options = new_cluster if address == LOCAL else {}
     disable_telemetry()
     await to_thread.run_sync(partial(ray.init, address, log_to_driver=False, **options))
     try:
@@ -255,11 +255,11 @@ def _windows(files: Iterable[SourceFile]) -> Iterator[list[SourceFile]]:
     """Files that are on the cluster together."""
     remaining = iter(files)
     while window := list(islice(remaining, 1)):
-        held = len(window[0].data or b"")
+        window_bytes = len(window[0].data or b"")
         for file in islice(remaining, WINDOW - 1):
             window.append(file)
-            held += len(file.data or b"")
-            if held >= WINDOW_BYTES:
+            window_bytes += len(file.data or b"")
+            if window_bytes >= WINDOW_BYTES:
                 break
         yield window
 
@@ -288,11 +288,11 @@ async def embed_queued(
 ) -> int:
     """Embed the texts of `kinds` that are queued, of whatever tenant; returns how many there were.
     0 also where embeddings are disabled. Raises EmbeddingFailed, and the errors of `Queue`."""
-    own = settings.of(KIND.purpose)
-    local = make_embedder(own)
+    purpose_settings = settings.of(KIND.purpose)
+    local = make_embedder(purpose_settings)
     if local is None:
         return 0
-    embedder = RayEmbedder(own, local, actors)
+    embedder = RayEmbedder(purpose_settings, local, actors)
     # While one is at the database, the cluster embeds for the other.
     crew = first, second = [Worker(pool, embedder, settings, kinds) for _ in range(2)]
 

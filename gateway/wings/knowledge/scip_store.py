@@ -41,13 +41,13 @@ class ResolvedCode:
         collection = await self._collections.get(reader, name, "write")
         counts = {"files": 0, "define": 0, "refer": 0}
         left_out: list[tuple[str, str]] = []
-        seen: set[str] = set()
+        paths: set[str] = set()
         while (file := await to_thread.run_sync(next, files, None)) is not None:
             path = f"{folder}/{file.path}" if folder else file.path
-            if path in seen:
+            if path in paths:
                 reason = "the index has it twice"
             else:
-                seen.add(path)
+                paths.add(path)
                 reason = await self._store_file(
                     reader, collection.id, path, file=file, counts=counts
                 )
@@ -144,21 +144,21 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
     placed = defined = 0
     places: set[tuple[int, int, str, str]] = set()
     written: set[Hashable] = set()
-    number, shown = -1, _Line(0, b"", "utf-8")
+    number, text_line = -1, _Line(0, b"", "utf-8")
     for indexed in sorted(file.names, key=lambda name: (name.line, name.start, name.role)):
         if indexed.line >= len(lines):
             return None
         if indexed.line != number:
             number = indexed.line
-            shown = _Line(starts[number], lines[number].rstrip(b"\r"), file.unit)
+            text_line = _Line(starts[number], lines[number].rstrip(b"\r"), file.unit)
         if indexed.role == "define":
             defined += 1
-            placed += shown.text_at(indexed) == indexed.name
+            placed += text_line.text_at(indexed) == indexed.name
         place = (indexed.line, indexed.start, indexed.role, indexed.whole)
         if place not in places and len(indexed.whole.encode()) <= NORM_BYTES:
             places.add(place)
             definition = near.definition(indexed) if indexed.role == "define" else {}
-            row = _row(indexed, shown, len(lines)) | definition
+            row = _row(indexed, text_line, len(lines)) | definition
             rows.append(
                 {**row, "bases": _bases(indexed, definition, written), "ordinal": len(rows)}
             )

@@ -36,22 +36,22 @@ class ChunkerOperations:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        several = "/collections/{collection}/chunkers"
+        path = "/collections/{collection}/chunkers"
         types = {"collection": CollectionName}
         return (
             Operation(
-                "knowledge_chunkers", "GET", several,
+                "knowledge_chunkers", "GET", path,
                 "List the chunkers in WebAssembly of a collection.", READ, self.list, ChunkerList,
                 types=types,
             ),
             Operation(
-                "knowledge_put_chunker", "PUT", several + "/{chunker}",
+                "knowledge_put_chunker", "PUT", path + "/{chunker}",
                 "Try a chunker in WebAssembly, and use it for documents of a collection.", WRITE,
                 self.put, StoredChunker, body=PutChunker,
                 types={**types, "chunker": CollectionName},
             ),
             Operation(
-                "knowledge_delete_chunker", "DELETE", several + "/{chunker}",
+                "knowledge_delete_chunker", "DELETE", path + "/{chunker}",
                 "Delete a chunker of a collection.", WRITE, self.delete, status=204,
                 types={**types, "chunker": CollectionName},
             ),

@@ -157,8 +157,8 @@ def plain(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Text of a model or a document as Markdown that shows it, without links and images."""
-    shown = _LINK.sub("(link removed)", plain(text))
-    return _ESCAPED.sub(lambda found: f"\\{found[0]}", shown)
+    without_links = _LINK.sub("(link removed)", plain(text))
+    return _ESCAPED.sub(lambda found: f"\\{found[0]}", without_links)
 
 
 def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[DraftClaim]:
@@ -178,12 +178,12 @@ def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[Draft
         _claim(finding, cited, findings) for finding in _SENTENCE.split(marked) if finding.strip()
     ]
     named = {finding for claim in claims for finding in claim.findings}
-    rest = [
+    further_claims = [
         DraftClaim(finding.claim or finding.quote, (finding,))
         for finding in findings
         if finding not in named
     ]
-    return _join_claims(claims) + rest
+    return _join_claims(claims) + further_claims
 
 
 def _claim(

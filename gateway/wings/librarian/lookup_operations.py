@@ -149,9 +149,9 @@ class LookupOperations:
             after=body.after,
             limit=body.limit + 1,
         )
-        shown = files[: body.limit]
-        more = f"{shown[-1].collection}/{shown[-1].path}" if len(files) > len(shown) else ""
-        return FilesFound(convert(shown, tuple[FileView, ...], from_attributes=True), more)
+        page = files[: body.limit]
+        more = f"{page[-1].collection}/{page[-1].path}" if len(files) > len(page) else ""
+        return FilesFound(convert(page, tuple[FileView, ...], from_attributes=True), more)
 
     async def chunks(self, request: OperationInput) -> ChunkList:
         body: ListChunks = request.body
@@ -167,10 +167,10 @@ class LookupOperations:
             limit=body.limit + 1,
             embeddings=body.embeddings,
         )
-        shown = chunks[: body.limit]
-        last = shown[-1] if len(chunks) > len(shown) else None
+        page = chunks[: body.limit]
+        last = page[-1] if len(chunks) > len(page) else None
         more = cursor(f"{last.ordinal} {last.path}") if last else ""
-        return ChunkList(tuple(map(ChunkView.of, shown)), more)
+        return ChunkList(tuple(map(ChunkView.of, page)), more)
 
     async def symbols(self, request: OperationInput) -> SymbolsFound:
         body: FindSymbols = request.body
@@ -218,9 +218,9 @@ def _within(found: Passage, limit: int) -> LinesRead:
     first, last = found.lines
     data, text, more = found.text.encode(), found.text, 0
     if len(data) > limit:
-        whole = data[:limit].rfind(b"\n") + 1
-        text = data[: whole or limit].decode(errors="ignore")
-        shown = max(text.count("\n"), 1)
-        more = first + shown if first + shown <= last else 0
-        last = first + shown - 1
+        last_line_end = data[:limit].rfind(b"\n") + 1
+        text = data[: last_line_end or limit].decode(errors="ignore")
+        line_count = max(text.count("\n"), 1)
+        more = first + line_count if first + line_count <= last else 0
+        last = first + line_count - 1
     return LinesRead(found.collection, found.path, found.version, (first, last), text, more)

@@ -138,10 +138,10 @@ class Asker:
         self.ledger.count("calls")
         question = self._screen_question(question)
         key, among = key_of(self.model, question), self._among(question)
-        kept = await self.cache.get(self.host_id, key, self.collections)
-        if kept is not None:
+        cached_answer = await self.cache.get(self.host_id, key, self.collections)
+        if cached_answer is not None:
             self.ledger.count_cached()
-            return PartAnswer(kept, cached=True)
+            return PartAnswer(cached_answer, cached=True)
         answer = await self._send(question)
         await self.cache.put(self.host_id, key, among, answer.text)
         return answer

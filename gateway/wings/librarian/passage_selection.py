@@ -49,24 +49,24 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
     words = [frozenset(terms_of(f"{hit.header} {hit.text}")) for hit in hits]
     top = max((hit.score for hit in hits), default=0.0) or 1.0
     per_file = max(math.ceil(limit * PER_FILE), 1)
-    left = dict.fromkeys(range(len(hits)), 0.0)  # how near each is to what was chosen
+    nearness = dict.fromkeys(range(len(hits)), 0.0)  # how near each is to what was chosen
     files: Counter[tuple[str, str]] = Counter()
     missing = terms
 
     def gain(place: int) -> tuple[bool, float, int]:
         fresh = len(missing & words[place]) / (len(terms) or 1)
-        score = RELEVANCE * hits[place].score / top + (1 - RELEVANCE) * (fresh - left[place])
+        score = RELEVANCE * hits[place].score / top + (1 - RELEVANCE) * (fresh - nearness[place])
         return files[hits[place].collection, hits[place].path] < per_file, score, -place
 
     chosen: list[int] = []
     while len(chosen) < limit:
-        best = max(left, key=gain)
+        best = max(nearness, key=gain)
         chosen.append(best)
-        del left[best]
+        del nearness[best]
         files[hits[best].collection, hits[best].path] += 1
         missing -= words[best]
-        for place, near in left.items():
-            left[place] = max(near, _likeness(words[place], words[best]))
+        for place, near in nearness.items():
+            nearness[place] = max(near, _likeness(words[place], words[best]))
     return [
         hits[position] for position in sorted(chosen, key=lambda place: (-hits[place].score, place))
     ]
@@ -136,10 +136,10 @@ def extract_claims(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim
     rare = {term: math.log(1 + len(hits) / (1 + sum(term in t for t in texts))) for term in terms}
     top = max((hit.score for hit in hits), default=0.0) or 1.0
     sentences_ = [
-        _Sentence(hit, text, lines, sum(rare[t] for t in own) * (0.5 + hit.score / top))
+        _Sentence(hit, text, lines, sum(rare[t] for t in sentence_terms) * (0.5 + hit.score / top))
         for hit in hits
         for text, lines in sentences(hit)
-        if (own := terms & set(terms_of(f"{hit.symbol} {text}")))
+        if (sentence_terms := terms & set(terms_of(f"{hit.symbol} {text}")))
     ]
     sentences_.sort(key=lambda one: (-one.score, one.passage.path, one.lines))
     return [_claim(sentence) for sentence in _distinct(sentences_)] or [
@@ -175,9 +175,9 @@ def sentences(hit: Passage) -> Iterator[tuple[str, Lines]]:
         stop = len(hit.text) if end is None else end.start()
         text = hit.text[at:stop]
         begin = line + text[: len(text) - len(text.lstrip())].count("\n")
-        shown = " ".join(text.split())
-        if len(shown) >= LEAST and not _BLANK.fullmatch(shown):
-            yield shown[:LONGEST], (begin, begin + text.strip().count("\n"))
+        sentence = " ".join(text.split())
+        if len(sentence) >= LEAST and not _BLANK.fullmatch(sentence):
+            yield sentence[:LONGEST], (begin, begin + text.strip().count("\n"))
         if end is not None:
             line += hit.text.count("\n", at, end.end())
             at = end.end()

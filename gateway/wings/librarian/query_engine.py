@@ -209,11 +209,11 @@ class _Reading:
                 return ()
 
         findings_by_passage = await together([partial(read, passage) for passage in passages])
-        return [finding for several in findings_by_passage for finding in several][:MOST]
+        return [finding for findings in findings_by_passage for finding in findings][:MOST]
 
     async def _read(self, passage: Passage, verifier: Verifier) -> list[_Supported]:
-        shown = f"{passage.path} {passage.header}\n{passage.text}"
-        answered = await self._ask_model(_Read, _READ, shown, passages=[passage])
+        prompt = f"{passage.path} {passage.header}\n{passage.text}"
+        answered = await self._ask_model(_Read, _READ, prompt, passages=[passage])
         supported = []
         for stated in answered.findings[: self._settings.findings]:
             at = QuotedFinding(

@@ -59,8 +59,8 @@ class AskLibrary(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def wanted_collections(self) -> list[str]:
-        own = () if self.collection is None else (self.collection,)
-        return list(dict.fromkeys([*own, *self.collections]))
+        single = () if self.collection is None else (self.collection,)
+        return list(dict.fromkeys([*single, *self.collections]))
 
 
 class LessLimits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,8 +150,10 @@ class ResearchRuns(Struct, frozen=True):
 
 
 def question_operations(parts: WingParts, access: LibraryAccess) -> Sequence[Operation]:
-    made = QuestionOperations(parts.pool, parts.models, parts.settings, access, screen=parts.screen)
-    return made.operations
+    operations = QuestionOperations(
+        parts.pool, parts.models, parts.settings, access, screen=parts.screen
+    )
+    return operations.operations
 
 
 class QuestionOperations:
@@ -363,15 +365,17 @@ class QuestionOperations:
         question = LibraryQuestion(
             text=run.question, collections=run.collections, max_chunks=body.max_chunks
         )
-        own = self._settings.research
+        research_settings = self._settings.research
         ledger = RunLedger(
-            body.limits.within(own.limits), currency=self._settings.currency, seconds=run.seconds
+            body.limits.within(research_settings.limits),
+            currency=self._settings.currency,
+            seconds=run.seconds,
         )
         log = RunLog(store=self._runs, host_id=request.tenant, run_id=run.id, ledger=ledger)
         await log.read()
         asker = self._asker(request, question, model, ledger)
-        sub = self._model(own.sub_model or own.model) or model
-        plain = model.strategy in own.without_recursion
+        sub = self._model(research_settings.sub_model or research_settings.model) or model
+        plain = model.strategy in research_settings.without_recursion
         research = Research(
             context=context_of(request),
             question=question,
@@ -418,7 +422,7 @@ class QuestionOperations:
             raise not_found("run", id_)
         await self._check_run(request, run)
         steps = await self._runs.trace(request.tenant, id_, STEPS)
-        shown = tuple(
+        step_views = tuple(
             StepView(
                 step.node, step.seq, step.kind, step.request,
                 bytes(step.answer or b"").decode(errors="replace"),
@@ -427,7 +431,7 @@ class QuestionOperations:
             for step in steps
         )  # fmt: skip
         result = None if run.result is None else Raw(run.result)
-        return replace(_run_view(run), result=result, steps=shown)
+        return replace(_run_view(run), result=result, steps=step_views)
 
 
 def _job_of(request: OperationInput) -> str | None:

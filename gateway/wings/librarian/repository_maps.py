@@ -41,16 +41,16 @@ class RepositoryMap:
 def draw_map(links: Sequence[FileLink], focus: Iterable[str], tokens: int) -> RepositoryMap:
     """The map of what fits, at least one symbol."""
     ordered = _rank_symbols(links, tuple(focus))
-    left = tokens * TOKEN
-    kept: list[MapSymbol] = []
+    room = tokens * TOKEN
+    symbols: list[MapSymbol] = []
     paths: set[str] = set()
     for symbol in ordered:
-        left -= len(_line(symbol)) + 1 + (0 if symbol.path in paths else len(symbol.path) + 1)
-        if left < 0 and kept:
+        room -= len(_line(symbol)) + 1 + (0 if symbol.path in paths else len(symbol.path) + 1)
+        if room < 0 and symbols:
             break
-        kept.append(symbol)
+        symbols.append(symbol)
         paths.add(symbol.path)
-    return RepositoryMap(_text(kept), len(paths), len(kept), len(ordered) - len(kept))
+    return RepositoryMap(_text(symbols), len(paths), len(symbols), len(ordered) - len(symbols))
 
 
 def _rank_symbols(links: Sequence[FileLink], focus: Sequence[str]) -> list[MapSymbol]:
@@ -108,8 +108,8 @@ def _start(
         start[[place[name] for name in wanted_names]] = 1.0
     if not start.any():
         start += 1.0
-    whole: Numbers = start / max(start.sum(), 1.0)
-    return whole
+    distribution: Numbers = start / max(start.sum(), 1.0)
+    return distribution
 
 
 def _text(symbols: Sequence[MapSymbol]) -> str:

@@ -228,13 +228,13 @@ class Research:
 
     @property
     def session_limits(self) -> CodeLimits:
-        own = self.settings.research
+        research = self.settings.research
         return CodeLimits(
-            memory_bytes=own.memory_bytes,
-            cell_s=own.cell_s,
-            session_s=own.cell_s * (own.limits.iterations + 1),
-            output_characters=own.output_characters,
-            frame_bytes=own.frame_bytes,
+            memory_bytes=research.memory_bytes,
+            cell_s=research.cell_s,
+            session_s=research.cell_s * (research.limits.iterations + 1),
+            output_characters=research.output_characters,
+            frame_bytes=research.frame_bytes,
         )
 
 
@@ -332,13 +332,15 @@ class CodeThread:
             return None
         raise _Stopped(asker.ledger.hit or "model")
 
-    def _step(self, kind: StepKind, payload: Any, shown: str) -> RunStep:
+    def _step(self, kind: StepKind, payload: Any, request_text: str) -> RunStep:
         """The next step. Raises _Stopped for one that a replay has no record of."""
         if self._until is not None and self._seq >= self._until:
             raise _Stopped("diverged")
         seq, self._seq = self._seq, self._seq + 1
         digest = step_digest(kind, payload)
-        return RunStep(self._path, seq, kind, digest, shown[: ANSWER if kind == "cell" else SHOWN])
+        return RunStep(
+            self._path, seq, kind, digest, request_text[: ANSWER if kind == "cell" else SHOWN]
+        )
 
     async def _pay(
         self, step: RunStep, asker: Asker, question: PartQuestion, send: Any
@@ -426,8 +428,8 @@ class CodeThread:
         recorded = self._recorded_step(step)
         if recorded is None or recorded.answer is None:
             answer = await self._library.answer(name, arguments)
-            kept = self._library.journal_answer(name, answer)
-            await self._research.note(step, kept)
+            journalled = self._library.journal_answer(name, answer)
+            await self._research.note(step, journalled)
         else:
             answer = msgspec.json.decode(recorded.answer)
             if name == "context" and "value" in answer:

@@ -128,10 +128,10 @@ class RunStore(Tables):
             sql.SQL("ORDER BY created_ts DESC LIMIT %s"), [host_id, owner, limit]
         )
 
-    async def _runs(self, rest: sql.SQL, values: list[Any]) -> list[StoredRun]:
+    async def _runs(self, clause: sql.SQL, values: list[Any]) -> list[StoredRun]:
         statement = sql.SQL(
             "SELECT {run} FROM librarian_run_t WHERE host_id = %s AND owner = %s {rest}"
-        ).format(run=_RUN, rest=rest)
+        ).format(run=_RUN, rest=clause)
         async with borrow(self._pool) as connection:
             await _end_with_jobs(connection, values[0], values[1])
             rows = await connection.execute(statement, values)
@@ -216,8 +216,8 @@ async def _end_with_jobs(
 
 def _step(row: Sequence[Any]) -> RunStep:
     node, seq, kind, digest, request, answer, tokens, cost, ms = row
-    kept = None if answer is None else Raw(answer)
-    return RunStep(node, seq, kind, digest, request, kept, tokens, cost, ms)
+    raw_answer = None if answer is None else Raw(answer)
+    return RunStep(node, seq, kind, digest, request, raw_answer, tokens, cost, ms)
 
 
 def step_digest(kind: StepKind, payload: Any) -> str:

@@ -242,12 +242,12 @@ def symbol_of(text: str) -> ScipSymbol | None:
     parts = text.replace("  ", "\0").split(" ", 4)
     if text.startswith("local ") or len(parts) < 5:
         return None
-    rest, at = parts[4].replace("\0", " "), 0
+    descriptors, at = parts[4].replace("\0", " "), 0
     modules: list[str] = []
     names: list[str] = []
     suffix = ""
-    while at < len(rest):
-        match = _DESCRIPTOR.match(rest, at)
+    while at < len(descriptors):
+        match = _DESCRIPTOR.match(descriptors, at)
         if match is None or (suffix := match[3] or "") in ("", ":"):
             return None  # a parameter, or a fact about a module
         name = (match[1] or match[2]).replace("``", "`")

@@ -51,7 +51,7 @@ class Exposure(Tables):
         question: LibraryQuestion,
         asker: Asker | None = None,
     ) -> None:
-        shown = [] if asker is None else list(asker.shown)
+        passages = [] if asker is None else list(asker.shown)
         await self._execute(
             "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
             " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
@@ -63,7 +63,7 @@ class Exposure(Tables):
                 question.text.replace("\0", ""),
                 list(question.collections),
                 "" if asker is None else asker.model.strategy,
-                msgspec.json.encode(shown),
+                msgspec.json.encode(passages),
             ],
         )
 
@@ -89,7 +89,14 @@ class Exposure(Tables):
 
 
 def _view(row: Sequence[Any]) -> QuestionView:
-    created, principal, operation, request_id, question, collections, model, shown = row
+    created, principal, operation, request_id, question, collections, model, passages = row
     return QuestionView(
-        created, principal, operation, request_id, question, tuple(collections), model, Raw(shown)
+        created,
+        principal,
+        operation,
+        request_id,
+        question,
+        tuple(collections),
+        model,
+        Raw(passages),
     )

@@ -244,14 +244,26 @@ def _report(found: IngestedSource) -> dict[str, Any]:
 
 
 def _source(row: Sequence[Any]) -> TrackedSource:
-    id_, tenant, collection, collection_id, type_, location, ref, filter_, folder, seen, *more = row
+    (
+        id_,
+        tenant,
+        collection,
+        collection_id,
+        type_,
+        location,
+        ref,
+        filter_,
+        folder,
+        validator,
+        *more,
+    ) = row
     place = SourcePlace(
         type=type_,
         location=location,
         ref=ref,
         filter=tuple(filter_),
         folder=folder,
-        seen=seen,
+        seen=validator,
     )
     return TrackedSource(id_, tenant, collection, collection_id, place, *more)
 

@@ -77,24 +77,26 @@ class Transfer:
         stored = erased = present = 0
         placed = [(scope, [memory for memory in memories if memory.scope == scope])
                   for scope, _ in reader.places(["session", "user"])]  # fmt: skip
-        for scope, some in placed:
-            if not some:
+        for scope, scope_memories in placed:
+            if not scope_memories:
                 continue
             target = Target.of(reader, scope)
             async with borrow(self._pool) as connection:
                 await connection.execute(_LOCK_IMPORTS, target.values)
-                await self._store.begin(connection, target, some)
+                await self._store.begin(connection, target, scope_memories)
                 values = {
                     **target.values,
-                    "rows": Jsonb([_row(memory, vouched=reader.may(ERASE)) for memory in some]),
-                    "hashes": [content_hash(memory) for memory in some],
+                    "rows": Jsonb(
+                        [_row(memory, vouched=reader.may(ERASE)) for memory in scope_memories]
+                    ),
+                    "hashes": [content_hash(memory) for memory in scope_memories],
                     "lifetime": self._session.ttl_max_s if scope == "session" else None,
                 }
                 rows_found = await connection.execute(_IMPORT, values)
                 ((written, late),) = await rows_found.fetchall()
                 await self._store.cap(connection, target)
             stored, erased = stored + written, erased + late
-            present += len(some) - written - late
+            present += len(scope_memories) - written - late
         return ImportCounts(stored, present, len(memories) - stored - erased - present, erased)
 
 

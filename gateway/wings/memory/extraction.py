@@ -77,13 +77,13 @@ class Extractor:
 
     def _latest_turns(self, turns: Sequence[Memory]) -> list[Memory]:
         """The last turns that fit, oldest first."""
-        left, kept = self._settings.tokens * TOKEN, list[Memory]()
+        room, latest = self._settings.tokens * TOKEN, list[Memory]()
         for turn in reversed(turns):
-            left -= len(turn.content)
-            if left < 0:
+            room -= len(turn.content)
+            if room < 0:
                 break
-            kept.append(turn)
-        return kept[::-1]
+            latest.append(turn)
+        return latest[::-1]
 
 
 def read(answer: str, turns: Sequence[Memory]) -> list[NewMemory]:

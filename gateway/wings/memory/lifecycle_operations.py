@@ -228,8 +228,8 @@ class KeepingOperations:
         body: Import = request.body
         reader = self._parts.reader(request)
         transfer = Transfer(self._parts.pool, self._parts.store, self._settings.session)
-        taken, refused = taken_items(body.items, self._imported_memory)
-        counts = await transfer.import_(reader, [line for _, line in taken])
+        accepted_items, refused = taken_items(body.items, self._imported_memory)
+        counts = await transfer.import_(reader, [line for _, line in accepted_items])
         return structs.replace(counts, refused=tuple(refused))
 
     def _imported_memory(self, one: Memory) -> Memory:

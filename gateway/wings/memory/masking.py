@@ -35,16 +35,16 @@ def hook_of(target: str) -> Mask:
         return built_in
     function = load_function(target, "memory.masking.hook")
 
-    def both(text: str, facts: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    def mask_with_function(text: str, facts: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         text, kinds = mask(text)
         try:
-            changed, own = function(text, facts)
-            return str(changed), tuple(dict.fromkeys((*kinds, *map(str, own))))
+            changed, function_kinds = function(text, facts)
+            return str(changed), tuple(dict.fromkeys((*kinds, *map(str, function_kinds))))
         except Exception as error:  # code of the operator
             log.exception("masking_hook_failed")
             raise unavailable("The masking of texts failed: nothing was stored.") from error
 
-    return both
+    return mask_with_function
 
 
 def mask_text(mode: Mode, hook: Mask, text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -81,8 +81,8 @@ class PendingUseCounts:
         self.counts.update((tenant, id_) for id_ in ids)
 
     def take(self) -> Counter[tuple[str, str]]:
-        taken, self.counts = self.counts, Counter()
-        return taken
+        counts, self.counts = self.counts, Counter()
+        return counts
 
 
 class Recaller:
@@ -113,8 +113,8 @@ class Recaller:
                 best = rank(candidates, share=share, docs=docs, dates=dates, settings=ranking)
             else:
                 best = rank_without_query(candidates, ranking)
-            shown = await self._load_rows(opened, recall, self._limit_scopes(best, recall.limit))
-        memories, duplicates = self._fold_similar(shown) if recall.folds else (shown, {})
+            rows = await self._load_rows(opened, recall, self._limit_scopes(best, recall.limit))
+        memories, duplicates = self._fold_similar(rows) if recall.folds else (rows, {})
         if recall.counts and text:
             self._uses.add(recall.reader.tenant, [memory.id for memory, _ in memories])
         note = encoded.why and f"searched by words only: {encoded.why}"
@@ -138,25 +138,25 @@ class Recaller:
     def _near(
         self, found: RecalledMemories, id_: str, content: str
     ) -> Iterator[tuple[str, str, float]]:
-        own, settings = words(content), self._settings.ranking
+        content_words, settings = words(content), self._settings.ranking
         for memory, scored in found.scored:
             cosine = scored.candidate.cosine or 0.0
-            shared = overlap(own, words(memory.content))
+            shared = overlap(content_words, words(memory.content))
             if memory.id == id_ or memory.kind == "turn":
                 continue
             if cosine >= settings.similar_cosine or shared >= settings.similar_words:
                 yield memory.id, memory.content[:BEGINNING], round(max(cosine, shared), 3)
 
     def _fold_similar(
-        self, shown: Sequence[tuple[Memory, ScoredMemory]]
+        self, rows: Sequence[tuple[Memory, ScoredMemory]]
     ) -> tuple[list[tuple[Memory, ScoredMemory]], dict[str, list[str]]]:
         """The first of those that say nearly the same, and the ids of the others. Turns are what
         was said, and stay."""
         least = self._settings.ranking.similar_words
-        texts = ["" if memory.kind == "turn" else memory.content for memory, _ in shown]
+        texts = ["" if memory.kind == "turn" else memory.content for memory, _ in rows]
         groups = group_similar(texts, least)
-        ids = [[shown[place][0].id for place in group] for group in groups]
-        return [shown[group[0]] for group in groups], {
+        ids = [[rows[place][0].id for place in group] for group in groups]
+        return [rows[group[0]] for group in groups], {
             first: others for first, *others in ids if others
         }
 
@@ -214,13 +214,13 @@ class Recaller:
         """The best of each scope, and of all together."""
         if limit is not None:
             return list(best[:limit])
-        left = {scope: getattr(self._settings.results, scope) for scope in SCOPES}
-        kept: list[ScoredMemory] = []
+        room = {scope: getattr(self._settings.results, scope) for scope in SCOPES}
+        limited: list[ScoredMemory] = []
         for scored in best:
-            if left[scored.candidate.scope]:
-                left[scored.candidate.scope] -= 1
-                kept.append(scored)
-        return kept
+            if room[scored.candidate.scope]:
+                room[scored.candidate.scope] -= 1
+                limited.append(scored)
+        return limited
 
     async def _load_rows(
         self, opened: Transaction, recall: MemoryQuery, best: Sequence[ScoredMemory]
@@ -251,9 +251,11 @@ class Recaller:
 
 
 def _allowed_condition(recall: MemoryQuery) -> Fragment:
-    shown, _ = visible(recall.times, recall.reader.agent)
+    visibility, _ = visible(recall.times, recall.reader.agent)
     condition, _ = recall.condition
-    return Fragment.of(sql.SQL("{shown} AND {condition}").format(shown=shown, condition=condition))
+    return Fragment.of(
+        sql.SQL("{shown} AND {condition}").format(shown=visibility, condition=condition)
+    )
 
 
 _PLACES = sql.SQL("""place AS MATERIALIZED (
@@ -401,7 +403,7 @@ def _proposal_clause(shape: RecallShape) -> sql.Composed:
 
 def _near_org(shape: RecallShape, indexed: Fragment) -> sql.Composed:
     """The filter is evaluated for each, in a subquery that cannot become a join."""
-    whole = half_vector(sql.SQL("vector.embedding"))
+    column = half_vector(sql.SQL("vector.embedding"))
     query = half_vector(sql.SQL("%(vector)s::vector"))
     return sql.SQL("""UNION (SELECT 'org', near.entity_id FROM (
         SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
@@ -415,7 +417,7 @@ def _near_org(shape: RecallShape, indexed: Fragment) -> sql.Composed:
         indexed=indexed,
         in_place=_IN_PLACE,
         allowed=shape.allowed,
-        whole=whole,
+        whole=column,
         query=query,
         near=sql.Literal(shape.near),
     )

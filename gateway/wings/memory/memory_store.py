@@ -346,7 +346,7 @@ class MemoryStore(Tables):
     ) -> list[Memory]:
         """Memories, newest first; one more than `limit` if there are more."""
         places = reader.places(scopes)
-        shown, values = visible(times, reader.agent)
+        visibility, values = visible(times, reader.agent)
         rows = await self._fetch(
             sql.SQL("""
             SELECT {columns} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
@@ -356,7 +356,7 @@ class MemoryStore(Tables):
             WHERE {shown} AND {condition} AND (%(after)s::timestamptz IS NULL
                 OR (m.created_ts, m.memory_id) < (%(after)s, %(after_id)s::uuid))
             ORDER BY m.created_ts DESC, m.memory_id DESC LIMIT %(limit)s
-            """).format(columns=COLUMNS, shown=shown, condition=condition[0]),
+            """).format(columns=COLUMNS, shown=visibility, condition=condition[0]),
             {
                 **values,
                 **condition[1],
@@ -373,12 +373,12 @@ class MemoryStore(Tables):
     async def counts(self, reader: Reader) -> dict[str, int]:
         """Memories that the reader may read now, by scope."""
         condition, values = readable(reader)
-        shown, more = visible(NOW, reader.agent)
+        visibility, more = visible(NOW, reader.agent)
         rows = await self._fetch(
             sql.SQL(
                 "SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
                 " GROUP BY m.scope"
-            ).format(condition=condition, shown=shown),
+            ).format(condition=condition, shown=visibility),
             {**values, **more},
         )
         counts: dict[str, int] = dict(rows)

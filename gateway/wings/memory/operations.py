@@ -139,15 +139,15 @@ class MemoryOperations:
         notes: list[str] = []
         session = next(iter(target.reader.sessions), None)
         more: dict[str, Any] = {"trust": "admin"} if target.scope == "org" else {}
-        taken, refused = taken_items(
+        accepted_items, refused = taken_items(
             items,
             lambda item: self._parts.intake.memory(
                 target.scope, item, session=session, notes=notes, **more
             ),
         )
-        added = await self._parts.store.add(target, [new for _, new in taken], document)
+        added = await self._parts.store.add(target, [new for _, new in accepted_items], document)
         views = []
-        for stored, (index, new) in zip(added, taken, strict=True):
+        for stored, (index, new) in zip(added, accepted_items, strict=True):
             if stored.refusal is not None:
                 refused.append(RefusedItem(index, stored.refusal.detail))
                 continue
@@ -180,8 +180,8 @@ class MemoryOperations:
             )
             for memory, scored in result.scored
         ]
-        shown = within(views, body.tokens or self._settings.answer_tokens)
-        return MemoriesFound(tuple(shown), len(views) - len(shown), result.note)
+        fitting = within(views, body.tokens or self._settings.answer_tokens)
+        return MemoriesFound(tuple(fitting), len(views) - len(fitting), result.note)
 
     async def list(self, request: OperationInput) -> ListPage[MemoryView]:
         query: ListMemories = request.query
@@ -193,10 +193,10 @@ class MemoryOperations:
             after=_after(query.after),
             limit=query.limit,
         )
-        shown = rows[: query.limit]
+        page = rows[: query.limit]
         more = len(rows) > query.limit
-        key = f"{shown[-1].created.isoformat()} {shown[-1].id}" if more else ""
-        return ListPage(tuple(map(view, shown)), cursor(key) if key else "")
+        key = f"{page[-1].created.isoformat()} {page[-1].id}" if more else ""
+        return ListPage(tuple(map(view, page)), cursor(key) if key else "")
 
     async def get(self, request: OperationInput) -> MemoryView:
         return view(await self._present(self._parts.reader(request), request.names["memory"]))

@@ -64,6 +64,6 @@ def is_promoted(one: SessionMemory, rules: MemoryPromotion) -> bool:
 
 def select_promoted(found: Iterable[SessionMemory], rules: MemoryPromotion) -> list[Memory]:
     """Memories that the rules promote: explicitly kept ones first, then the most important."""
-    kept = [candidate.memory for candidate in found if is_promoted(candidate, rules)]
-    kept.sort(key=lambda one: (-one.keep, -one.importance, one.created, one.id))
-    return kept[: rules.max]
+    promoted = [candidate.memory for candidate in found if is_promoted(candidate, rules)]
+    promoted.sort(key=lambda one: (-one.keep, -one.importance, one.created, one.id))
+    return promoted[: rules.max]

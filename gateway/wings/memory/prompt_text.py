@@ -26,11 +26,11 @@ TOKEN = 4  # characters
 def text_of(memories: Sequence[Memory], tokens: int) -> tuple[str, int]:
     """The text, of at most so many tokens, and how many memories it has; empty without any."""
     lines = [HEAD]
-    left = tokens * TOKEN - len(HEAD)
+    room = tokens * TOKEN - len(HEAD)
     for memory in memories:
         line = note(memory)
-        left -= len(line) + 1
-        if left < 0:
+        room -= len(line) + 1
+        if room < 0:
             break
         lines.append(line)
     return ("\n".join(lines) if len(lines) > 1 else ""), len(lines) - 1

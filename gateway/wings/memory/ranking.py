@@ -163,11 +163,11 @@ def _turns(
             id_: sum(relevance[turns[at]] for at in (place - 1, place + 1) if at in turns)
             for place, id_ in turns.items()
         }
-        own = {id_: relevance[id_] + settings.neighbours * beside[id_] for id_ in turns.values()}
-        best = sorted(own.values(), reverse=True)[:BEST_TURNS]
-        whole = settings.session * sum(best) / BEST_TURNS
+        scores = {id_: relevance[id_] + settings.neighbours * beside[id_] for id_ in turns.values()}
+        best = sorted(scores.values(), reverse=True)[:BEST_TURNS]
+        session_addition = settings.session * sum(best) / BEST_TURNS
         for id_ in turns.values():
-            additions[id_] = settings.neighbours * beside[id_] + whole
+            additions[id_] = settings.neighbours * beside[id_] + session_addition
     return additions
 
 

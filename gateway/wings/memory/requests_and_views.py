@@ -132,8 +132,8 @@ class AddMemories(ItemFields, frozen=True, kw_only=True):
             raise invalid(f"items: expected at most {ITEMS}, or the chunks of a document")
         if self.content is None:
             return self.items
-        own = {name: getattr(self, name) for name in NewItem.__struct_fields__}
-        return [NewItem(**own)]
+        members = {name: getattr(self, name) for name in NewItem.__struct_fields__}
+        return [NewItem(**members)]
 
     def _chunk(self, number: int, one: NewItem) -> NewItem:
         document = self.document or Document("")
@@ -281,16 +281,16 @@ def taken_items(
 ) -> tuple[list[tuple[int, _Taken]], list[RefusedItem]]:
     """Items of a batch, each judged by itself: those that `take` takes, with their places, and why
     others are refused. Raises the ProblemDetails of the first where it takes none."""
-    taken, refused, problems = [], [], list[ProblemDetails]()
+    accepted_items, refused, problems = [], [], list[ProblemDetails]()
     for index, item in enumerate(items):
         try:
-            taken.append((index, take(item)))
+            accepted_items.append((index, take(item)))
         except ProblemDetails as problem:
             problems.append(problem)
             refused.append(RefusedItem(index, problem.detail))
-    if problems and not taken:
+    if problems and not accepted_items:
         raise problems[0]
-    return taken, refused
+    return accepted_items, refused
 
 
 class MemoryNormalizer:

@@ -48,16 +48,18 @@ class MemoryResources:
         return resources
 
     def _resource(
-        self, shown: tuple[str, str, str], tool: str, arguments: Mapping[str, str]
+        self, description_parts: tuple[str, str, str], tool: str, arguments: Mapping[str, str]
     ) -> WingResource:
-        uri, name, description = shown
+        uri, name, description = description_parts
 
-        async def read(context: Context, uri: str) -> str | None:
+        async def read_memory(context: Context, uri: str) -> str | None:
             last = uri.rpartition("/")[2]
             call_arguments = {argument: value or last for argument, value in arguments.items()}
             return _text(await self._call(context, tool, call_arguments))
 
-        return WingResource(uri=uri, name=name, description=description, read=read, media_type=JSON)
+        return WingResource(
+            uri=uri, name=name, description=description, read=read_memory, media_type=JSON
+        )
 
     @property
     def prompts(self) -> list[WingPrompt]:

@@ -159,9 +159,9 @@ class MemoryLife(Tables):
         target = Target(Reader(host, subject, turns[0].agent), "user", subject, subject)
         try:
             async with borrow(self._pool) as connection:
-                held = await _held_ids(connection, host, turns)
-                kept = [fact for fact in facts if fact.source["promoted"] in held]
-                moved = [self._intake.memory_in_scope("user", fact) for fact in kept]
+                held_ids = await _held_ids(connection, host, turns)
+                facts_held = [fact for fact in facts if fact.source["promoted"] in held_ids]
+                moved = [self._intake.memory_in_scope("user", fact) for fact in facts_held]
                 await self._store.add_in(connection, target, moved)
         except ProblemDetails as problem:
             log.info("memory_not_extracted", extra={"reason": problem.kind})
@@ -198,17 +198,17 @@ class MemoryLife(Tables):
                 SessionMemory(memory_of(row[:-2]), sessions=row[-2], uses=row[-1])
                 for row in await rows_found.fetchall()
             ]
-            kept = select_promoted(rows, self._settings.promotion)
-            return PromotedMemory(tuple(await self._promote(connection, tenant, kept)))
+            promoted = select_promoted(rows, self._settings.promotion)
+            return PromotedMemory(tuple(await self._promote(connection, tenant, promoted)))
 
     async def promote(self, tenant: str, memories: Sequence[Memory]) -> PromotedMemory:
         """Promote these, whatever the rules say, but for those that never are."""
-        kept = [memory for memory in memories if promotable(memory)]
+        promoted = [memory for memory in memories if promotable(memory)]
         async with borrow(self._pool) as connection:
-            held = await _held_ids(connection, tenant, kept)
-            kept = [memory for memory in kept if memory.id in held]
-            refused = tuple(memory.id for memory in memories if memory not in kept)
-            return PromotedMemory(tuple(await self._promote(connection, tenant, kept)), refused)
+            held_ids = await _held_ids(connection, tenant, promoted)
+            promoted = [memory for memory in promoted if memory.id in held_ids]
+            refused = tuple(memory.id for memory in memories if memory not in promoted)
+            return PromotedMemory(tuple(await self._promote(connection, tenant, promoted)), refused)
 
     async def _promote(
         self, connection: AsyncConnection, tenant: str, memories: Sequence[Memory]
@@ -220,9 +220,9 @@ class MemoryLife(Tables):
             subject = memory.subject or ""  # rows without one are not promotable
             target = Target(Reader(tenant, subject, memory.agent), "user", subject, subject)
             try:
-                kept = self._intake.memory_in_scope("user", _of_user(memory))
+                user_memory = self._intake.memory_in_scope("user", _of_user(memory))
                 async with connection.transaction():
-                    (added,) = await self._store.add_in(connection, target, [kept])
+                    (added,) = await self._store.add_in(connection, target, [user_memory])
             except ProblemDetails as problem:
                 log.info("memory_not_promoted", extra={"memory": memory.id, "reason": problem.kind})
                 continue

@@ -78,9 +78,9 @@ def filter_condition(filter_: Mapping[str, Any] | None) -> Condition:
     texts: list[sql.Composable] = []
     values: dict[str, Any] = {}
     for number, (name, operand) in enumerate(filter_.items()):
-        for text, some in _conditions(name, operand, f"f{number}"):
+        for text, clause_values in _conditions(name, operand, f"f{number}"):
             texts.append(text)
-            values |= some
+            values |= clause_values
     return sql.SQL(" AND ").join(texts), values
 
 
@@ -148,9 +148,9 @@ def _of_metadata(name: str, operator: str, value: Any, key: str) -> Condition:
         document = msgspec.json.encode({member: value}).decode()
         return sql.SQL("m.metadata @> {value}::jsonb").format(**parts), {key: document}
     if operator == "in":
-        several = [msgspec.json.encode(item).decode() for item in _list(name, value)]
+        json_items = [msgspec.json.encode(item).decode() for item in _list(name, value)]
         text = sql.SQL("m.metadata -> {at}::text = ANY ({value}::jsonb[])").format(**parts)
-        return text, {**values, key: several}
+        return text, {**values, key: json_items}
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise invalid(f"filter: {name[:60]}: {operator} takes a number or a text")
     template = _ORDERED_TEXT if isinstance(value, str) else _ORDERED_NUMBER

@@ -29,13 +29,13 @@ def group_similar(contents: Sequence[str], least: float) -> list[list[int]]:
     """Groups of those that share at least so many words with the first of their group."""
     groups: list[tuple[frozenset[str], list[int]]] = []
     for place, content in enumerate(contents):
-        own = words(content)
+        text_words = words(content)
         for first, group in groups:
-            if overlap(own, first) >= least:
+            if overlap(text_words, first) >= least:
                 group.append(place)
                 break
         else:
-            groups.append((own, [place]))
+            groups.append((text_words, [place]))
     return [group for _, group in groups]
 
 

@@ -125,8 +125,8 @@ def _blocks(prompt: Prompt, message: ChatMessage) -> list[Any]:
             "content": message.text,
         }
         return [{**result, "is_error": True} if message.is_error else result]
-    if (kept := prompt.kept_answer(message)) is not None:
-        return list(kept)
+    if (kept_blocks := prompt.kept_answer(message)) is not None:
+        return list(kept_blocks)
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": Raw(_input(call))}
@@ -239,14 +239,14 @@ class AnthropicReader:
         return (ReasoningChunk(text),) if kind == "thinking_delta" and text else ()
 
     def _whole(self, block: _Block) -> dict[str, Any]:
-        whole = block.whole()
-        if whole.get("type") != "tool_use" or not block.json:
-            return whole
+        full_block = block.whole()
+        if full_block.get("type") != "tool_use" or not block.json:
+            return full_block
         try:
             arguments = decode(block.json.encode())
         except (DecodeError, ValidationError, RecursionError):
             arguments = {}  # the block must have an object; the call keeps the text
-        return {**whole, "input": arguments if isinstance(arguments, dict) else {}}
+        return {**full_block, "input": arguments if isinstance(arguments, dict) else {}}
 
 
 def _answer(
@@ -283,12 +283,12 @@ def _answer(
 
 def _returned_blocks(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The blocks that go back: all but empty texts, which the API refuses."""
-    kept = [
+    returned = [
         block
         for block in blocks
         if block.get("type") != "text" or str(block.get("text", "")).strip()
     ]
-    return kept or None
+    return returned or None
 
 
 def _stated_members(usage: Any) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def _stated_members(usage: Any) -> dict[str, Any]:
 def _usage(usage: Any) -> TokenUsage | None:
     if not isinstance(usage, dict) or not usage:
         return None
-    read = count(usage.get("cache_read_input_tokens"))
+    cached = count(usage.get("cache_read_input_tokens"))
     written = count(usage.get("cache_creation_input_tokens"))
     fresh, output = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
-    return TokenUsage(fresh + read + written, output, read)
+    return TokenUsage(fresh + cached + written, output, cached)

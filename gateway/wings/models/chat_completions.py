@@ -152,12 +152,16 @@ def _message(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
 
 def _returned_members(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
     """Members of its own answer that the provider wants back."""
-    kept = prompt.kept_answer(message) or {}
-    returned = {"extra_content": kept["extra_content"]} if "extra_content" in kept else {}
+    provider_members = prompt.kept_answer(message) or {}
+    returned = (
+        {"extra_content": provider_members["extra_content"]}
+        if "extra_content" in provider_members
+        else {}
+    )
     policy = prompt.settings.returns_reasoning
     if policy == "always" or (policy == "calls" and message.calls):
-        names = [name for name in (*REASONING, "content") if name in kept]
-        returned |= {name: kept[name] for name in names}
+        names = [name for name in (*REASONING, "content") if name in provider_members]
+        returned |= {name: provider_members[name] for name in names}
         if message.calls and not names:
             # an empty one, too: DeepSeek refuses conversations that have lost one
             returned[REASONING[0]] = ""
@@ -202,7 +206,7 @@ class ChatReader:
                 raise provider_error(choice.error)
             delta = choice.delta or choice.message
             if delta is not None:
-                self._delta(delta, events, whole=choice.message is not None)
+                self._delta(delta, events, is_complete=choice.message is not None)
             self.ended = self.ended or choice.message is not None
             self._read_finish(choice.finish_reason)
         if self.ended:
@@ -214,7 +218,7 @@ class ChatReader:
             raise cut()
         finish, calls = settle_finish(self._finish or "stop", self._calls.calls())
         reasoning, text = "".join(self._reasoning), "".join(self._text)
-        kept = {
+        provider_members = {
             **({self._kept: reasoning} if self._kept else {}),
             **({"content": self._thinking.whole} if self._thinking.tagged else {}),
             **({"extras": extras} if (extras := self._calls.extras()) else {}),
@@ -227,7 +231,7 @@ class ChatReader:
             "refused" if self._refused and not calls else finish,
             self._usage,
             self._model,
-            kept or None,
+            provider_members or None,
         )
 
     def _read_finish(self, reason: Any) -> None:
@@ -238,7 +242,7 @@ class ChatReader:
         self._finish = FINISHES.get(reason, "stop")
         self.ended = True
 
-    def _delta(self, delta: _Delta, events: list[ModelEvent], *, whole: bool) -> None:
+    def _delta(self, delta: _Delta, events: list[ModelEvent], *, is_complete: bool) -> None:
         for name, reasoning in zip(
             REASONING, (delta.reasoning_content, delta.reasoning), strict=True
         ):
@@ -252,7 +256,7 @@ class ChatReader:
         if text := _text(delta.content) or refusal:
             self._add_text(self._thinking.feed(text), events)
         for place, fragment in enumerate(self._fragments(delta)):
-            call = self._fragment(fragment, place if whole else None)
+            call = self._fragment(fragment, place if is_complete else None)
             if call is not None:
                 events.append(ToolCallDetected(self._calls.id_of(call), call.name))
 

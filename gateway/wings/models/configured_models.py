@@ -375,7 +375,7 @@ class Model:
         return msgspec.json.encode({**self._dialect.body(prompt), **self._options})
 
     async def _attempts(self, ask: _Ask) -> AsyncGenerator[ModelEvent]:
-        pause_s, left = self._limits.backoff_s, self._limits.retries
+        pause_s, retries_left = self._limits.backoff_s, self._limits.retries
         while True:
             try:
                 async with aclosing(self._attempt(ask)) as events:
@@ -386,9 +386,9 @@ class Model:
                 wait_s = max(pause_s, error.retry_after_s or 0.0)
                 now = asyncio.get_running_loop().time()
                 late = wait_s > self._limits.backoff_max_s or now + wait_s > ask.until
-                if ask.shown or not error.retryable or not left or late:
+                if ask.shown or not error.retryable or not retries_left or late:
                     raise
-                left -= 1
+                retries_left -= 1
                 yield StatusUpdate("retrying", error.kind)
             await asyncio.sleep(wait_s)
             pause_s = min(pause_s * 2, self._limits.backoff_max_s)
@@ -448,7 +448,7 @@ class Model:
             written = answer.text + answer.reasoning + "".join(c.arguments for c in answer.calls)
             usage = TokenUsage(ask.worst.input, tokens(written), estimated=True)
         ask.used, ask.counted = ask.used.plus(usage), True
-        kept = answer.kept
+        provider_state = answer.kept
         return ModelReply(
             answer.text,
             answer.calls,
@@ -457,7 +457,9 @@ class Model:
             usage,
             cost_of(usage, self._settings.price),
             answer.model or ask.prompt.model,
-            None if kept is None else ProviderState(self.strategy, Raw(msgspec.json.encode(kept))),
+            None
+            if provider_state is None
+            else ProviderState(self.strategy, Raw(msgspec.json.encode(provider_state))),
         )
 
     def _request(self, ask: _Ask) -> ProviderRequest:

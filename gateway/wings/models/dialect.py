@@ -44,8 +44,12 @@ class Prompt:
 
     def kept_answer(self, message: ChatMessage) -> Any:
         """State that this strategy stored with its own message; None for another's."""
-        kept = message.kept
-        return decode(kept.data) if kept is not None and kept.strategy == self.strategy else None
+        provider_state = message.kept
+        return (
+            decode(provider_state.data)
+            if provider_state is not None and provider_state.strategy == self.strategy
+            else None
+        )
 
 
 class ModelAnswer(Struct, frozen=True):

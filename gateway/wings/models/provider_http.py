@@ -70,11 +70,11 @@ class ProviderHttp:
     async def _chunks(
         self, body: AsyncIterator[bytes], silence: "_Silence", request: ProviderRequest
     ) -> AsyncIterator[bytes]:
-        left = self._limit_bytes
+        budget_bytes = self._limit_bytes
         with _Failures(request):
             while chunk := await silence.bounds(body):
-                left -= len(chunk)
-                if left < 0:
+                budget_bytes -= len(chunk)
+                if budget_bytes < 0:
                     raise TooLarge(self._limit_bytes, LIMIT)
                 yield chunk
 

@@ -97,8 +97,8 @@ def _items(prompt: Prompt, message: ChatMessage) -> list[Any]:
                 "output": message.text,
             }
         ]
-    if (kept := prompt.kept_answer(message)) is not None:
-        return list(kept)
+    if (kept_items := prompt.kept_answer(message)) is not None:
+        return list(kept_items)
     kind = "output_text" if message.role == "assistant" else "input_text"
     text = [
         {
@@ -239,19 +239,22 @@ def _reasoning(output: Sequence[Mapping[str, Any]]) -> str:
 
 def _returned_item(item: dict[str, Any]) -> dict[str, Any]:
     """An item as it goes back. The status is the provider's."""
-    kept = {name: value for name, value in item.items() if name != ITEM_STATUS}
-    if kept.get("type") == "function_call" and not isinstance(kept.get("arguments"), str):
-        kept["arguments"] = "{}"
-    return kept
+    members = {name: value for name, value in item.items() if name != ITEM_STATUS}
+    if members.get("type") == "function_call" and not isinstance(members.get("arguments"), str):
+        members["arguments"] = "{}"
+    return members
 
 
 def _usage(usage: Any) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
-    read, thought = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    input_details, output_details = (
+        usage.get("input_tokens_details"),
+        usage.get("output_tokens_details"),
+    )
     return TokenUsage(
         count(usage.get("input_tokens")),
         count(usage.get("output_tokens")),
-        count(read.get("cached_tokens")) if isinstance(read, dict) else 0,
-        count(thought.get("reasoning_tokens")) if isinstance(thought, dict) else 0,
+        count(input_details.get("cached_tokens")) if isinstance(input_details, dict) else 0,
+        count(output_details.get("reasoning_tokens")) if isinstance(output_details, dict) else 0,
     )

@@ -79,8 +79,8 @@ class Budget:
         if self.money is not None:
             cost = self._cost(worst, price)
             if cost > self.money:
-                left = f"{max(self.money, 0.0):.4f} {self.currency}"
-                text = f"the budget has {left} left; the request may cost {cost:.4f}"
+                remaining = f"{max(self.money, 0.0):.4f} {self.currency}"
+                text = f"the budget has {remaining} left; the request may cost {cost:.4f}"
                 raise BudgetExhausted(text)
             self.money -= cost
         if self.tokens is not None:

@@ -192,8 +192,8 @@ class TargetOperations:
             most = self._settings.tenant_targets
             raise conflict(f"There are {most} targets already (notifications.tenant_targets).")
         view = _view(await self._row(request))
-        shown = msgspec.structs.replace(view, secret=secret)
-        return OperationOutput(shown, 200 if targets else 201, untold=view)
+        with_secret = msgspec.structs.replace(view, secret=secret)
+        return OperationOutput(with_secret, 200 if targets else 201, untold=view)
 
     async def test(self, request: OperationInput) -> TargetTest:
         """The answer comes with status 200, whatever the target said."""
@@ -211,10 +211,10 @@ class TargetOperations:
             begun=datetime.now(UTC),
         )
         async with WebhookSender() as http:
-            sent = await TargetSender(self._settings, http).send(destination, message)
-        answer = sent.answer or sent.error
-        await self._store.note_answer(request.tenant, name, done=sent.done, answer=answer)
-        return TargetTest(sent.done, answer)
+            outcome = await TargetSender(self._settings, http).send(destination, message)
+        answer = outcome.answer or outcome.error
+        await self._store.note_answer(request.tenant, name, done=outcome.done, answer=answer)
+        return TargetTest(outcome.done, answer)
 
     async def delete(self, request: OperationInput) -> None:
         name = request.names["target"]
@@ -294,8 +294,8 @@ class TargetOperations:
         secrets = before.secrets if before else ()
         if body.kind != "webhook" or (secrets and not body.new_secret):
             return UNSET, Endpoint(url, secrets)
-        made = PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
-        return made, Endpoint(url, (made, *secrets[:1]))
+        secret = PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
+        return secret, Endpoint(url, (secret, *secrets[:1]))
 
 
 def open_endpoint(vault: Vault, row: StoredTarget) -> Endpoint | None:

@@ -99,15 +99,18 @@ class Notifier(Collector):
 
     async def look(self) -> None:
         """Begin incidents of what is wrong, and end those of what is not."""
-        tenants, own, every_s = (
+        tenants, gateway_tenant, every_s = (
             await self._store.tenants(),
             self._parts.tenant,
             self._settings.check_s,
         )
-        if own in tenants:
+        if gateway_tenant in tenants:
             local = [*sources_down(self._parts.sources_down()), *await self._certificate()]
-            await self._see(own, local)
-        if not tenants or (since_s := await self._store.take_turn(own, every_s * 0.9)) is None:
+            await self._see(gateway_tenant, local)
+        if (
+            not tenants
+            or (since_s := await self._store.take_turn(gateway_tenant, every_s * 0.9)) is None
+        ):
             return
         for tenant in tenants:
             concerns, checked = await self._shared_concerns(tenant)
@@ -116,7 +119,7 @@ class Notifier(Collector):
             if since_s <= UNSEEN * every_s:
                 await self._store.end_unseen(tenant, checked, ENDING, UNSEEN * every_s)
         await self._store.remove_ended(self._settings.keep_days)
-        self._open = await self._store.open_incidents(own)
+        self._open = await self._store.open_incidents(gateway_tenant)
 
     async def _see(self, tenant: str, concerns: Sequence[Concern]) -> None:
         await self._store.see(tenant, concerns, self._settings.tenant_incidents)
@@ -158,8 +161,8 @@ class Notifier(Collector):
         if has_jobs:
             checks.append((("jobs", "schedules"), partial(failed_jobs, pool, tenant)))
         if has_connections:
-            own, days = self._parts.tenant, settings.connection_days
-            connections = partial(ending_connections, pool, own, tenant, days)
+            gateway_tenant, days = self._parts.tenant, settings.connection_days
+            connections = partial(ending_connections, pool, gateway_tenant, tenant, days)
             checks.append((("connections",), connections))
         return checks
 
@@ -208,20 +211,20 @@ class Notifier(Collector):
             link=f"{console}/{incident.path}" if console else "",
         )
         destination = Destination(row.kind, endpoint, tuple(row.recipients))
-        sent = await self._sender.send(destination, message)
-        answer = sent.answer or sent.error
-        await self._store.note_answer(tenant, row.name, done=sent.done, answer=answer)
-        return sent
+        outcome = await self._sender.send(destination, message)
+        answer = outcome.answer or outcome.error
+        await self._store.note_answer(tenant, row.name, done=outcome.done, answer=answer)
+        return outcome
 
-    async def _settle(self, tenant: str, delivery: Delivery, sent: WebhookSent) -> None:
-        wait_s = max(sent.retry_s, retry_delay_s(delivery.attempt, FIRST_S, LONGEST_S))
-        over = sent.gone or delivery.age_s + wait_s > self._settings.give_up_s
-        status = "ACKED" if sent.done else "FAILED" if over else "PENDING"
+    async def _settle(self, tenant: str, delivery: Delivery, outcome: WebhookSent) -> None:
+        wait_s = max(outcome.retry_s, retry_delay_s(delivery.attempt, FIRST_S, LONGEST_S))
+        over = outcome.gone or delivery.age_s + wait_s > self._settings.give_up_s
+        status = "ACKED" if outcome.done else "FAILED" if over else "PENDING"
         self._ended[OUTCOMES[status]] += 1
         if status == "FAILED":
-            extra = {"target": delivery.target, "reason": sent.error}
+            extra = {"target": delivery.target, "reason": outcome.error}
             log.warning("notification_not_sent", extra=extra)
-        await self._store.settle(tenant, delivery, status, error=sent.error, wait_s=wait_s)
+        await self._store.settle(tenant, delivery, status, error=outcome.error, wait_s=wait_s)
 
     def collect(self) -> Iterator[Metric]:
         messages = CounterMetricFamily(

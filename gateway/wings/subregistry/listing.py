@@ -78,8 +78,8 @@ class Listing:
             "updatedAt": published,
             "isLatest": self._is(listed, LATEST),
         }
-        own = {} if listed.provenance is None else {PROVENANCE: listed.provenance}
-        return {"server": listed.server, "_meta": {OFFICIAL: official, **own}}
+        provenance = {} if listed.provenance is None else {PROVENANCE: listed.provenance}
+        return {"server": listed.server, "_meta": {OFFICIAL: official, **provenance}}
 
     def _behind(self, after: Place) -> Iterator[ListedVersion]:
         return (listed for listed in self._versions if listed.place > after)

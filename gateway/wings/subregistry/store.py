@@ -22,9 +22,9 @@ class VersionStore(Tables):
         self._pool = pool
         self._tenant = tenant
 
-    async def add(self, name: str, content: bytes, document: bytes, kept: int) -> None:
-        """Add a version, unless the newest one has this content; `kept` of them stay. Of several
-        gateways that do so at once, one succeeds."""
+    async def add(self, name: str, content: bytes, document: bytes, versions_to_keep: int) -> None:
+        """Add a version, unless the newest one has this content; `versions_to_keep` of them stay.
+        Of several gateways that do so at once, one succeeds."""
         async with borrow(self._pool) as connection:
             added = await connection.execute(
                 "WITH newest AS (SELECT patch, content FROM subregistry_version_t"
@@ -40,7 +40,7 @@ class VersionStore(Tables):
                 await connection.execute(
                     "DELETE FROM subregistry_version_t"
                     " WHERE (host_id, name) = (%s, %s) AND patch <= %s",
-                    [self._tenant, name, patch - kept],
+                    [self._tenant, name, patch - versions_to_keep],
                 )
 
     async def versions(self, names: Collection[str]) -> list[StoredVersion]:

@@ -58,7 +58,7 @@ class Publisher:
             if catalog.tools:  # it may not be loaded yet
                 await self._store.add(server.name, content, document, parts.settings.versions)
             names.append(server.name)
-        own = [
+        own_versions = [
             ListedVersion(
                 replace(
                     msgspec.json.decode(stored.document, type=ServerDetail),
@@ -69,7 +69,7 @@ class Publisher:
             )
             for stored in await self._store.versions(names)
         ]
-        self.listing = Listing([*self._approved, *own])
+        self.listing = Listing([*self._approved, *own_versions])
 
 
 @asynccontextmanager

@@ -45,8 +45,8 @@ def _with_mentions(chunks: Sequence[Chunk], mentions: Sequence[Mention]) -> Iter
     starts = [mention.start for mention in mentions]
     for chunk in chunks:
         inside = mentions[bisect_left(starts, chunk.start) : bisect_left(starts, chunk.end)]
-        whole = [mention for mention in inside if mention.end <= chunk.end][:_MENTIONS]
-        yield replace(chunk, mentions=tuple(whole))
+        complete = [mention for mention in inside if mention.end <= chunk.end][:_MENTIONS]
+        yield replace(chunk, mentions=tuple(complete))
 
 
 class _Cutter:
@@ -103,8 +103,8 @@ class _Cutter:
         elif one.inner and len(above) < _SCOPES:
             head = self._line_of(max(self._place(one.inner[0].start), inside[0]))
             self._parts(one, (inside[0], head), above, parent)
-            own = here if len(self._chunks) > here else parent
-            self._region(one, (head, inside[1]), (*above, one), own)
+            chunk_number = here if len(self._chunks) > here else parent
+            self._region(one, (head, inside[1]), (*above, one), chunk_number)
         else:
             self._parts(one, inside, above, parent)
 

@@ -57,14 +57,14 @@ def data(text: str, chunking: ChunkingOptions, *, scanner: Scanner) -> Iterator[
     for piece in pieces(text, 0, len(text), limit=chunking.size, cuts=_cuts(parts)):
         start, end = trim(text, *piece)
         if start < end:
-            above, own = paths.at(start, end)
+            above, path = paths.at(start, end)
             yield Chunk(
                 start,
                 end,
                 kind="record",
                 header=" > ".join(above),
-                symbol=".".join(own),
-                subjects=own[-1:],
+                symbol=".".join(path),
+                subjects=path[-1:],
             )
 
 
@@ -83,8 +83,8 @@ class _Paths:
         """The names around a range, and the path of the first part that begins in it."""
         first = bisect_left(self._starts, start)
         if first < bisect_left(self._starts, end):
-            own = self._paths[bisect_right(self._starts, self._starts[first]) - 1]
-            return tuple(filter(None, own[:-1])), tuple(filter(None, own))
+            path = self._paths[bisect_right(self._starts, self._starts[first]) - 1]
+            return tuple(filter(None, path[:-1])), tuple(filter(None, path))
         before = self._paths[first - 1] if first else ()
         return tuple(filter(None, before)), tuple(filter(None, before))
 

@@ -87,8 +87,8 @@ def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
         for mention in _quoted_titles(text, start, end)
         if (mention.start, mention.end) not in spans
     )
-    whole = sorted((*clear, *names, *titles), key=lambda one: (one.start, -one.end))
-    yield from [mention for mention in whole if len(mention.name) <= NAME][:MENTIONS]
+    ranked = sorted((*clear, *names, *titles), key=lambda one: (one.start, -one.end))
+    yield from [mention for mention in ranked if len(mention.name) <= NAME][:MENTIONS]
 
 
 def _apart(found: Iterable[Mention], at: int) -> Iterator[Mention]:
@@ -99,12 +99,12 @@ def _apart(found: Iterable[Mention], at: int) -> Iterator[Mention]:
             at = mention.end
 
 
-def _outside(names: Iterable[Mention], taken: Sequence[Mention]) -> Iterator[Mention]:
+def _outside(names: Iterable[Mention], occupied: Sequence[Mention]) -> Iterator[Mention]:
     """Names that overlap nothing that is taken."""
-    ends = [mention.end for mention in taken]
+    ends = [mention.end for mention in occupied]
     for name in names:
         after = bisect_right(ends, name.start)
-        if after == len(taken) or taken[after].start >= name.end:
+        if after == len(occupied) or occupied[after].start >= name.end:
             yield name
 
 
@@ -136,41 +136,43 @@ def _quoted_titles(text: str, start: int, end: int) -> Iterator[Mention]:
 def _names(text: str, start: int, end: int) -> Iterator[Mention]:
     """Spans of capitalised words, with particles between: "University of the Arts London"; of
     "Centers for Disease Control" its parts as well."""
-    held: list[re.Match[str]] = []
+    words: list[re.Match[str]] = []
     for word in _WORD.finditer(text, start, end):
-        if held and not _continues(text, held, word):
-            yield from _parts(text, held)
-            held = []
-        if held or word[0][0].isupper():
-            held.append(word)
-    yield from _parts(text, held)
+        if words and not _continues(text, words, word):
+            yield from _parts(text, words)
+            words = []
+        if words or word[0][0].isupper():
+            words.append(word)
+    yield from _parts(text, words)
 
 
-def _parts(text: str, held: list[re.Match[str]]) -> Iterator[Mention]:
-    whole = list(_name(text, held))
-    yield from whole
-    loose = [at for at, word in enumerate(held) if word[0] in _LOOSE]
-    for before, after in pairwise([-1, *loose, len(held)]) if loose else ():
-        yield from (part for part in _name(text, held[before + 1 : after]) if part not in whole)
+def _parts(text: str, words: list[re.Match[str]]) -> Iterator[Mention]:
+    full_names = list(_name(text, words))
+    yield from full_names
+    loose = [at for at, word in enumerate(words) if word[0] in _LOOSE]
+    for before, after in pairwise([-1, *loose, len(words)]) if loose else ():
+        yield from (
+            part for part in _name(text, words[before + 1 : after]) if part not in full_names
+        )
 
 
-def _continues(text: str, held: list[re.Match[str]], word: re.Match[str]) -> bool:
-    between = text[held[-1].end() : word.start()]
-    if between.removeprefix(".").strip(" \t") not in _JOINING or len(held) >= 2 * _WORDS:
+def _continues(text: str, words: list[re.Match[str]], word: re.Match[str]) -> bool:
+    between = text[words[-1].end() : word.start()]
+    if between.removeprefix(".").strip(" \t") not in _JOINING or len(words) >= 2 * _WORDS:
         return False
-    if "." in between and not (len(held[-1][0]) == 1 or held[-1][0].lower() in _ABBREVIATED):
+    if "." in between and not (len(words[-1][0]) == 1 or words[-1][0].lower() in _ABBREVIATED):
         return False
     return bool(word[0][0].isupper() or word[0][0].isdigit() or word[0] in _PARTICLES)
 
 
-def _name(text: str, held: list[re.Match[str]]) -> Iterator[Mention]:
-    while held and (held[0][0].lower() in _COMMON or not held[0][0][0].isupper()):
-        held = held[1:]
-    while held and held[-1][0].lower() in _PARTICLES:
-        held = held[:-1]
-    if not held or len(held) > _WORDS:
+def _name(text: str, words: list[re.Match[str]]) -> Iterator[Mention]:
+    while words and (words[0][0].lower() in _COMMON or not words[0][0][0].isupper()):
+        words = words[1:]
+    while words and words[-1][0].lower() in _PARTICLES:
+        words = words[:-1]
+    if not words or len(words) > _WORDS:
         return
-    start, end = held[0].start(), held[-1].end()
+    start, end = words[0].start(), words[-1].end()
     name = re.sub(r"['\u2019]s?\Z", "", " ".join(text[start:end].split()))
     if len(name) > 1:
         kind = "acronym" if name.isupper() and len(name) <= 6 else "name"
@@ -201,8 +203,8 @@ def _spell_out(words: list[str], letters: list[str]) -> str:
 
 
 def _within(letters: Iterable[str], initials: Iterable[str]) -> bool:
-    rest = iter(initials)
-    return all(letter in rest for letter in letters)
+    remaining = iter(initials)
+    return all(letter in remaining for letter in letters)
 
 
 def link_target(path: str, target: str) -> str:

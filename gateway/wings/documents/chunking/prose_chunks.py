@@ -75,17 +75,20 @@ def _groups(
 ) -> Iterator[list[_Section]]:
     """Sections that stand in one chunk, or in several if one of them is too long."""
     group: list[_Section] = []
-    held, bare = 0, True  # bare: the group is headings alone, which go with what is below them
+    group_size, bare = (
+        0,
+        True,
+    )  # bare: the group is headings alone, which go with what is below them
     for section in sections:
         more = size(text, section.start, section.end)
         if group and not (
             (bare and section.level > group[-1].level)
-            or (_lower(section, group[0], chunking) and held + more <= chunking.size)
+            or (_lower(section, group[0], chunking) and group_size + more <= chunking.size)
         ):
             yield group
-            group, held, bare = [], 0, True
+            group, group_size, bare = [], 0, True
         group.append(section)
-        held += more
+        group_size += more
         bare = bare and not text[section.body : section.end].strip()
     yield group
 
@@ -158,11 +161,11 @@ def markdown_headings(text: str) -> Iterator[Heading]:
         before = (start, end, "" if fence else line)
 
 
-def _title(rest: str) -> str:
+def _title(line: str) -> str:
     """A heading without the number signs that close it."""
-    rest = rest.rstrip(" \t")
-    title = rest.rstrip("#")
-    return title if title.endswith((" ", "\t")) else rest
+    line = line.rstrip(" \t")
+    title = line.rstrip("#")
+    return title if title.endswith((" ", "\t")) else line
 
 
 def _after_front_matter(text: str) -> Iterator[tuple[int, int, str]]:

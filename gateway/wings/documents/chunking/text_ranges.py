@@ -90,19 +90,19 @@ def pieces(
 def pack(text: str, atoms: Iterator[Range], *, limit: int, cuts: Sequence[Cuts]) -> Iterator[Range]:
     """Neighbouring atoms joined as far as they fit. One that does not fit alone is cut, with what
     is before it if that is little."""
-    begin, held, last = -1, 0, -1
+    begin, length, last = -1, 0, -1
     for start, end in atoms:
         more = size(text, start, end)
-        if begin >= 0 and held + more > limit:
-            if more > limit and held < limit // _LITTLE:
+        if begin >= 0 and length + more > limit:
+            if more > limit and length < limit // _LITTLE:
                 start = begin
             else:
                 yield begin, start
-            begin, held = -1, 0
+            begin, length = -1, 0
         if more > limit:
             yield from pieces(text, start, end, limit=limit, cuts=cuts)
             continue
-        begin, held, last = (start, more, end) if begin < 0 else (begin, held + more, end)
+        begin, length, last = (start, more, end) if begin < 0 else (begin, length + more, end)
     if begin >= 0:
         yield begin, last
 

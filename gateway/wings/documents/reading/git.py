@@ -113,13 +113,13 @@ def _fetch(repository: Repo, task: GitFetch) -> Commit | None:
         chosen.append(_choose_object(refs, task.ref))
         return [] if chosen[0].decode() == task.wanted.seen else chosen
 
-    left = task.wanted.limits.source_bytes
+    budget_bytes = task.wanted.limits.source_bytes
     pack, commit, abort = repository.object_store.add_pack()
 
     def write(data: bytes) -> int:
-        nonlocal left
-        left -= len(data)
-        if left < 0:
+        nonlocal budget_bytes
+        budget_bytes -= len(data)
+        if budget_bytes < 0:
             raise ReadingRefused("the repository is larger than is allowed")
         return pack.write(data)
 
@@ -158,7 +158,7 @@ def _commit(repository: Repo, id_: ObjectID) -> Commit:
 
 def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator[Found]:
     """The files of a commit; links and submodules are left out."""
-    store, count, left = repository.object_store, 0, selection.limits.source_bytes
+    store, count, budget_bytes = repository.object_store, 0, selection.limits.source_bytes
     for entry in iter_tree_contents(store, commit.tree, max_depth=_DEPTH):
         raw = (entry.path or b"").decode("utf-8", "replace")
         path = safe_name(raw, selection.limits)
@@ -172,8 +172,8 @@ def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator
             yield LeftOut(path, f"it is {what}")
             continue
         file = _blob(store, path, entry.sha, selection)
-        left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
-        if left < 0:
+        budget_bytes -= len(file.data or b"") if isinstance(file, SourceFile) else 0
+        if budget_bytes < 0:
             raise ReadingRefused(
                 f"the files are larger than {selection.limits.source_bytes:,} bytes"
             )

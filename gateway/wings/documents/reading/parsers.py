@@ -125,13 +125,13 @@ def _page(page: pypdfium2.PdfPage) -> str:
     return text
 
 
-def _office(read: Callable[[bytes], tuple[str, Iterable[str]]]) -> "_Parser":
+def _office(read_office: Callable[[bytes], tuple[str, Iterable[str]]]) -> "_Parser":
     """A parser of an office document, of its title and the lines of its text."""
 
     def parse(data: bytes, limits: ReadingLimits) -> DocumentText:
         try:
             checked_zip(data, limits).close()
-            title, lines = read(data)
+            title, lines = read_office(data)
             text, size = [], 0
             for line in lines:
                 size += len(line) + 1

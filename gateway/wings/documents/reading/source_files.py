@@ -149,12 +149,12 @@ def is_generated(path: str, text: str) -> bool:
 def directory(root: Path, selection: WantedFiles) -> Iterator[Found]:
     """The files of a directory, but for those that .gitignore leaves out. Links are not
     followed."""
-    left = selection.limits.source_bytes
+    budget_bytes = selection.limits.source_bytes
     for path, file in list_files(root, selection):
         content = read_file(path, file.path, selection)
         if isinstance(content, SourceFile) and content.data is not None:
-            left -= len(content.data)
-            if left < 0:
+            budget_bytes -= len(content.data)
+            if budget_bytes < 0:
                 raise ReadingRefused(
                     f"the files are larger than {selection.limits.source_bytes:,} bytes"
                 )

@@ -60,12 +60,12 @@ async def url_file(url: str, fetching: FetchOptions, selection: WantedFiles) -> 
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = check_file_url(url)
     response = await _fetch_source(url, fetching, selection.limits.container_bytes, selection.seen)
-    seen = ": ".join(filter(None, response.validator))
+    validator = ": ".join(filter(None, response.validator))
     if response.unchanged:
-        return UrlFile(None, seen)
+        return UrlFile(None, validator)
     name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", selection.limits)
     file = SourceFile.of(name or str(parts.hostname), response.data, selection.known)
-    return UrlFile(file, seen)
+    return UrlFile(file, validator)
 
 
 def check_file_url(url: str) -> SplitResult:
@@ -80,9 +80,9 @@ def check_file_url(url: str) -> SplitResult:
 
 
 async def _fetch_source(
-    url: str, fetching: FetchOptions, limit_bytes: int, seen: str = ""
+    url: str, fetching: FetchOptions, limit_bytes: int, validator: str = ""
 ) -> FetchedDocument:
-    condition, _, value = seen.partition(": ")
+    condition, _, value = validator.partition(": ")
     try:
         return await fetch(
             url,
@@ -110,7 +110,7 @@ async def bucket_files(
 ) -> AsyncIterator[Found]:
     """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
     signer = await to_thread.run_sync(_Signer, bucket)
-    left, count, after = selection.limits.source_bytes, 0, ""
+    budget_bytes, count, after = selection.limits.source_bytes, 0, ""
     for _ in range(selection.limits.listings):
         page = await _fetch_source(signer.listing(after), fetching, _LISTING_BYTES)
         listed = await to_thread.run_sync(_parse_listing, page.data, selection)
@@ -122,8 +122,8 @@ async def bucket_files(
             if count > selection.limits.files:
                 raise ReadingRefused(f"the bucket has more than {selection.limits.files:,} files")
             file = await _object(entry, signer, fetching=fetching, selection=selection)
-            left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
-            if left < 0:
+            budget_bytes -= len(file.data or b"") if isinstance(file, SourceFile) else 0
+            if budget_bytes < 0:
                 limit = selection.limits.source_bytes
                 raise ReadingRefused(f"the files are larger than {limit:,} bytes")
             yield file

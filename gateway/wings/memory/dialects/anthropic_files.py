@@ -120,10 +120,10 @@ class FileTool:
         changed = file.text.partition(old)[0].count("\n")
         lines = text.split("\n")
         begin = max(0, changed - CONTEXT)
-        shown = _with_numbers(lines[begin : changed + CONTEXT + 1], begin + 1)
+        numbered = _with_numbers(lines[begin : changed + CONTEXT + 1], begin + 1)
         return (
             "The memory file has been edited. Here is the snippet showing the change (with line "
-            f"numbers):\n{shown}"
+            f"numbers):\n{numbered}"
         )
 
     async def insert(self, command: FileCommand) -> str:
@@ -214,8 +214,8 @@ def _list_folder(path: str, below: Mapping[str, int]) -> str:
         parts = name[len(path) + 1 :].split("/")
         if HIDDEN not in parts and not any(part.startswith(".") for part in parts):
             for depth in range(1, min(len(parts), DEPTH) + 1):
-                shown = "/".join(parts[:depth]) + "/" * (depth < len(parts))
-                sizes[shown] = sizes.get(shown, 0) + size
+                folder = "/".join(parts[:depth]) + "/" * (depth < len(parts))
+                sizes[folder] = sizes.get(folder, 0) + size
     rows = [f"{_size(sum(below.values()))}\t{path}"]
     rows += [f"{_size(sizes[name])}\t{path}/{name}" for name in sorted(sizes, key=_parts)]
     head = (
@@ -247,8 +247,8 @@ def _number_lines(path: str, text: str, line_range: Sequence[int] | None) -> str
                 f"Error: Invalid `view_range` parameter: {list(line_range)}. It should be two "
                 f"lines of the file, [1, {len(lines)}] at most; -1 stands for the last"
             )
-    shown = _with_numbers(lines[begin - 1 : end], begin)
-    return f"Here's the content of {path} with line numbers:\n{shown}"
+    numbered = _with_numbers(lines[begin - 1 : end], begin)
+    return f"Here's the content of {path} with line numbers:\n{numbered}"
 
 
 def _with_numbers(lines: Iterable[str], first: int) -> str:

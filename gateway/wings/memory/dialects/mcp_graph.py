@@ -149,8 +149,8 @@ class GraphTools:
             ]
             return GraphChange(entities=entities)
 
-        made = await self._store.change(decide)
-        return NewEntities(tuple(made.entities))
+        change = await self._store.change(decide)
+        return NewEntities(tuple(change.entities))
 
     async def create_relations(self, request: NewRelations) -> NewRelations:
         def decide(graph: KnowledgeGraph) -> GraphChange:
@@ -162,8 +162,8 @@ class GraphTools:
             ]
             return GraphChange(relations=new)
 
-        made = await self._store.change(decide)
-        return NewRelations(tuple(made.relations))
+        change = await self._store.change(decide)
+        return NewRelations(tuple(change.relations))
 
     async def add_observations(self, request: NewObservations) -> Added:
         """Raises UnknownEntity: then nothing is added."""
@@ -191,7 +191,7 @@ class GraphTools:
                 ]
             )
 
-        made = set((await self._store.change(decide)).observations)
+        added = set((await self._store.change(decide)).observations)
         return Added(
             tuple(
                 AddedContents(
@@ -199,7 +199,7 @@ class GraphTools:
                     tuple(
                         text
                         for text in addition.added_observations
-                        if (addition.entity_name, text) in made
+                        if (addition.entity_name, text) in added
                     ),
                 )
                 for addition in asked_for

@@ -209,8 +209,12 @@ class MemoryGraph:
             return change
         added = await self._parts.store.add_in(connection, self._target, [*entities, *facts])
         stored = dict(zip(observed, added[len(entities) :], strict=True))
-        kept = [observation for observation in change.observations if stored[observation].created]
-        return GraphChange(entities=change.entities, relations=change.relations, observations=kept)
+        observations = [
+            observation for observation in change.observations if stored[observation].created
+        ]
+        return GraphChange(
+            entities=change.entities, relations=change.relations, observations=observations
+        )
 
     def _entity(self, one: Entity) -> NewMemory:
         check_content(one.name, self._parts.settings.content_bytes)
