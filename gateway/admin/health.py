@@ -120,9 +120,9 @@ class Probes:
         """The metrics of all workers."""
         if self.siblings is None:
             return self.registry
-        own = openmetrics.generate_latest(self.registry)
+        own_metrics = openmetrics.generate_latest(self.registry)
         answers = await self.siblings.ask("metrics")
-        return registry_of_all({self.siblings.slot: own, **answers})
+        return registry_of_all({self.siblings.slot: own_metrics, **answers})
 
 
 def exposition(registry: CollectorRegistry, accepted: str) -> Response:
@@ -133,7 +133,7 @@ def exposition(registry: CollectorRegistry, accepted: str) -> Response:
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def states(own: int, status: str, answers: Mapping[int, bytes | None]) -> dict[str, str]:
+def states(own_slot: int, status: str, answers: Mapping[int, bytes | None]) -> dict[str, str]:
     """The status of each worker by number; "away" without an answer."""
     others = {slot: answer.decode() if answer else "away" for slot, answer in answers.items()}
-    return {str(slot): state for slot, state in sorted({**others, own: status}.items())}
+    return {str(slot): state for slot, state in sorted({**others, own_slot: status}.items())}

@@ -109,8 +109,8 @@ def _named_in(body: bytes) -> str:
         named = _named_body.decode(body)
     except msgspec.DecodeError:  # none, or one that was refused
         return ""
-    several = ", ".join(tool.name for tool in named.tools if isinstance(tool, _NamedEntry))
-    return named.name or named.subject or named.jti or several
+    tool_names = ", ".join(tool.name for tool in named.tools if isinstance(tool, _NamedEntry))
+    return named.name or named.subject or named.jti or tool_names
 
 
 Record = Callable[[AdminAction], None]

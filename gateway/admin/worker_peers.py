@@ -106,11 +106,11 @@ class WorkerMetrics(Collector):
         families: dict[str, Metric] = {}
         for slot, exposition in self._expositions.items():
             for family in text_string_to_metric_families(exposition.decode()):
-                whole = Metric(family.name, family.documentation, family.type)
-                whole = families.setdefault(family.name, whole)
+                merged = Metric(family.name, family.documentation, family.type)
+                merged = families.setdefault(family.name, merged)
                 for sample in family.samples:
                     labels = {**sample.labels, "worker": str(slot)}
-                    whole.add_sample(sample.name, labels, sample.value, exemplar=sample.exemplar)
+                    merged.add_sample(sample.name, labels, sample.value, exemplar=sample.exemplar)
         return iter(families.values())
 
 

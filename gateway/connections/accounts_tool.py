@@ -49,10 +49,10 @@ class AccountsTool:
                 return await self._disconnect(context, arguments.get("connection", ""))
 
     async def _list(self, context: Context) -> ToolResult:
-        own = await self._connector.connections.all(*context.principal.key)
+        connections = await self._connector.connections.all(*context.principal.key)
         listed = []
         for source in self._personal(context):
-            rows = [_view(row) for row in own if row.source == source.place]
+            rows = [_view(row) for row in connections if row.source == source.place]
             listed.append({"source": source.name, "connections": rows})
         return answer({"services": listed})
 
@@ -70,8 +70,10 @@ class AccountsTool:
     async def _disconnect(self, context: Context, id_: str) -> ToolResult:
         tenant, principal = context.principal.key
         places = {source.place for source in self._personal(context)}
-        own = await self._connector.connections.all(tenant, principal)
-        row = next((row for row in own if str(row.id) == id_ and row.source in places), None)
+        connections = await self._connector.connections.all(tenant, principal)
+        row = next(
+            (row for row in connections if str(row.id) == id_ and row.source in places), None
+        )
         if row is None:
             raise InvalidParams("connection: expected the id of one that list names")
         await self._connector.disconnect(tenant, id_, principal)

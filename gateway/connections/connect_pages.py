@@ -285,23 +285,23 @@ class ConnectionPages(FormPages):
         if visit.account is None or not visit.browser:
             return self._problem(request, 400, NOT_HERE, CALL_AGAIN)
         tickets = self._connector.tickets
-        taken = await tickets.take_attempt(state, visit.browser)
-        ticket = None if taken is None else await tickets.find_by_digest(taken[0])
-        if taken is None or ticket is None or ticket.source != request.path_params["source"]:
+        attempt = await tickets.take_attempt(state, visit.browser)
+        ticket = None if attempt is None else await tickets.find_by_digest(attempt[0])
+        if attempt is None or ticket is None or ticket.source != request.path_params["source"]:
             return self._problem(request, 400, NOT_HERE, CALL_AGAIN)
         opened = self._check_ticket(request, visit, visit.account, ticket)
         if isinstance(opened, Response):
             return opened
         act = LoginAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
         try:
-            pending = self._oauth.unseal(state, taken[1])
+            pending = self._oauth.unseal(state, attempt[1])
             for new in await self._oauth.redeem(opened.facts.source, pending, query):
                 await self._put(ticket, new)
         except (OAuthRefused, SecretRefused, TooManyConnections) as error:
             self._record(replace(act, decision="deny"))
             return self._failure(request, SERVER_REFUSED, CALL_AGAIN, error)
         await self._connector.load_now()
-        await self._use_up(taken[0])
+        await self._use_up(attempt[0])
         return self._success_page(request, opened)
 
     async def _lead_away(
@@ -364,13 +364,13 @@ class ConnectionPages(FormPages):
             return JSONResponse({"source": ticket.source, "schemes": schemes})
         body = await receive_body(request.receive, headers_of(request.scope), FORM_BYTES, "64 KiB")
         try:
-            sent = msgspec.json.decode(body, type=_Sent)
+            posted = msgspec.json.decode(body, type=_Sent)
         except msgspec.MsgspecError as error:
             raise ProblemDetails(400, "invalid", f"the body: {error}") from error
-        if sent.schemes.keys() != {each.scheme for each in credentials}:
+        if posted.schemes.keys() != {each.scheme for each in credentials}:
             names = ", ".join(each.scheme for each in credentials)
             raise ProblemDetails(422, "invalid", f"schemes: expected {names}")
-        wrong = await self._store(ticket, identity, sent.schemes, away=sent.away)
+        wrong = await self._store(ticket, identity, posted.schemes, away=posted.away)
         if wrong:
             raise ProblemDetails(422, "invalid", wrong)
         await self._use_up(secret_digest(text))

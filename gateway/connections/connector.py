@@ -179,12 +179,16 @@ class PersonalConnector:
         if identity.verified and not context.absent and context.borrows is None:
             principal = identity.principal
             owner = Owner(principal.tenant, principal.id, source.place)
-            held = self._current(owner)
-            if held is not None and held.lenders:
-                lender = held.lenders.get((security, principal.roles))
-                held = held if lender is None else self._current(lender)
-            if held is not None and held.renew_at > time.monotonic() and trial_of(owner) is None:
-                account = held.accounts.get(security)
+            grants = self._current(owner)
+            if grants is not None and grants.lenders:
+                lender = grants.lenders.get((security, principal.roles))
+                grants = grants if lender is None else self._current(lender)
+            if (
+                grants is not None
+                and grants.renew_at > time.monotonic()
+                and trial_of(owner) is None
+            ):
+                account = grants.accounts.get(security)
         if account is None:
             account = await self._find_account(source, security, context)
         if account is not None and context.note is not None:
@@ -219,32 +223,32 @@ class PersonalConnector:
         chosen = await self._choose(source, connect, security, context)
         if chosen is None:
             return None
-        owner, held, needs = chosen
+        owner, grants, needs = chosen
         if context.borrows is not None and context.borrows != owner.shared:
             raise Unavailable("The account of the call has changed meanwhile. Call again.")
-        await self._check_grant(owner, held, needs)
-        self._check_presence(context, source, held, needs.needed)
-        if held.renew_at <= time.monotonic():
-            held = await self._renew(owner, held, needs.needed)
-            is_there = all(entry_for(held.entries, each) for each in needs.needed)
+        await self._check_grant(owner, grants, needs)
+        self._check_presence(context, source, grants, needs.needed)
+        if grants.renew_at <= time.monotonic():
+            grants = await self._renew(owner, grants, needs.needed)
+            is_there = all(entry_for(grants.entries, each) for each in needs.needed)
             if not is_there or generation != self._generation:  # ended, or shared with others
                 return await self._find_account(source, original, context)
-        headers = {} if declared else _headers(connect, held)
-        account = _make_account(owner, held, needs.needed, connect=connect, headers=headers)
+        headers = {} if declared else _headers(connect, grants)
+        account = _make_account(owner, grants, needs.needed, connect=connect, headers=headers)
         if trial_of(owner) is None:
-            held.accounts[original] = account
+            grants.accounts[original] = account
             if owner.shared:
-                mine = await self._read(_owner(source, context))
+                own_grants = await self._read(_owner(source, context))
                 if generation == self._generation:
-                    mine.lenders[original, context.principal.roles] = owner
+                    own_grants.lenders[original, context.principal.roles] = owner
         return account
 
-    async def _check_grant(self, owner: Owner, held: _Held, needs: Requirement) -> None:
+    async def _check_grant(self, owner: Owner, grants: _Held, needs: Requirement) -> None:
         """Raises the fault of an account that lacks something, and Unavailable."""
         if needs.missing:
-            raise await self.connection_fault(owner, needs.needed, _reason(held, needs.missing))
-        if not all(_has_scopes(held, each) for each in needs.needed):
-            raise await self.connection_fault(owner, needs.needed, "scopes", held.key)
+            raise await self.connection_fault(owner, needs.needed, _reason(grants, needs.missing))
+        if not all(_has_scopes(grants, each) for each in needs.needed):
+            raise await self.connection_fault(owner, needs.needed, "scopes", grants.key)
 
     def _needs(self, source: Source, security: Security) -> tuple[Connect, Security]:
         """The settings of a source, and what a call there has to satisfy: nothing, or schemes."""
@@ -260,29 +264,31 @@ class PersonalConnector:
         """The account for a call: the caller's own, or the first that can be used of those that are
         shared with their roles. The last of the three says what it lacks; None where the call
         needs no account. Raises Forbidden where there is none to use or to connect."""
-        own, first = self._settings().sources[source.place].credentials, None
+        source_entries, first = self._settings().sources[source.place].credentials, None
         for owner in await self._candidates(_owner(source, context), connect, context):
-            held = await self._read(owner)
+            grants = await self._read(owner)
             if (trial := trial_of(owner)) is not None:
-                held = replace(held, entries=trial, renew_at=math.inf, key=secrets.token_hex())
-            needs = requirement(security, connect, own=own, mine=held.entries)
+                grants = replace(grants, entries=trial, renew_at=math.inf, key=secrets.token_hex())
+            needs = requirement(
+                security, connect, source_entries=source_entries, person_entries=grants.entries
+            )
             if needs is not None and not needs.missing:
-                return owner, held, needs
-            first = first or (None if needs is None else (owner, held, needs))
-        if requirement(security, connect, own=own, mine={}) is None:
+                return owner, grants, needs
+            first = first or (None if needs is None else (owner, grants, needs))
+        if requirement(security, connect, source_entries=source_entries, person_entries={}) is None:
             return None
         if first is None:
             text = "was not called: it takes an account that is shared with a role of the caller"
             raise Forbidden(f"{source.name} {text}, and there is none")
         return first
 
-    async def _candidates(self, mine: Owner, connect: Connect, context: Context) -> list[Owner]:
+    async def _candidates(self, caller: Owner, connect: Connect, context: Context) -> list[Owner]:
         """The owners of accounts that may serve, the first one first; nobody's stands in for one
         that the caller has connected."""
-        owners = [] if connect.mode == "shared" and trial_of(mine) is None else [mine]
-        if not connect.is_shared or (owners and (await self._read(mine)).rows):
+        owners = [] if connect.mode == "shared" and trial_of(caller) is None else [caller]
+        if not connect.is_shared or (owners and (await self._read(caller)).rows):
             return owners
-        place = mine.tenant, mine.source
+        place = caller.tenant, caller.source
         lenders = self._lenders.get(place)
         if lenders is None:
             generation = self._generation
@@ -293,10 +299,10 @@ class PersonalConnector:
             if generation == self._generation:
                 self._lenders[place] = lenders
         for principal, roles in lenders.items():
-            if principal == mine.principal:
-                owners.append(mine)
+            if principal == caller.principal:
+                owners.append(caller)
             elif not roles.isdisjoint(context.principal.roles):
-                owners.append(replace(mine, principal=principal, shared=True))
+                owners.append(replace(caller, principal=principal, shared=True))
         return owners
 
     async def renew(
@@ -317,9 +323,9 @@ class PersonalConnector:
             )
             raise await self.connection_fault(owner, needed, "scopes", account.key)
         self._held.pop(owner, None)
-        held = await self._read(owner)
-        if all(held.entries.get(name) == entry for name, entry in account.entries.items()):
-            rows = [row for each in needed if (row := held.row(each)) is not None]
+        grants = await self._read(owner)
+        if all(grants.entries.get(name) == entry for name, entry in account.entries.items()):
+            rows = [row for each in needed if (row := grants.row(each)) is not None]
             login = _stricter_login(challenge)
             if login and any(row.kind == "oauth" for row in rows):
                 raise await self.connection_fault(owner, needed, "login", account.key, login=login)
@@ -328,13 +334,13 @@ class PersonalConnector:
                 return None  # a new token was refused: it is not about the token
             if not any(row.kind == "oauth" for row in rows):
                 raise await self.connection_fault(owner, needed, "refused")
-            held = await self._renew(owner, held, needed, refused=True)
-        if not all(entry_for(held.entries, each) for each in needed):
-            raise await self.connection_fault(owner, needed, _reason(held, needed))
+            grants = await self._renew(owner, grants, needed, refused=True)
+        if not all(entry_for(grants.entries, each) for each in needed):
+            raise await self.connection_fault(owner, needed, _reason(grants, needed))
         headers = account.headers
         if headers:
-            headers = _headers(self.connect_of(owner.source), held)
-        return replace(account, key=held.key, entries=held.entries, headers=headers)
+            headers = _headers(self.connect_of(owner.source), grants)
+        return replace(account, key=grants.key, entries=grants.entries, headers=headers)
 
     async def offer(self, owner: Owner, needed: Sequence[Credential]) -> str:
         """A link by which a person connects of their own accord. Raises Unavailable."""
@@ -407,10 +413,10 @@ class PersonalConnector:
 
     def _useless_rows(self, owner: Owner, reason: Reason) -> frozenset[UUID]:
         """Connections that there are, and that a person has to replace."""
-        held = self._held.get(owner)
-        if held is None or reason not in ("scopes", "login", "refused"):
+        grants = self._held.get(owner)
+        if grants is None or reason not in ("scopes", "login", "refused"):
             return frozenset()
-        return frozenset(row.id for row in held.rows.values())
+        return frozenset(row.id for row in grants.rows.values())
 
     async def _wait(
         self,
@@ -424,9 +430,9 @@ class PersonalConnector:
         with anyio.move_on_after(seconds):
             while True:
                 changed = self._changed
-                held = await self._read(owner)
-                rows = {row.id for each in needed if (row := held.row(each)) is not None}
-                if all(entry_for(held.entries, each) for each in needed) and not useless & rows:
+                grants = await self._read(owner)
+                rows = {row.id for each in needed if (row := grants.row(each)) is not None}
+                if all(entry_for(grants.entries, each) for each in needed) and not useless & rows:
                     return True
                 await changed.wait()
         return False
@@ -472,10 +478,10 @@ class PersonalConnector:
         return link
 
     def _check_presence(
-        self, context: Context, source: Source, held: _Held, needed: Sequence[Credential]
+        self, context: Context, source: Source, grants: _Held, needed: Sequence[Credential]
     ) -> None:
         """Refuse work without its person, unless they have allowed that. Raises Forbidden."""
-        if context.absent and not all((row := held.row(each)) and row.away for each in needed):
+        if context.absent and not all((row := grants.row(each)) and row.away for each in needed):
             raise _absence(source, f"its owner has not allowed that ({self._public_url}/connect)")
 
     async def _read(self, owner: Owner) -> _Held:
@@ -483,28 +489,28 @@ class PersonalConnector:
         if (current := self._current(owner)) is not None:
             self._held.move_to_end(owner)
             return current
-        held, generation = self._held.get(owner), self._generation
+        grants, generation = self._held.get(owner), self._generation
         try:
             connections = self.connections
             rows = await connections.of(owner)
             await self._note_use(connections, rows)
         except AWAY as error:
-            if held is not None and time.monotonic() - held.read_at < AWAY_S:
-                return held
+            if grants is not None and time.monotonic() - grants.read_at < AWAY_S:
+                return grants
             raise Unavailable("The database does not answer") from error
-        held = self._hold(owner, rows, generation)
-        self._held[owner] = held
+        grants = self._hold(owner, rows, generation)
+        self._held[owner] = grants
         while len(self._held) > self._settings().connections.cached:
             self._held.popitem(last=False)
-        return held
+        return grants
 
     def _current(self, owner: Owner) -> _Held | None:
         """The connections of a person, if nothing has changed since they were read. A caller whom
         another's account serves has to be current, too: their own may have come, or roles gone."""
-        held = self._held.get(owner)
-        if held is None or held.generation != self._generation:
+        grants = self._held.get(owner)
+        if grants is None or grants.generation != self._generation:
             return None
-        return held if held.settings is self._settings() else None
+        return grants if grants.settings is self._settings() else None
 
     def _hold(self, owner: Owner, rows: Sequence[StoredConnection], generation: int) -> _Held:
         entries: dict[str, SchemeSettings] = {}
@@ -545,12 +551,12 @@ class PersonalConnector:
             await connections.note_use(unnoted)
 
     async def _renew(
-        self, owner: Owner, held: _Held, needed: Sequence[Credential], *, refused: bool = False
+        self, owner: Owner, grants: _Held, needed: Sequence[Credential], *, refused: bool = False
     ) -> _Held:
         """The connections with renewed tokens. Raises ConnectionRequired where they cannot be, and
         Unavailable where that is not known. `refused`: the present ones are useless."""
         for each in needed:
-            row = held.row(each)
+            row = grants.row(each)
             if row is None or row.kind != "oauth" or not (refused or row.waits_s < math.inf):
                 continue
             if row.id not in self._renewing:
@@ -567,7 +573,7 @@ class PersonalConnector:
                 if refused or row.expires is None or row.expires <= datetime.now(UTC):
                     text = f"{owner.source} was not called: its token could not be renewed"
                     raise Unavailable(text) from error
-                return held  # it still has some seconds
+                return grants  # it still has some seconds
         self._held.pop(owner, None)
         return await self._read(owner)
 
@@ -645,7 +651,7 @@ def _owner(source: Source, context: Context) -> Owner:
 
 def _make_account(
     owner: Owner,
-    held: _Held,
+    grants: _Held,
     needed: tuple[Credential, ...],
     *,
     connect: Connect,
@@ -653,19 +659,19 @@ def _make_account(
 ) -> SourceAccount:
     return SourceAccount(
         owner,
-        held.key,
+        grants.key,
         needed,
-        held.entries,
+        grants.entries,
         fold_schemes(connect.schemes),
         headers,
-        "" if trial_of(owner) is not None else ",".join(held.ids(needed)),
+        "" if trial_of(owner) is not None else ",".join(grants.ids(needed)),
         owner.principal if owner.shared else "",
     )
 
 
-def _headers(connect: Connect, held: _Held) -> dict[str, str]:
+def _headers(connect: Connect, grants: _Held) -> dict[str, str]:
     """The header of a source that declares no schemes."""
-    entry = entry_for(held.entries, header_credential(connect))
+    entry = entry_for(grants.entries, header_credential(connect))
     return {} if entry is None else {connect.header: header_value(connect, entry)}
 
 
@@ -691,18 +697,18 @@ def _absence(source: Source, why: str) -> Forbidden:
     return Forbidden(f"{source.name} {text} {why}")
 
 
-def _reason(held: _Held, missing: Sequence[Credential]) -> Reason:
-    rows = [held.row(each) for each in missing]
+def _reason(grants: _Held, missing: Sequence[Credential]) -> Reason:
+    rows = [grants.row(each) for each in missing]
     states = {row.state for row in rows if row is not None}
     if "suspended" in states:
         return "suspended"
     return "expired" if states else "missing"
 
 
-def _has_scopes(held: _Held, credential: Credential) -> bool:
+def _has_scopes(grants: _Held, credential: Credential) -> bool:
     """Whether the person has granted what the operation needs; a server that said nothing of
     scopes may have granted them."""
-    row = held.row(credential)
+    row = grants.row(credential)
     if row is None or row.kind != "oauth" or not row.scopes:
         return True
     return set(credential.scopes) <= set(row.scopes)

@@ -74,9 +74,9 @@ class IdentityAssertions:
         status: int,
         challenge: str,  # noqa: ARG002
     ) -> SourceAccount | None:
-        (sent,) = account.headers.values()
+        (authorization,) = account.headers.values()
         key = self._token_key(account.owner)
-        if status != 401 or not self._tokens.invalidate(key, bare(sent)):
+        if status != 401 or not self._tokens.invalidate(key, bare(authorization)):
             return None
         return await self._find_account(account.owner)
 

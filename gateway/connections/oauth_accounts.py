@@ -397,16 +397,16 @@ class OAuthAccounts:
 
     def _reach(self, connect: Connect, place: str, source: Source | None) -> Reach:
         """The addresses that may be asked for a source. Raises ValueError."""
-        own = [
+        urls = [
             *(connect.issuer, connect.authorization_url),
             *(connect.token_url, connect.revocation_url),
         ]
         adjusted = self._settings().sources.get(place)
         if adjusted is not None:
-            own += [adjusted.mcp, adjusted.base_url, adjusted.openapi, adjusted.graphql]
+            urls += [adjusted.mcp, adjusted.base_url, adjusted.openapi, adjusted.graphql]
         if source is not None and source.base_url_trusted:
-            own.append(source.base_url)
-        named = (url for url in own if url and url.startswith(("https://", "http://")))
+            urls.append(source.base_url)
+        named = (url for url in urls if url and url.startswith(("https://", "http://")))
         return Reach(self._limits, named)
 
     async def _grants(

@@ -46,11 +46,11 @@ def header_value(connect: Connect, entry: SchemeSettings) -> str:
 
 
 def requirement(
-    security: Security, connect: Connect, *, own: Entries, mine: Entries
+    security: Security, connect: Connect, *, source_entries: Entries, person_entries: Entries
 ) -> Requirement | None:
     """The needs of a call with this `security`; None where it can go without a person's account.
-    `own`: the operator's entries, which satisfy schemes that are not personal; `mine`: the
-    person's."""
+    `source_entries`: the operator's entries, which satisfy schemes that are not personal;
+    `person_entries`: the person's."""
     personal = fold_schemes(connect.schemes)
     alternatives = [
         alternative
@@ -59,7 +59,10 @@ def requirement(
     ]
     for alternative in alternatives:
         if all(
-            entry_for(mine if is_personal(credential.scheme, personal) else own, credential)
+            entry_for(
+                person_entries if is_personal(credential.scheme, personal) else source_entries,
+                credential,
+            )
             for credential in alternative
         ):
             return Requirement(_personal(alternative, personal))
@@ -69,18 +72,22 @@ def requirement(
     if preferred is None:
         return None
     needed = _personal(preferred, personal)
-    return Requirement(needed, tuple(each for each in needed if not entry_for(mine, each)))
+    return Requirement(
+        needed, tuple(each for each in needed if not entry_for(person_entries, each))
+    )
 
 
 def most_needed(
-    source: Source, tools: Iterable[Tool], connect: Connect, own: Entries
+    source: Source, tools: Iterable[Tool], connect: Connect, source_entries: Entries
 ) -> tuple[Credential, ...]:
     """The schemes that most tools of a source want of a person."""
     if not source.facts.schemes:
         return (header_credential(connect),)
     counted: Counter[tuple[Credential, ...]] = Counter()
     for tool in tools:
-        tool_requirement = requirement(tool.binding.security, connect, own=own, mine={})
+        tool_requirement = requirement(
+            tool.binding.security, connect, source_entries=source_entries, person_entries={}
+        )
         if tool_requirement is not None:
             counted[tool_requirement.needed] += 1
     return counted.most_common(1)[0][0] if counted else ()

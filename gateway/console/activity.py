@@ -145,13 +145,13 @@ def _steps(
 def _first_tool(visit: PageRequest) -> Tool | None:
     """A tool of a source, rather one that reads and needs no arguments."""
     tools = visit.parts.catalogs.of(visit.operations.tenant).tools
-    own = [tool for tool in islice(tools, READ) if not _is_of_gateway(tool)]
+    upstream_tools = [tool for tool in islice(tools, READ) if not _is_of_gateway(tool)]
     simple = (
         tool
-        for tool in own
+        for tool in upstream_tools
         if tool.annotations.read_only_hint and b'"required"' not in bytes(tool.input_schema)
     )
-    return next(simple, own[0] if own else None)
+    return next(simple, upstream_tools[0] if upstream_tools else None)
 
 
 def _is_of_gateway(tool: Tool) -> bool:

@@ -126,16 +126,16 @@ class Console:
         header = request.headers
         cookies = cookies_of(header.get("cookie", ""))
         name = session_cookie(self._is_secure(request))
-        sent = cookies.get(name, "")
+        cookie = cookies.get(name, "")
         client = request.client.host if request.client else ""
-        session_id = await self._doors.session_id(sent)
+        session_id = await self._doors.session_id(cookie)
         if not session_id and not self._doors.is_open:
             self._count(NOBODY, client)  # before anything is looked up
         identity, caller = await self._doors.identities(session_id)
         if session_id or identity is not None:
             self._count(identity or NOBODY, client)
         lasting = session_id if identity is not None else ""
-        kept_id = lasting or (sent if is_id(sent) else "")
+        kept_id = lasting or (cookie if is_id(cookie) else "")
         language = language_of(cookies.get("language", ""), header.get("accept-language", ""))
         theme = cookies.get("theme", "auto")
         return PageRequest(
@@ -183,8 +183,10 @@ class Console:
 
     def _with_cookie(self, visit: PageRequest, response: Response) -> Response:
         """Gives a cookie to who has none that is good, so that forms have a token."""
-        own = any(visit.cookie in header for header in response.headers.getlist("set-cookie"))
-        if not visit.has_cookie and not own:
+        sets_cookie = any(
+            visit.cookie in header for header in response.headers.getlist("set-cookie")
+        )
+        if not visit.has_cookie and not sets_cookie:
             set_cookie(response, visit.cookie, visit.session_id)
         return response
 

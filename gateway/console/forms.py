@@ -95,8 +95,8 @@ class FormField:
     def is_filled(self) -> bool:
         """Whether a person has to see it: it has a value, or an error."""
         inside = any(inner_field.is_filled for inner_field in self.fields)
-        own = self.value not in ("", "{}", "[]", self.default) and self.kind != "union"
-        return bool(own or self.checked or self.error or inside)
+        has_value = self.value not in ("", "{}", "[]", self.default) and self.kind != "union"
+        return bool(has_value or self.checked or self.error or inside)
 
     @property
     def texts(self) -> list[str]:
@@ -191,16 +191,16 @@ class Form:
         self, schema: Any, pointer: str, label: str, *, required: bool, depth: int,
         seen: tuple[int, ...],
     ) -> FormNode:  # fmt: skip
-        whole = FormNode(
+        json_node = FormNode(
             pointer, label, "json", schema if isinstance(schema, dict) else {}, required
         )
         resolved, seen = self._resolve(schema, seen)
         if resolved is None:
-            return whole
+            return json_node
         resolved, nullable = _without_null(resolved)
         resolved, seen = self._resolve(resolved, seen)
         if resolved is None or not isinstance(resolved.get("type"), str | None):
-            return whole
+            return json_node
         common: Json = {"schema": resolved, "required": required, "nullable": nullable}
         if "const" in resolved or "enum" in resolved:
             return _enumeration(pointer, label, common)
@@ -211,9 +211,9 @@ class Form:
         if type_ is None and isinstance(resolved.get("properties"), dict):
             type_ = "object"
         if type_ == "object":
-            return self._group(pointer, label, common, depth=depth, seen=seen) or whole
+            return self._group(pointer, label, common, depth=depth, seen=seen) or json_node
         if type_ == "array":
-            return self._lines(pointer, label, common, seen) or whole
+            return self._lines(pointer, label, common, seen) or json_node
         if type_ == "boolean":
             if required and not nullable:
                 return FormNode(pointer, label, "switch", **common)
@@ -222,7 +222,7 @@ class Form:
             return FormNode(pointer, label, "number", **common)
         if type_ == "string":
             return FormNode(pointer, label, _kind_of_text(resolved), **common)
-        return whole
+        return json_node
 
     def _group(
         self, pointer: str, label: str, common: Json, *, depth: int, seen: tuple[int, ...]
@@ -522,18 +522,18 @@ def _value(node: FormNode, text: str) -> Any:
         return lines if node.items == "string" else [_number(line, node.items) for line in lines]
     if node.kind == "number":
         return _number(text, str(node.schema.get("type")))
-    read = read_json(text)
-    if read.errors:
-        raise NotReadable(read.errors[WHOLE])
-    if node.kind == "choice" and read.value not in node.choices:
+    reading = read_json(text)
+    if reading.errors:
+        raise NotReadable(reading.errors[WHOLE])
+    if node.kind == "choice" and reading.value not in node.choices:
         raise NotReadable("expected one of the choices")
-    return read.value
+    return reading.value
 
 
 def _number(text: str, type_: str) -> Any:
-    read = read_json(text.strip())
-    number = read.value
-    if read.errors or isinstance(number, bool) or not isinstance(number, int | float):
+    reading = read_json(text.strip())
+    number = reading.value
+    if reading.errors or isinstance(number, bool) or not isinstance(number, int | float):
         raise NotReadable(f"expected a number, found {text[:40]}")
     if type_ == "integer" and number != int(number):
         raise NotReadable(f"expected a whole number, found {text[:40]}")
@@ -605,11 +605,11 @@ def add_texts(
     """The fields with the words for people, in the order that these have; folded ones last. A
     member without words has its name as its title."""
     places = {name: at for at, name in enumerate(texts)}
-    made = [_add_text(inner_field, texts, path) for inner_field in fields]
-    made.sort(
+    fields_with_texts = [_add_text(inner_field, texts, path) for inner_field in fields]
+    fields_with_texts.sort(
         key=lambda one: (not one.comes_first, one.rarely, places.get(path + one.label, len(places)))
     )
-    return tuple(made)
+    return tuple(fields_with_texts)
 
 
 def _add_text(field: FormField, texts: MemberTexts, path: str) -> FormField:

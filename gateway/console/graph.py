@@ -55,9 +55,9 @@ class GraphPicture:
 def draw_graph(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]) -> GraphPicture:
     """The nodes that `edges` reach from `start`, each behind all that lead to it."""
     depths = _depths(start, edges)
-    kept = dict(list(depths.items())[:NODES])
+    nodes_drawn = dict(list(depths.items())[:NODES])
     columns: dict[int, list[str]] = {}
-    for name, depth in kept.items():
+    for name, depth in nodes_drawn.items():
         columns.setdefault(depth, []).append(name)
     highest = max(len(column) for column in columns.values())
     boxes: dict[str, GraphBox] = {}
@@ -77,7 +77,7 @@ def draw_graph(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]
         highest * (HEIGHT + GAP_Y) - GAP_Y + 2 * MARGIN,
         tuple(boxes.values()),
         tuple(lines),
-        len(depths) - len(kept),
+        len(depths) - len(nodes_drawn),
     )
 
 

@@ -42,11 +42,11 @@ class LoginMethods:
         self._login = f"{prefix}/login" if settings.login.enabled else ""
         self._ids = SignedIds(settings.tenant.host_id)
         self._ended: Memo[str, bool] = Memo(ENDED)  # ids of sessions that are no more
-        own, operator = settings.tenant.host_id, settings.admin.operator_role
-        self._host_id = own
-        admin = Principal(OPEN_ID, own, frozenset({ALL}), roles=frozenset({operator}))
+        gateway_tenant, operator = settings.tenant.host_id, settings.admin.operator_role
+        self._host_id = gateway_tenant
+        admin = Principal(OPEN_ID, gateway_tenant, frozenset({ALL}), roles=frozenset({operator}))
         # Clients are anonymous there; that they are not the visitor lets him decide on their calls.
-        self._visitor = Identity(admin), Identity(Principal("anonymous", own))
+        self._visitor = Identity(admin), Identity(Principal("anonymous", gateway_tenant))
 
     @property
     def routes(self) -> Sequence[PageRoute]:

@@ -75,15 +75,15 @@ def navigation(
 ) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
     for title, places in GROUPS.items():
-        if seen := [place for place in places if _may_see(operations, place)]:
-            yield title, seen
+        if visible_places := [place for place in places if _may_see(operations, place)]:
+            yield title, visible_places
     for name in sorted(parts.offers, key=_place_of_wing):
         offer = parts.offers[name]
         pages = [Place(place.title, place.path, place.icon, place.lists) for place in offer.pages]
-        if seen := [
+        if visible_places := [
             place for place in (*OF_WINGS.get(name, ()), *pages) if _may_see(operations, place)
         ]:
-            yield title_of_wing(name), seen
+            yield title_of_wing(name), visible_places
 
 
 def title_of_wing(name: str) -> str:

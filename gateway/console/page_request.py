@@ -177,7 +177,7 @@ def templates_of(package: str) -> Environment:
     """The templates of a package. All values are escaped; invisible characters of texts are
     written out."""
     folder = files(package).joinpath("templates")
-    made = Environment(
+    templates = Environment(
         loader=FunctionLoader(lambda name: folder.joinpath(name).read_text()),
         autoescape=True,
         undefined=StrictUndefined,
@@ -185,14 +185,14 @@ def templates_of(package: str) -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    made.globals.update(asset=asset)
-    return made
+    templates.globals.update(asset=asset)
+    return templates
 
 
 @cache
 def environment() -> Environment:
-    made = templates_of("gateway.console")
-    made.filters.update(
+    templates = templates_of("gateway.console")
+    templates.filters.update(
         exact=lambda text: Markup(escape(text)),  # noqa: S704 - escaped
         pretty=pretty,
         indented=indent_json,
@@ -204,11 +204,11 @@ def environment() -> Environment:
         short_id=lambda text: f"{text[:8]}…" if UUID.fullmatch(text) else text,
         short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
     )
-    made.tests.update(flat=_is_flat)
-    made.globals.update(
+    templates.tests.update(flat=_is_flat)
+    templates.globals.update(
         languages=LANGUAGES, kinds=KINDS, outcomes=OUTCOMES, themes=THEMES, version=SERVER.version
     )
-    return made
+    return templates
 
 
 def _is_flat(value: Any) -> bool:

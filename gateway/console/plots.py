@@ -134,8 +134,8 @@ def days_plot(
     begin, end = date.fromisoformat(first), date.fromisoformat(last)
     days = [(begin + timedelta(days=at)).isoformat() for at in range((end - begin).days + 1)]
     values = {
-        name: [read(rows[day]) if day in rows else 0.0 for day in days]
-        for name, read in series.items()
+        name: [value_of(rows[day]) if day in rows else 0.0 for day in days]
+        for name, value_of in series.items()
     }
     top = _round_up(max((max(line) for line in values.values()), default=0.0))
     places = [_x(at / max(len(days) - 1, 1)) for at in range(len(days))]

@@ -81,12 +81,12 @@ class SignedIds:
         if self._key:
             return
         async with borrow(pool) as connection:
-            kept = await connection.execute(
+            rows = await connection.execute(
                 "INSERT INTO console_key_t AS known (host_id, key) VALUES (%s, %s)"
                 " ON CONFLICT (host_id) DO UPDATE SET key = known.key RETURNING key",
                 [self._host_id, secrets.token_bytes(ID_BYTES)],
             )
-            ((key,),) = await kept.fetchall()
+            ((key,),) = await rows.fetchall()
         self._key = bytes(key)
 
     def sign(self, session_id: str) -> str:

@@ -162,14 +162,16 @@ class ConsoleOperations:
 
     def operation(self, id_: str) -> Operation | None:
         """An operation of the admin API or of an open wing."""
-        own = self._parts.api.operations.by_id.get(id_)
-        return own or self._of_wings().get(id_)
+        admin_operation = self._parts.api.operations.by_id.get(id_)
+        return admin_operation or self._of_wings().get(id_)
 
     def reader(self, operation: Operation) -> Operation | None:
         """The operation that reads what `operation` changes, of the same API or wing."""
-        own = self._parts.api.operations
-        if operation.id in own.by_id:
-            return own.by_id.get(operation.of) or own.routes.get(operation.parts, {}).get("GET")
+        admin_operations = self._parts.api.operations
+        if operation.id in admin_operations.by_id:
+            return admin_operations.by_id.get(operation.of) or admin_operations.routes.get(
+                operation.parts, {}
+            ).get("GET")
         if operation.method != "PUT":  # the others need no resource as it is
             return None
         offer = self._parts.offers.get(operation.id.partition("_")[0])
@@ -348,11 +350,11 @@ class ConsoleOperations:
         )
 
     def _is_allowed(self, operation: Operation) -> bool:
-        own = operation.id in self._parts.api.operations.by_id
-        principal = (self._identity if own else self._caller).principal
+        is_admin = operation.id in self._parts.api.operations.by_id
+        principal = (self._identity if is_admin else self._caller).principal
         if self._caller.refusal is not None:
             return False
-        if not own and not self._caller.verified:
+        if not is_admin and not self._caller.verified:
             return True  # as of every caller there, no scope is asked for
         return allows(principal, operation.scope)
 
@@ -404,8 +406,8 @@ def _parse_query(operation: Operation, query: Mapping[str, Any]) -> Mapping[str,
     ProblemDetails."""
     if not query:
         return query
-    whole = msgspec.to_builtins(converted_query(operation, query))
-    return {name: value for name, value in whole.items() if name in query}
+    full_query = msgspec.to_builtins(converted_query(operation, query))
+    return {name: value for name, value in full_query.items() if name in query}
 
 
 def _read(response: OperationResponse) -> OperationAnswer:

@@ -78,8 +78,8 @@ class LoginKeys:
     @property
     def _longest_s(self) -> float:
         """Longest lifetime of a token, of which a client may have its own."""
-        own = (client.access_s or 0.0 for client in self._settings.clients.values())
-        return max(self._settings.access_s, *own, 0.0)
+        client_lifetimes = (client.access_s or 0.0 for client in self._settings.clients.values())
+        return max(self._settings.access_s, *client_lifetimes, 0.0)
 
     async def current(self) -> SigningKey:
         """The key to sign with. Raises Unavailable."""

@@ -85,10 +85,10 @@ class BrowserLogin(FormPages):
         """A provider sends a browser back."""
         visit = await self._accounts.visit(request)
         query = dict(request.query_params)
-        taken = None
+        stored_attempt = None
         if visit.browser and query.get("state"):
-            taken = await self._parts.logins.take_attempt(query["state"], visit.browser)
-        attempt = None if taken is None else msgspec.convert(taken, PendingLogin)
+            stored_attempt = await self._parts.logins.take_attempt(query["state"], visit.browser)
+        attempt = None if stored_attempt is None else msgspec.convert(stored_attempt, PendingLogin)
         provider = self._parts.providers.get(request.path_params["provider"])
         if attempt is None or provider is None or attempt.provider != provider.name:
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)

@@ -65,9 +65,9 @@ class Accounts:
         self._browser_cookie = f"{self._session_cookie}-browser"
 
     async def visit(self, request: Request) -> Visit:
-        sent = cookies_of(request.headers.get("cookie", ""))
-        browser = sent.get(self._browser_cookie, "")
-        account = await self._account(sent.get(self._session_cookie, ""))
+        cookies = cookies_of(request.headers.get("cookie", ""))
+        browser = cookies.get(self._browser_cookie, "")
+        account = await self._account(cookies.get(self._session_cookie, ""))
         return Visit(browser if is_id(browser) else "", account)
 
     def bind(self, response: Response, browser: str) -> str:
@@ -115,8 +115,8 @@ class Accounts:
 
     async def leave(self, request: Request, response: Response) -> None:
         """End the session of a browser. Programs keep what they have by the login."""
-        sent = cookies_of(request.headers.get("cookie", "")).get(self._session_cookie, "")
-        await self._sessions(self._pool()).end(self._ids.read(sent))
+        cookie = cookies_of(request.headers.get("cookie", "")).get(self._session_cookie, "")
+        await self._sessions(self._pool()).end(self._ids.read(cookie))
         set_cookie(response, self._session_cookie, new_id())
 
     def seal(self, login: str, refresh: str) -> bytes:

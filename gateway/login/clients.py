@@ -97,7 +97,7 @@ class LoginClient(Struct, frozen=True, kw_only=True):
         that it has."""
         if uri is None:
             return self.redirects[0] if len(self.redirects) == 1 else None
-        return uri if any(matches(uri, own) for own in self.redirects) else None
+        return uri if any(matches(uri, redirect) for redirect in self.redirects) else None
 
     @property
     def host(self) -> str:
@@ -313,13 +313,13 @@ class LoginClients:
         problem = self._problem(metadata)
         if problem is not None:
             raise problem
-        kept = {name: document[name] for name in ClientMetadata.__struct_fields__
+        client_members = {name: document[name] for name in ClientMetadata.__struct_fields__
                 if name in document}  # fmt: skip
-        kept["token_endpoint_auth_method"] = metadata.token_endpoint_auth_method or "none"
+        client_members["token_endpoint_auth_method"] = metadata.token_endpoint_auth_method or "none"
         login, fresh_s = self._login, fetched.fresh_s
         if fresh_s is None:
-            return kept, login.document_s
-        return kept, min(max(fresh_s, login.document_least_s), login.document_most_s)
+            return client_members, login.document_s
+        return client_members, min(max(fresh_s, login.document_least_s), login.document_most_s)
 
     async def _fetch(
         self, url: str, limit_bytes: int, *, named: bool = False, purpose: str = "document"
@@ -428,8 +428,8 @@ def is_unverifiable(client: LoginClient, redirect: str) -> bool:
 def read_metadata(body: bytes) -> tuple[dict[str, Any], ClientMetadata]:
     """Metadata as it was sent, without members that are null, and as it is read. Raises
     MsgspecError, ValueError and RecursionError."""
-    sent = msgspec.json.decode(body, type=dict[str, Any])
-    document = {name: value for name, value in sent.items() if value is not None}
+    members = msgspec.json.decode(body, type=dict[str, Any])
+    document = {name: value for name, value in members.items() if value is not None}
     if b"\\u0000" in msgspec.json.encode(document):
         raise ValueError("expected no character NUL")  # which PostgreSQL does not store
     return document, msgspec.convert(document, ClientMetadata)

@@ -101,13 +101,13 @@ def weakness(password: str, name: str, least: int) -> str:
     if len(password) > LONGEST:
         return texts.LONG
     plain = password.casefold()
-    left = plain
+    remaining = plain
     for word in sorted({*WORDS, *re.findall(r"[^\W_]{3,}", name.casefold())}, key=len)[::-1]:
-        left = left.replace(word, " ")
+        remaining = remaining.replace(word, " ")
     steps = [abs(ord(b) - ord(a)) for a, b in pairwise(plain)]
     is_run = sum(step <= 1 for step in steps) > RUN * len(steps)
     is_repeated = plain in (plain + plain)[1:-1]
-    return texts.EASY if is_run or is_repeated or len(set(left) - {" "}) < LEFT else ""
+    return texts.EASY if is_run or is_repeated or len(set(remaining) - {" "}) < LEFT else ""
 
 
 def _derive(password: str, parameters: str, salt: bytes) -> bytes:

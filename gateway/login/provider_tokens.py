@@ -116,15 +116,15 @@ class ProviderTokens:
         self, login: UUID, provider: Provider, sealed: bytes, scope: str
     ) -> ProviderAnswer:
         place = SealedColumn.PROVIDER_REFRESH_TOKEN, str(login)
-        kept = None
+        sealed_token = None
         try:
             answer = await provider.tokens(self._vault.unseal(sealed, *place).decode(), scope)
             if answer.refresh_token:
-                kept = self._vault.seal(answer.refresh_token.encode(), *place)
+                sealed_token = self._vault.seal(answer.refresh_token.encode(), *place)
             return answer
         finally:
             with anyio.CancelScope(shield=True):  # the former one may be good no longer
-                await self._logins.end_renewal(login, kept)
+                await self._logins.end_renewal(login, sealed_token)
 
     @property
     def _logins(self) -> Logins:

@@ -264,7 +264,7 @@ class Provider:
     @property
     def _issuer(self) -> Issuer:
         entry, auth = self.entry, self._settings.auth
-        own = bool(auth.issuer) and auth.issuer == entry.issuer
+        is_gateway_issuer = bool(auth.issuer) and auth.issuer == entry.issuer
         return Issuer(
             iss=entry.issuer,
             keys=self._keys,
@@ -273,8 +273,8 @@ class Provider:
                 entry.tenant_claim,
                 entry.tenants or None,
             ),
-            prefix="" if own else f"{known_as(auth, self.name, entry)}:",
-            reserved=_reserved_prefixes(self._settings) if own else frozenset(),
+            prefix="" if is_gateway_issuer else f"{known_as(auth, self.name, entry)}:",
+            reserved=_reserved_prefixes(self._settings) if is_gateway_issuer else frozenset(),
         )
 
     async def _verify(self, metadata: _Metadata, id_token: str) -> Mapping[str, Any]:

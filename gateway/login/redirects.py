@@ -50,8 +50,8 @@ def _fits(uri: str, pattern: str) -> bool:
     if not mark:
         return re.fullmatch(_expression(pattern, "."), uri) is not None
     front = f"{_expression(scheme, '[^:/?#]')}://{_expression(authority, '[^/?#]')}"
-    rest = f"/{_expression(path, '.')}" if slash else "([/?].*)?"
-    return re.fullmatch(front + rest, uri) is not None
+    path_pattern = f"/{_expression(path, '.')}" if slash else "([/?].*)?"
+    return re.fullmatch(front + path_pattern, uri) is not None
 
 
 def _expression(pattern: str, character: str) -> str:
@@ -62,12 +62,17 @@ def matches(uri: str, registered: str) -> bool:
     """Whether a client that registered one URI may ask for another."""
     if uri == registered:
         return True
-    own, requested_uri = split(registered), split(uri)
-    if own is None or requested_uri is None or not is_loopback(registered) or not is_loopback(uri):
+    registered_uri, requested_uri = split(registered), split(uri)
+    if (
+        registered_uri is None
+        or requested_uri is None
+        or not is_loopback(registered)
+        or not is_loopback(uri)
+    ):
         return False
     if "#" in uri:
         return False
-    return (host_of(own), own.path, own.query) == (
+    return (host_of(registered_uri), registered_uri.path, registered_uri.query) == (
         host_of(requested_uri),
         requested_uri.path,
         requested_uri.query,

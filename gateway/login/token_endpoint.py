@@ -113,26 +113,26 @@ class TokenIssuer:
         redirect = form.get("redirect_uri") or (client.redirect(None) or "")
         resource, challenge = self._resource(resources), challenge_of(verifier)
         claim = CodeClaim(code, client.id, redirect, challenge, resource)
-        taken = await self._parts.logins.take_code(claim)
+        redeemed = await self._parts.logins.take_code(claim)
         return await self._answer(
-            client, await self._check_taken(client, taken, "code", address), ()
+            client, await self._check_taken(client, redeemed, "code", address), ()
         )
 
     async def _by_refresh(
         self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
     ) -> dict[str, Any]:
         login = self._settings.login
-        taken = await self._parts.logins.refresh(
+        redeemed = await self._parts.logins.refresh(
             form.get("refresh_token", ""),
             client.id,
             self._resource(resources),
             grace_s=login.refresh_grace_s,
             idle_s=login.idle_s,
         )
-        taken = await self._check_taken(client, taken, "refresh token", address)
-        person = await self._still_there(taken.grant)
+        redeemed = await self._check_taken(client, redeemed, "refresh token", address)
+        person = await self._still_there(redeemed.grant)
         answer = await self._answer(
-            client, taken, tuple(form.get("scope", "").split()), person=person
+            client, redeemed, tuple(form.get("scope", "").split()), person=person
         )
         self._parts.record(LoginAct.of(person, "refresh", client.id, "allow", address=address))
         return answer
@@ -227,20 +227,20 @@ class TokenIssuer:
         raise LoginError(400, "invalid_grant", "the assertion is of nobody that is trusted here")
 
     async def _check_taken(
-        self, client: LoginClient, taken: Taken | Refused, what: str, address: str
+        self, client: LoginClient, redeemed: Taken | Refused, what: str, address: str
     ) -> Taken:
         """Raises LoginError."""
-        if isinstance(taken, Taken):
-            return taken
-        grant = taken.grant
+        if isinstance(redeemed, Taken):
+            return redeemed
+        grant = redeemed.grant
         if grant is not None:
             await self._parts.revoke_at_once()
-            act = "reuse" if taken.reason == "reused" else "end"
+            act = "reuse" if redeemed.reason == "reused" else "end"
             self._parts.record(
                 LoginAct(act, client.id, "deny", grant.tenant, grant.principal, address)
             )
-        code = "invalid_target" if taken.reason == "resource" else "invalid_grant"
-        raise LoginError(400, code, f"the {what}: {WHY[taken.reason]}")
+        code = "invalid_target" if redeemed.reason == "resource" else "invalid_grant"
+        raise LoginError(400, code, f"the {what}: {WHY[redeemed.reason]}")
 
     async def _still_there(self, grant: Grant) -> Person:
         """The person of a grant, of whom their provider is asked now and then. Raises LoginError
@@ -266,9 +266,9 @@ class TokenIssuer:
             person.tenant,
         ):
             return await self._without_check(grant, person, "it answered about somebody else")
-        kept = None if renewed is None else msgspec.to_builtins(renewed)
+        account_members = None if renewed is None else msgspec.to_builtins(renewed)
         await self._parts.logins.note_check(
-            grant.login, self._parts.accounts.seal(login, refresh), kept
+            grant.login, self._parts.accounts.seal(login, refresh), account_members
         )
         return renewed or person
 
@@ -298,11 +298,11 @@ class TokenIssuer:
     async def _answer(
         self,
         client: LoginClient,
-        taken: Taken,
+        redeemed: Taken,
         asked: tuple[str, ...],
         person: Person | None = None,
     ) -> dict[str, Any]:
-        grant = taken.grant
+        grant = redeemed.grant
         person = person or msgspec.convert(grant.person, Person)
         has = self._parts.scopes.of(person.roles)
         scopes = tuple(scope for scope in grant.scopes if scope in has)
@@ -311,7 +311,7 @@ class TokenIssuer:
         answer = await self._token(
             client, person, sid=str(grant.id), resource=grant.resource, scopes=scopes
         )
-        return {**answer, "refresh_token": taken.refresh}
+        return {**answer, "refresh_token": redeemed.refresh}
 
     async def _token(
         self,

@@ -71,11 +71,11 @@ class UserPages(BrowserLogin):
             is_user = account is not None and account.person.provider == USERS_PROVIDER
             name = account.person.name if account is not None and is_user else ""
             return self._totp_page(request, visit, PasswordForm(name, secret=totp.new_secret()))
-        sent = await self._form(request)
-        form = password_form(sent)
+        fields = await self._form(request)
+        form = password_form(fields)
         if not totp.is_secret(form.secret):
             form = replace(form, secret=totp.new_secret())
-        if not self._is_ours(request, visit, sent):
+        if not self._is_ours(request, visit, fields):
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
         try:
             user, codes = await self.users.set_up_codes(form, address_of(request))

@@ -80,28 +80,28 @@ class ConnectionOperations:
     def operations(self) -> Sequence[Operation]:
         if not self._is_on:
             return ()
-        read, write = "admin:connections:read", "admin:connections:write"
+        read_scope, write_scope = "admin:connections:read", "admin:connections:write"
         item, types = "/connections/{connection}", {"connection": Identifier}
         return (
             Operation(
                 "listConnections", "GET", "/connections",
-                "List the accounts that people have connected at sources.", read, self.list,
+                "List the accounts that people have connected at sources.", read_scope, self.list,
                 ListPage[ConnectionView], query=ConnectionFilter,
             ),
             Operation(
-                "getConnection", "GET", item, "Show a connection.", read, self.get,
+                "getConnection", "GET", item, "Show a connection.", read_scope, self.get,
                 ConnectionView, types=types,
             ),
             Operation(
                 "shareConnection", "PUT", f"{item}/roles",
                 "Share your own connection, or one of an API key, with roles.",
-                write, self.share, ConnectionView, body=SharedRoles, members=SHARED_ROLES,
+                write_scope, self.share, ConnectionView, body=SharedRoles, members=SHARED_ROLES,
                 types=types,
             ),
             Operation(
                 "deleteConnection", "DELETE", item,
-                "End a connection at all gateways, and revoke its token if there is one.", write,
-                self.delete, status=204, types=types,
+                "End a connection at all gateways, and revoke its token if there is one.",
+                write_scope, self.delete, status=204, types=types,
             ),
         )  # fmt: skip
 
@@ -120,10 +120,10 @@ class ConnectionOperations:
         if roles and not self._sources().get(row.source, SourceSettings()).connect.is_shared:
             expected = "expected one of a source whose connect.mode is shared or user_or_shared"
             raise ProblemDetails(422, "invalid", f"{row.source}: {expected}")
-        own = row.principal == request.principal.id or row.principal.startswith(
+        is_own = row.principal == request.principal.id or row.principal.startswith(
             f"{RESERVED_ISSUER}:"
         )
-        if roles and not own:
+        if roles and not is_own:
             raise ProblemDetails(403, "forbidden", "People share their accounts themselves.")
         await self._connections.share(request.tenant, row, roles)
         return _view(await self._find(request))

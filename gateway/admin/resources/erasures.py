@@ -179,9 +179,9 @@ class ErasureOperations:
 
     async def _prepare(self, report: ErasureReport, person: ErasedPerson) -> ErasureReport:
         """The report with what stays anyway, and with the systems that were ever to be asked."""
-        kept = [KeptPlace(*entry) for entry in await self._erasure.remains(person)]
+        kept_places = [KeptPlace(*entry) for entry in await self._erasure.remains(person)]
         ask = dict.fromkeys((*report.ask, *await self._erasure.ask(person)))
-        return msgspec.structs.replace(report, kept=tuple(kept), ask=tuple(ask))
+        return msgspec.structs.replace(report, kept=tuple(kept_places), ask=tuple(ask))
 
     def _store(self, request: OperationInput) -> ErasureStore:
         return ErasureStore(self._dependencies.pool, request.tenant)
@@ -191,11 +191,11 @@ def _with_rows(report: ErasureReport, eraser: PersonEraser, rows: int) -> Erasur
     """The report with rows of a place, beside those of an earlier attempt."""
     places = {entry.place: entry.rows for entry in report.places}
     places[eraser.place] = total = places.get(eraser.place, 0) + rows
-    kept = {entry.place: entry for entry in report.kept}
+    kept_places = {entry.place: entry for entry in report.kept}
     if eraser.remains and total:
-        kept[eraser.place] = KeptPlace(eraser.place, eraser.remains)
+        kept_places[eraser.place] = KeptPlace(eraser.place, eraser.remains)
     entries = tuple(PlaceRows(*entry) for entry in places.items() if entry[1])
-    return msgspec.structs.replace(report, places=entries, kept=tuple(kept.values()))
+    return msgspec.structs.replace(report, places=entries, kept=tuple(kept_places.values()))
 
 
 def _contents(report: ErasureReport) -> bytes:

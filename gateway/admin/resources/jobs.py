@@ -91,10 +91,14 @@ class JobOperations:
 
     def _visible(self, request: OperationInput) -> Sequence[str]:
         operations = (operation for operation in self._operations() if operation.job is not None)
-        own = [
+        admin_ids = [
             operation.id for operation in operations if allows(request.principal, operation.scope)
         ]
-        return [*own, *self._of_wings()] if self._dependencies.is_operator(request) else own
+        return (
+            [*admin_ids, *self._of_wings()]
+            if self._dependencies.is_operator(request)
+            else admin_ids
+        )
 
     def _withholds(self, request: OperationInput, row: JobRow) -> bool:
         """Whether the result is hidden: that of a job of a wing that another caller began."""

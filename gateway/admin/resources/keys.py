@@ -215,17 +215,17 @@ class KeyOperations:
 
     async def rotate(self, request: OperationInput) -> OperationOutput:
         body: KeyRotation = request.body or KeyRotation()
-        own, earlier = request.principal, await self.get(request)
-        check_given(own, earlier.scopes, earlier.roles, self._dependencies.operator_role)
+        caller, earlier = request.principal, await self.get(request)
+        check_given(caller, earlier.scopes, earlier.roles, self._dependencies.operator_role)
         # its only maker knows the secret already
-        if own.id not in earlier.makers or not own.people.issuperset(earlier.makers):
+        if caller.id not in earlier.makers or not caller.people.issuperset(earlier.makers):
             check_principal(request, earlier.principal)
         try:
             key, secret = await self._keys(request).rotate(
                 earlier.id,
                 timedelta(seconds=body.overlap_s),
                 expires=body.expires,
-                makers=own.people,
+                makers=caller.people,
             )
         except KeyRefused as error:
             raise conflict(sentence(error)) from error
@@ -257,15 +257,15 @@ class KeyOperations:
 
     async def revoke_tokens(self, request: OperationInput) -> OperationOutput:
         body: NewRevocation = request.body
-        made = Revocation(
+        revocation = Revocation(
             body.jti,
             body.subject,
             issued_before=body.issued_before,
             expires=body.expires,
             reason=body.reason,
         )
-        await self._revocations(request).add(made)
-        return OperationOutput(made, location=f"/revocations/{made.id}")
+        await self._revocations(request).add(revocation)
+        return OperationOutput(revocation, location=f"/revocations/{revocation.id}")
 
     async def forget(self, request: OperationInput) -> None:
         if not await self._revocations(request).remove(request.names["revocation"]):
@@ -281,14 +281,14 @@ class KeyOperations:
 def check_principal(request: OperationInput, principal: str | None) -> None:
     """Forbids keys of another principal: their holder could approve their own calls. Raises
     Problem."""
-    own = request.principal
-    if principal not in (None, own.id) and ALL not in own.scopes:
+    caller = request.principal
+    if principal not in (None, caller.id) and ALL not in caller.scopes:
         detail = "Keys of another principal require the scope admin."
         raise ProblemDetails(403, "insufficient-scope", detail)
 
 
 def check_given(
-    own: Principal,
+    caller: Principal,
     scopes: Sequence[str],
     roles: Sequence[str],
     operator_role: str,
@@ -297,17 +297,17 @@ def check_given(
 ) -> None:
     """Limits a key, or a user, to the scopes and roles of its creator; `admin` may grant all but
     the operator role. Raises Problem."""
-    all_ = ALL in own.scopes
+    has_all = ALL in caller.scopes
     mistakes = [
         *(
             _too_much("scopes", at, scope)
             for at, scope in enumerate(scopes)
-            if not (all_ or allows(own, scope))
+            if not (has_all or allows(caller, scope))
         ),
         *(
             _too_much("roles", at, role)
             for at, role in enumerate(roles)
-            if role not in own.roles and not (all_ and role != operator_role)
+            if role not in caller.roles and not (has_all and role != operator_role)
         ),
     ]
     if mistakes:

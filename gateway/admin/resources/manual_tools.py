@@ -156,8 +156,8 @@ class ManualToolOperations:
     async def create_all(self, operation_input: OperationInput) -> CreatedTools:
         body: ToolBatch = operation_input.body
         requests = {f"/tools/{at}": request for at, request in enumerate(body.tools)}
-        made = await self._add(operation_input, requests, dry_run=body.dry_run)
-        return CreatedTools(tuple(map(_created_tool, made)))
+        new_tools = await self._add(operation_input, requests, dry_run=body.dry_run)
+        return CreatedTools(tuple(map(_created_tool, new_tools)))
 
     async def _add(
         self,
@@ -170,11 +170,11 @@ class ManualToolOperations:
         for place, request in requests.items():
             self._check_request(operation_input, request, place)
         sources = await self._known_sources(operation_input)
-        made = [
+        new_tools = [
             await self._make(operation_input, request, sources) for request in requests.values()
         ]
-        await self._manual(operation_input).add(made, dry_run=dry_run)
-        return made
+        await self._manual(operation_input).add(new_tools, dry_run=dry_run)
+        return new_tools
 
     def _check_request(
         self, operation_input: OperationInput, request: ToolRequest, place: str
@@ -236,8 +236,8 @@ class ManualToolOperations:
             raise conflict(f"There are secrets for {address.name}, which it would get.")
         elif not new and sources.sources[address.name].base_url_trusted:
             self._check_trusted(request, address.name)
-        own = address.base_url is None and self._dependencies.is_operator(request)
-        return replace(address, guarded=not own and not self._settings.private_networks)
+        is_settings_url = address.base_url is None and self._dependencies.is_operator(request)
+        return replace(address, guarded=not is_settings_url and not self._settings.private_networks)
 
     async def _check_schema_of(self, request: OperationInput, name: str) -> None:
         """Requires the operator role to edit the input schema of an operator's tool."""

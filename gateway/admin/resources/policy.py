@@ -245,8 +245,10 @@ class PolicyOperations:
 
     async def list(self, request: OperationInput) -> ListPage[RuleView]:
         stored = [_rule_view(rule) for rule in await self._policies(request).all()]
-        own = [self._own(name) for name in self._rules] if self._is_operator(request) else []
-        rules = [*own, *(rule for rule in stored if rule.name not in self._rules)]
+        settings_rules = (
+            [self._own(name) for name in self._rules] if self._is_operator(request) else []
+        )
+        rules = [*settings_rules, *(rule for rule in stored if rule.name not in self._rules)]
         return self._dependencies.pages.page(request.query, rules, lambda one: one.name)
 
     async def get(self, request: OperationInput) -> RuleView:
@@ -339,25 +341,25 @@ class PolicyOperations:
         approval = await approvals.get(name)
         if approval is None:
             raise not_found("approval", name)
-        (shown,) = await self._hide_operator_rules(request, approval)
-        if shown.run is None:
-            return ApprovalDetails(**asdict(shown))
+        (visible_approval,) = await self._hide_operator_rules(request, approval)
+        if visible_approval.run is None:
+            return ApprovalDetails(**asdict(visible_approval))
         program = (await approvals.program(name))[1] or {}
         return ApprovalDetails(
-            **asdict(shown),
+            **asdict(visible_approval),
             code=program.get("code", ""),
             made=program.get("calls", ()),
             pending=await approvals.calls(name),
         )
 
     async def decide(self, request: OperationInput) -> Approval:
-        name, own = request.names["approval"], request.principal
+        name, caller = request.names["approval"], request.principal
         approvals, approve = self._approvals(request), request.body.approve
         if request.body.grants and not approve:
             raise invalid("Expected grants with an approval alone.")
         grants = [Grant(grant.tool, grant.calls, grant.until) for grant in request.body.grants]
         try:
-            decided = await approvals.decide(name, approve, own.id, own.makers, grants=grants)
+            decided = await approvals.decide(name, approve, caller.id, caller.makers, grants=grants)
         except ApprovalRefused as error:
             raise ProblemDetails(403, "own-call", sentence(error)) from error
         except NotPending as error:
@@ -365,8 +367,8 @@ class PolicyOperations:
         if decided is None:
             present = await self.approval(request)
             raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")
-        (shown,) = await self._hide_operator_rules(request, decided)
-        return shown
+        (visible_approval,) = await self._hide_operator_rules(request, decided)
+        return visible_approval
 
     async def _hide_operator_rules(
         self, request: OperationInput, *found: Approval
@@ -377,9 +379,11 @@ class PolicyOperations:
         stored = {stored_rule.name for stored_rule in await self._policies(request).all()} - set(
             self._rules
         )
-        own = BUILT_INS | stored
+        visible_rules = BUILT_INS | stored
         return tuple(
-            approval if approval.rule in own else replace(approval, rule=OF_OPERATOR, reason="")
+            approval
+            if approval.rule in visible_rules
+            else replace(approval, rule=OF_OPERATOR, reason="")
             for approval in found
         )
 
@@ -435,7 +439,7 @@ def try_on_records(
     return TriedRule(
         calls=calls,
         matches=counts.total(),
-        changed=sum(n for (_, made), n in counts.items() if (made or "allow") != rule.effect),
+        changed=sum(n for (_, effect), n in counts.items() if (effect or "allow") != rule.effect),
         gone=gone,
         undecided=undecided,
         since=entries[-1].recorded_ts if entries else None,

@@ -39,16 +39,22 @@ class SessionOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        read, write, item = "admin:sessions:read", "admin:sessions:write", "/sessions/{session}"
+        read_scope, write_scope, item = (
+            "admin:sessions:read",
+            "admin:sessions:write",
+            "/sessions/{session}",
+        )
         return (
             Operation(
-                "listSessions", "GET", "/sessions", "List the open sessions.", read, self.list,
-                ListPage[SessionView], query=SessionFilter,
+                "listSessions", "GET", "/sessions", "List the open sessions.",
+                read_scope, self.list, ListPage[SessionView], query=SessionFilter,
             ),
-            Operation("getSession", "GET", item, "Show a session.", read, self.get, SessionView),
             Operation(
-                "endSession", "DELETE", item, "End a session at all gateways.", write, self.end,
-                status=204,
+                "getSession", "GET", item, "Show a session.", read_scope, self.get, SessionView
+            ),
+            Operation(
+                "endSession", "DELETE", item, "End a session at all gateways.", write_scope,
+                self.end, status=204,
             ),
         )  # fmt: skip
 

@@ -482,11 +482,11 @@ class SourceOperations:
         versions = await Versions(self._dependencies.pool).list_versions(request.tenant, name)
         if not versions:
             await self._find_source(request)
-        shown = [
+        masked_versions = [
             replace(version, spec=self._mask_spec(request, version.spec)) for version in versions
         ]
         return self._dependencies.pages.page(
-            request.query, shown, lambda one: f"{2**31 - one.number:010}"
+            request.query, masked_versions, lambda one: f"{2**31 - one.number:010}"
         )
 
     async def roll_back(self, request: OperationInput) -> RollbackView:

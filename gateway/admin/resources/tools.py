@@ -381,12 +381,12 @@ class ToolOperations:
         return await self.get(request)
 
     async def accept(self, request: OperationInput) -> ToolView:
-        seen: ToolView = request.present
-        if seen.waiting is None:
-            raise conflict(f"{seen.name} does not wait to be accepted.")
-        held = HeldTool(seen.name, seen.source, seen.accepted, seen.waiting)
-        if not await Pins(self._dependencies.pool).accept(request.tenant, [held]):
-            raise conflict(f"{seen.name} changed in the meantime: look at it again.")
+        reviewed: ToolView = request.present
+        if reviewed.waiting is None:
+            raise conflict(f"{reviewed.name} does not wait to be accepted.")
+        held_tool = HeldTool(reviewed.name, reviewed.source, reviewed.accepted, reviewed.waiting)
+        if not await Pins(self._dependencies.pool).accept(request.tenant, [held_tool]):
+            raise conflict(f"{reviewed.name} changed in the meantime: look at it again.")
         return await self.get(request)
 
     def _tool_states(self, request: OperationInput) -> ToolStates:
@@ -406,16 +406,16 @@ def _definitions(tool: Tool, catalog: Catalog) -> tuple[DefinitionView, ...]:
 
 
 def _definition(tool: Tool, catalog: Catalog, chosen: SelectedProfile) -> DefinitionView:
-    shown = catalog.shaper.shape(tool, chosen, 0, DESCRIBER.name)
+    shaped = catalog.shaper.shape(tool, chosen, 0, DESCRIBER.name)
     name = catalog.display_name(tool, chosen)
-    out = shown.left_out is not None
-    entry = b"" if out else encode_tool(replace(shown.tool, name=name), V2026_07_28)
+    out = shaped.left_out is not None
+    entry = b"" if out else encode_tool(replace(shaped.tool, name=name), V2026_07_28)
     return DefinitionView(
         profile=chosen.name,
         name=name,
         tokens=None if out else tokens(entry),
-        shortened=shown.shortened,
-        left_out=shown.left_out,
+        shortened=shaped.shortened,
+        left_out=shaped.left_out,
         definition=None if out else msgspec.Raw(entry),
     )
 

@@ -223,10 +223,10 @@ def _covers(resource: str, url: str) -> bool:
             return False
     except ValueError:
         return False
-    own, whole = urlsplit(url), urlsplit(resource)
-    path, above = own.path.rstrip("/"), whole.path.rstrip("/")
-    same_query = whole.query in ("", own.query)
-    return same_query and not whole.fragment and f"{path}/".startswith(f"{above}/")
+    requested_parts, resource_parts = urlsplit(url), urlsplit(resource)
+    path, above = requested_parts.path.rstrip("/"), resource_parts.path.rstrip("/")
+    same_query = resource_parts.query in ("", requested_parts.query)
+    return same_query and not resource_parts.fragment and f"{path}/".startswith(f"{above}/")
 
 
 def _choose_issuer(

@@ -440,8 +440,8 @@ async def _conflict(visit: PageRequest, filled: ActForm, answer: OperationAnswer
     latest = replace(
         filled, present=present, edition=_edition(operation, present, schema), began=now
     )
-    own = filled.began if operation.body is None else filled.reading.value
-    changes = _changed_members(filled.began, now, own)
+    form_value = filled.began if operation.body is None else filled.reading.value
+    changes = _changed_members(filled.began, now, form_value)
     return _act_page(visit, latest, answer=answer, conflict=changes)
 
 
@@ -602,12 +602,16 @@ def _initial(present: OperationAnswer | None, schema: Any) -> Any:
     """Initial value of the form: the resource's members that the operation takes; all for an
     operation that takes none."""
     value = None if present is None else present.value
-    whole = value.get("rule", value) if isinstance(value, dict) else {}
+    members_of_view = value.get("rule", value) if isinstance(value, dict) else {}
     if not schema:
-        return whole
+        return members_of_view
     form = Form(schema)
     names = {node.label for node in form.node.nodes} if form.node.kind == "group" else set()
-    members = {name: value for name, value in whole.items() if name in names and value is not None}
+    members = {
+        name: value
+        for name, value in members_of_view.items()
+        if name in names and value is not None
+    }
     return members or example(schema)
 
 

@@ -68,12 +68,12 @@ async def _begin_conversation(visit: PageRequest) -> Response:
     message = visit.posted_value("message")
     title = " ".join(message.split())[:TITLE]
     strategy = visit.posted_value("strategy")
-    made = await visit.operations.run(
+    creation = await visit.operations.run(
         "agent_create_conversation", body={"title": title, "strategy": strategy}
     )
-    if not made.ok:
-        return await _page(visit, problem=made.problem, status=made.status)
-    id_ = made.value["id"]
+    if not creation.ok:
+        return await _page(visit, problem=creation.problem, status=creation.status)
+    id_ = creation.value["id"]
     body = {"content": message, "wait": False, "stream": True}
     answer = await visit.operations.run(SEND, {"conversation": id_}, body=body)
     if not answer.ok:

@@ -83,8 +83,8 @@ async def design(visit: PageRequest) -> Response:
 def _broken_sources(visit: PageRequest, sources: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sources that do not answer: all for operators, the visitor's own for others."""
     broken = visit.parts.states().get("breakers", {})
-    own = {source["name"] for source in sources}
-    return [name for name in broken if visit.operations.is_operator or name in own]
+    source_names = {source["name"] for source in sources}
+    return [name for name in broken if visit.operations.is_operator or name in source_names]
 
 
 def _flat(states: Mapping[str, Any]) -> dict[str, str]:

@@ -47,9 +47,9 @@ async def edit_page(visit: PageRequest) -> Response:
     if exported is not None and not exported.ok:
         return visit.problem_page(exported)
     new: dict[str, Any] = {"document": TEMPLATE.format(name="new-skill"), "files": []}
-    kept = new if exported is None else exported.value
+    stored_skill = new if exported is None else exported.value
     text, act = (
-        visit.posted_value("document").replace("\r\n", "\n") or kept["document"],
+        visit.posted_value("document").replace("\r\n", "\n") or stored_skill["document"],
         visit.posted_value("act"),
     )
     saved: OperationAnswer | None = None
@@ -59,9 +59,9 @@ async def edit_page(visit: PageRequest) -> Response:
     if act in {"preview", "save"}:
         if digest != visit.posted_value("digest"):
             problem = visit.texts("Somebody changed it in the meantime.")
-            conflict = kept["document"]
+            conflict = stored_skill["document"]
         else:
-            upload = {"document": text, "files": kept["files"]}
+            upload = {"document": text, "files": stored_skill["files"]}
             body = {"skills": [upload], "dry_run": act == "preview"}
             saved = await visit.operations.run("importSkills", body=body)
             problem = saved.problem
@@ -90,7 +90,7 @@ async def agent(visit: PageRequest) -> Response:
         return as_json(answer.value)
     skills = _skills(visit)
     stored_agent = skills.agent(name)
-    seen = [] if stored_agent is None else [*skills.of(stored_agent).values()]
+    agent_skills = [] if stored_agent is None else [*skills.of(stored_agent).values()]
     edges = [GraphEdge(name, agent_skill["skill"]) for agent_skill in answer.value["skills"]]
     below = [
         edge
@@ -109,7 +109,7 @@ async def agent(visit: PageRequest) -> Response:
                 "whole": sum(len(each.text) for each in skills.with_requirements(agent_skill.name))
                 // CHARACTERS,
             }
-            for agent_skill in seen
+            for agent_skill in agent_skills
         ],
         picture=draw_graph(
             name,
@@ -127,7 +127,7 @@ def _skills(visit: PageRequest) -> SkillSnapshot:
 def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:
     """Edges of required and suggested skills, transitively."""
     graph_edges: list[GraphEdge] = []
-    waiting, seen = [start], {start}
+    waiting, reached = [start], {start}
     while waiting:
         skill = skills.get(waiting.pop())
         if skill is None:
@@ -137,8 +137,8 @@ def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:
             *((target, "suggests") for target in skill.suggests),
         )
         graph_edges += [GraphEdge(skill.name, target, kind) for target, kind in named]
-        waiting += [target for target, _ in named if target not in seen]
-        seen |= {target for target, _ in named}
+        waiting += [target for target, _ in named if target not in reached]
+        reached |= {target for target, _ in named}
     return graph_edges
 
 

@@ -87,7 +87,9 @@ def _wanted_credentials(
     """The credentials that security schemes of a source's tools ask for, the most wanted first.
     Only operators are told which of them the settings have. Schemes are compared by name."""
     settings = visit.parts.settings().sources.get(source)
-    own = settings.credentials if settings is not None and visit.operations.is_operator else {}
+    configured_schemes = (
+        settings.credentials if settings is not None and visit.operations.is_operator else {}
+    )
     kinds: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for tool in visit.parts.catalogs.of(visit.operations.tenant).tools:
@@ -104,7 +106,7 @@ def _wanted_credentials(
             scheme,
             kinds[scheme],
             count,
-            "settings" if scheme in own else "stored" if scheme in stored else "",
+            "settings" if scheme in configured_schemes else "stored" if scheme in stored else "",
         )
         for scheme, count in counts.most_common(SCHEMES)
     ]

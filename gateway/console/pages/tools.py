@@ -160,10 +160,10 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
     else:
         text = "\n".join([*result.texts, *(f"[{name}]" for name in others)])
     state = "waiting" if waits else "failed" if result.is_error else "done"
-    shown, is_cut = text[:SHOWN_TEXT], len(text) > SHOWN_TEXT
+    excerpt, is_cut = text[:SHOWN_TEXT], len(text) > SHOWN_TEXT
     if recording is not None:
-        shown = recording.mask(shown, is_cut=is_cut)
-    return {**values, "state": state, "text": shown}
+        excerpt = recording.mask(excerpt, is_cut=is_cut)
+    return {**values, "state": state, "text": excerpt}
 
 
 def _examples(visit: PageRequest, trial: Trial) -> Sequence[Example]:
