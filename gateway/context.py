@@ -93,8 +93,8 @@ class Identity:
         """Demand one of the scopes, if the caller is verified and there are any. Raises
         ScopeMismatch, and the Fault of an invalid X-Scope-Token."""
         if scopes and self.verified and self.scopes.isdisjoint(scopes):
-            own = self.scope_token is None
-            kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
+            is_auth_token = self.scope_token is None
+            kind = AUTH_TOKEN_SCOPE_MISMATCH if is_auth_token else SCOPE_TOKEN_SCOPE_MISMATCH
             raise ScopeMismatch(kind, self.scopes, scopes)
 
 
@@ -229,9 +229,9 @@ class Outbox:
                 return []
             finally:
                 self._wake = None
-        taken = self._messages
+        messages = self._messages
         self.clear()
-        return taken
+        return messages
 
     def _fits(self, message: bytes) -> bool:
         """Whether a message fits; the first may have any length."""

@@ -99,8 +99,8 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
              is_copy=False),
     ]  # fmt: skip
     if has_jobs(settings):
-        own: LiteralString = "r.host_id = %(host)s AND r.principal_id = %(person)s"
-        rows.append(rows_of("jobs", "job_t", own, ENDED_JOB))
+        person_condition: LiteralString = "r.host_id = %(host)s AND r.principal_id = %(person)s"
+        rows.append(rows_of("jobs", "job_t", person_condition, ENDED_JOB))
     if settings.console.enabled or settings.login.enabled:
         by: LiteralString = (
             "r.caller -> 'principal' ->> 'id' = %(person)s"
@@ -171,10 +171,10 @@ class SessionsOfPerson:
 
     async def erase_person(self, person: ErasedPerson) -> int:
         records = await self._sessions.all(person.tenant)
-        own = [record for record in records if record.principal == person.id]
-        for record in own:
+        person_sessions = [record for record in records if record.principal == person.id]
+        for record in person_sessions:
             await self._sessions.end(record)
-        return len(own)
+        return len(person_sessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

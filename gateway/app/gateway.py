@@ -266,8 +266,8 @@ class Gateway:
         all else changes at once."""
         settings = self.settings
         personal = personal_places(settings)
-        shown = (settings.toolsets, settings.profiles, personal)
-        if (before.toolsets, before.profiles, personal_places(before)) != shown:
+        list_settings = (settings.toolsets, settings.profiles, personal)
+        if (before.toolsets, before.profiles, personal_places(before)) != list_settings:
             await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings), personal)
         self.access.reconfigure(settings, hooks)
         self.shared.reconfigure(settings.limits)
@@ -338,17 +338,19 @@ class Gateway:
             if self.costs is not None:
                 await self.costs.flush()
 
-        own: list[PersonEraser] = [
+        gateway_erasers: list[PersonEraser] = [
             *rows_of_gateway(settings, pool),
             rows_of_costs(pool, flush_costs),
             SessionsOfPerson(self.shared.sessions),
         ]
         if self.connections is not None and self.login is not None:
-            own += rows_of_login(pool, self.login.erase, self.connections.connector.erase)
+            gateway_erasers += rows_of_login(
+                pool, self.login.erase, self.connections.connector.erase
+            )
         erasure = ErasedPlaces(
             settings=lambda: self.settings,
             pool=pool,
-            own=own,
+            own=gateway_erasers,
             audit=AuditEraser(pool, settings.audit.key.encode(), self.access.auditing.settle),
             offers={} if self.wings is None else self.wings.offers,
         ).erasure
@@ -500,9 +502,9 @@ class Gateway:
         from gateway.app.login import record_acts
 
         record = record_acts(lambda: self.access, "connection", self.principal.tenant)
-        made = PersonalConnections(lambda: self.settings, self._handle.pool, record)
-        self.metrics.registry.register(made.connector.metrics)
-        return made
+        connections = PersonalConnections(lambda: self.settings, self._handle.pool, record)
+        self.metrics.registry.register(connections.connector.metrics)
+        return connections
 
     def _login(self) -> "Login | None":
         if not self.settings.login.enabled:
@@ -630,9 +632,9 @@ class Gateway:
         self, mcp: Upstream | None = None, client: Client | None = None
     ) -> Mapping[type, Upstream]:
         """The upstreams; those with another `mcp` and `client` are for one call."""
-        reads, kept = resource_reader(self._outcome), self.shared.kept
+        reads, answers = resource_reader(self._outcome), self.shared.kept
         return self.upstreams.by_binding(
-            mcp or self.federation.upstream, kept, reads, client, sealer=self.federation.sealer
+            mcp or self.federation.upstream, answers, reads, client, sealer=self.federation.sealer
         )
 
     async def _outcome(self, context: Context, request: Request) -> Any:
@@ -659,8 +661,8 @@ class Gateway:
         return self._upstreams
 
     def _answering(self) -> AnswerProcessing:
-        kept, validated = self.shared.kept, self.upstreams.validated
-        return AnswerProcessing(kept, self.settings.answers.tokens, validated, self.mismatches)
+        answers, validated = self.shared.kept, self.upstreams.validated
+        return AnswerProcessing(answers, self.settings.answers.tokens, validated, self.mismatches)
 
     def _dispatchers(
         self, upstreams: Mapping[type, Upstream] | None = None

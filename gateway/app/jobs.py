@@ -101,8 +101,8 @@ class JobRules:
         if request.context is None or self._view.version(request.tenant).hex() == accepted.rules:
             return
         source = next((wing for wing in self._wings if operation.id.startswith(f"{wing}_")), "")
-        own = await ToolStore(pool).tools(request.tenant, source=source)
-        tools = {cast("WingBinding", tool.binding).operation: tool for tool in own}
+        wing_tools = await ToolStore(pool).tools(request.tenant, source=source)
+        tools = {cast("WingBinding", tool.binding).operation: tool for tool in wing_tools}
         if (tool := tools.get(operation.id)) is None:
             return
         body = b"" if request.body is None else encode(request.body)

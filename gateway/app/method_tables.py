@@ -77,10 +77,12 @@ class SkillParts:
         find: Find,
         read_file: ReadFile,
     ) -> None:
-        own, search = settings.skills, settings.search
-        agents = Agents(own.agent_claim)
-        limits = SkillLimits(search.answer_tokens, own.instructions_tokens, own.handle_ttl_s)
-        self.handles = Handles(agents, sealer, own.handle_ttl_s)
+        skill_settings, search = settings.skills, settings.search
+        agents = Agents(skill_settings.agent_claim)
+        limits = SkillLimits(
+            search.answer_tokens, skill_settings.instructions_tokens, skill_settings.handle_ttl_s
+        )
+        self.handles = Handles(agents, sealer, skill_settings.handle_ttl_s)
         self.listing = ListSkills(
             lists, agents, find=find, limit=search.limit, tokens=search.answer_tokens
         )
@@ -145,10 +147,12 @@ def dispatchers(
     )
     usage = _usage(settings.search, pool)
     search_tools = _search_tools(settings, lists, find, handles=skills.handles, usage=usage)
-    own = dict(_own(settings, lists, search_tools, skills))
+    built_in_tools = dict(_own(settings, lists, search_tools, skills))
     if accounts is not None:
-        own["connections"] = accounts(lists)
-    plans = CallPlans({**upstreams, GatewayBinding: BuiltInTools(own)}, guards, access.policy_view)
+        built_in_tools["connections"] = accounts(lists)
+    plans = CallPlans(
+        {**upstreams, GatewayBinding: BuiltInTools(built_in_tools)}, guards, access.policy_view
+    )
     tools = ToolMethods(
         lists,
         plans,
@@ -313,7 +317,9 @@ def _method_table(
 ) -> Table:
     """Methods relayed to other servers, beside tools; and skills, which are served alike."""
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
-    resources = ResourceMethods(lists, relay, hub=shared.hub, kept=shared.kept, skills=skills)
+    resources = ResourceMethods(
+        lists, relay, hub=shared.hub, stored_answers=shared.kept, skills=skills
+    )
     tasks = TaskMethods(lists, relay, task_ids)
     return {
         "prompts/list": Method(prompts.list, _mcp),

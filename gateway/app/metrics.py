@@ -34,10 +34,10 @@ class ListGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         lists = self._catalog().lists.tool_lists
-        for name, text, read in _GAUGES:
+        for name, text, read_value in _GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("profile",))
             for tool_list in lists:
-                gauge.add_metric((tool_list.chosen.name,), read(tool_list))
+                gauge.add_metric((tool_list.chosen.name,), read_value(tool_list))
             yield gauge
 
 
@@ -75,8 +75,8 @@ def register_gauges(
             "End of the certificate of server.tls, in seconds since the epoch; 0: unreadable.",
             lambda: _end_s(Path(certificate)),
         ))  # fmt: skip
-    for name, text, read in gauges:
-        metrics.gauge(name, text, read)
+    for name, text, read_value in gauges:
+        metrics.gauge(name, text, read_value)
 
 
 def _end_s(certificate: Path) -> float:

@@ -111,13 +111,13 @@ def convert_family(family: Family, times: Times) -> Iterator[Metric]:
 
 
 def _histograms(family: Family, times: Times) -> Iterator[Metric]:
-    own: str = family.name
-    naming = CONVENTIONS.get(own)
+    family_name: str = family.name
+    naming = CONVENTIONS.get(family_name)
     by_name: defaultdict[str, list[HistogramDataPoint]] = defaultdict(list)
     for labels, samples in _by_labels(family.samples):
-        name, attributes = (own, dict(labels)) if naming is None else naming(labels)
+        name, attributes = (family_name, dict(labels)) if naming is None else naming(labels)
         by_name[name].append(_point(attributes, samples, times))
-    unit = "{token}" if own.endswith("_tokens") else "s"
+    unit = "{token}" if family_name.endswith("_tokens") else "s"
     for name, points in by_name.items():
         yield Metric(name, family.documentation, unit, Histogram(points, CUMULATIVE))
 
@@ -164,10 +164,10 @@ def _message(labels: Labels) -> Named:
     method = OTHERS if labels["method"] == "other" else labels["method"]
     attributes = _failure(labels["outcome"])
     if labels["revision"] not in MCP_REVISIONS:
-        own = {"rpc.system.name": "jsonrpc", "rpc.method": method}
+        rpc_attributes = {"rpc.system.name": "jsonrpc", "rpc.method": method}
         if labels["revision"] != JSON_RPC.name:
-            own["toolgate.front"] = labels["revision"]
-        return "rpc.server.call.duration", {**own, **attributes}
+            rpc_attributes["toolgate.front"] = labels["revision"]
+        return "rpc.server.call.duration", {**rpc_attributes, **attributes}
     attributes |= {"mcp.method.name": method, "mcp.protocol.version": labels["revision"]}
     if method == "tools/call":
         attributes["gen_ai.operation.name"] = "execute_tool"

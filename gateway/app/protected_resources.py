@@ -90,9 +90,9 @@ def bound_audiences(
 
     @lru_cache(ENDPOINTS)
     def audiences(endpoint: str) -> frozenset[str]:
-        own = f"{public}{endpoint}"
+        resource_url = f"{public}{endpoint}"
         of_mcp = endpoint == mcp or endpoint.startswith(f"{mcp}/")
-        return frozenset({own} if of_mcp else {own, public})
+        return frozenset({resource_url} if of_mcp else {resource_url, public})
 
     def audiences_of(path: str) -> frozenset[str]:
         return audiences(resources.endpoint(path) or "")

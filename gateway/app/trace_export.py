@@ -76,25 +76,25 @@ class TraceExport:
 
     async def flush(self) -> None:
         """Export what is queued. What the collector cannot take now stays there."""
-        kept = self.sampler.finished
-        if not kept:
+        finished_spans = self.sampler.finished
+        if not finished_spans:
             return
         timeout = aiohttp.ClientTimeout(total=self._settings.timeout_s)
         async with aiohttp.ClientSession(timeout=timeout, headers=self._settings.headers) as http:
-            while kept:
-                batch = [kept.popleft() for _ in range(min(BATCH, len(kept)))]
+            while finished_spans:
+                batch = [finished_spans.popleft() for _ in range(min(BATCH, len(finished_spans)))]
                 try:
                     body = await to_thread.run_sync(encode_spans, batch, self._resource)
                     status = await self._post_spans(http, body)
                 except asyncio.CancelledError:
-                    kept.extendleft(reversed(batch))  # for `close`
+                    finished_spans.extendleft(reversed(batch))  # for `close`
                     raise
                 if status == HTTPStatus.OK:
                     self.sampler.exported += len(batch)
                     continue
                 log.warning("spans_not_exported", extra={"count": len(batch), "status": status})
                 if status is None or status in AGAIN:
-                    kept.extendleft(reversed(batch))
+                    finished_spans.extendleft(reversed(batch))
                     return  # until the next interval
                 self.sampler.failed += len(batch)
 
@@ -135,7 +135,7 @@ def encode_spans(batch: Sequence[Span], resource: Resource) -> bytes:
 def _add(spans: Any, span: Span) -> None:
     """Append a span to those of a request."""
     context, parent = span.context, span.parent
-    made = spans.add(
+    exported = spans.add(
         name=span.name,
         kind=KINDS[span.kind],
         trace_id=context.trace_id.to_bytes(16, "big"),
@@ -144,18 +144,18 @@ def _add(spans: Any, span: Span) -> None:
         end_time_unix_nano=span.ended_ns,
         flags=SAMPLED | HAS_REMOTE | (REMOTE if span.kind == "server" else 0),
     )
-    _fill(made.attributes, span.attributes)
+    _fill(exported.attributes, span.attributes)
     if parent is not None:
-        made.parent_span_id = parent.span_id.to_bytes(8, "big")
+        exported.parent_span_id = parent.span_id.to_bytes(8, "big")
     if span.link is not None:
         link = span.link
-        made.links.add(
+        exported.links.add(
             trace_id=link.trace_id.to_bytes(16, "big"),
             span_id=link.span_id.to_bytes(8, "big"),
             flags=link.sampled | HAS_REMOTE | REMOTE,
         )
     if span.error:
-        made.status.CopyFrom(FAILED)
+        exported.status.CopyFrom(FAILED)
 
 
 def _fill(attributes: Any, found: Mapping[str, Any]) -> None:

@@ -144,8 +144,8 @@ class Upstreams:
         self.wings: dict[str, Upstream] = {}  # those that are open, by name
         self._background = BackgroundTasks()  # what cancels tasks of agents
         upstream, sources = settings.upstream, settings.sources
-        own = OwnAudiences.of(settings.auth, settings.server.public_url)
-        self.client = _client(settings)(upstream, sources, own, connector)
+        audiences = OwnAudiences.of(settings.auth, settings.server.public_url)
+        self.client = _client(settings)(upstream, sources, audiences, connector)
         self.transports = Transports(
             self.client.connections, upstream, sources, msgspec.to_builtins(SERVER)
         )
@@ -161,7 +161,7 @@ class Upstreams:
     def by_binding(
         self,
         mcp: Upstream,
-        kept: StoredAnswers,
+        stored_answers: StoredAnswers,
         read_resource: ReadResource,
         client: Client | None = None,
         *,
@@ -170,7 +170,7 @@ class Upstreams:
         """The upstreams by the class of the bindings that they execute; `mcp` is one of them.
         `client`: another one than that of all calls."""
         answers = self._settings.answers
-        downloads = Downloads(kept, answers.inline_bytes, answers.download_bytes)
+        downloads = Downloads(stored_answers, answers.inline_bytes, answers.download_bytes)
         uploads = Uploads(lambda: self._settings.upstream, read_resource)
         parts = Parts(
             client=client or self.client,

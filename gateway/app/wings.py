@@ -380,18 +380,21 @@ class ServedWing(WingLife):
     @property
     def largest_body(self) -> int:
         """The highest limit of bodies among its paths with one of their own, in bytes."""
-        own = section(self._dependencies.settings, self.name)
-        return max((getattr(own, member) for member in self._wing.body_limits.values()), default=0)
+        wing_settings = section(self._dependencies.settings, self.name)
+        return max(
+            (getattr(wing_settings, member) for member in self._wing.body_limits.values()),
+            default=0,
+        )
 
     @property
     def admin_operations(self) -> Sequence[Operation]:
         if self._wing.admin is None:
             return ()
-        own = section(self._dependencies.settings, self.name)
+        wing_settings = section(self._dependencies.settings, self.name)
         events = self._dependencies.events
         return self._wing.admin(
             AdminAccess(
-                settings=own,
+                settings=wing_settings,
                 pool=self._open_pool,
                 pages=self._pages,
                 events=events,
@@ -405,15 +408,17 @@ class ServedWing(WingLife):
         admin = self._dependencies.settings.admin
         return Pages(admin.page_size, admin.page_limit)
 
-    def prepare(self, own: Any) -> Callable[[], None]:
+    def prepare(self, wing_settings: Any) -> Callable[[], None]:
         """Check another section of settings; the function that is returned applies it. Raises
         ToolgateError."""
         offer = self._dependencies.offers.get(self.name)
-        changes = offer is not None and offer.reconfigure is not None and own != self._own
-        applied = offer.reconfigure(own) if changes and offer and offer.reconfigure else None
+        changes = offer is not None and offer.reconfigure is not None and wing_settings != self._own
+        applied = (
+            offer.reconfigure(wing_settings) if changes and offer and offer.reconfigure else None
+        )
 
         def apply() -> None:
-            self._own = own
+            self._own = wing_settings
             if applied is not None:
                 applied()
 
@@ -582,10 +587,10 @@ class ServedWing(WingLife):
         """Store the tools for all tenants, unless they are stored."""
         if not self._has_tools:
             return
-        own = self._dependencies.settings.tenant.host_id
-        await self._store(own)
+        gateway_tenant = self._dependencies.settings.tenant.host_id
+        await self._store(gateway_tenant)
         for tenant in await ToolStore(self._database.pool).hosts():
-            if tenant != own:
+            if tenant != gateway_tenant:
                 await self.offer_to(tenant)
 
 
@@ -705,8 +710,8 @@ class WingCalls:
         one that there is not."""
         context.require_identity()
         unknown = MethodNotFound(f"There is no operation {request.method} here")
-        whole = self._dependencies.catalogs.of(context.principal.tenant)
-        catalog = self._dependencies.access.policy_view.view(context, whole, whole)
+        full_catalog = self._dependencies.catalogs.of(context.principal.tenant)
+        catalog = self._dependencies.access.policy_view.view(context, full_catalog, full_catalog)
         tool = self._tools_of(catalog).get(request.method)
         if tool is None:
             raise unknown
@@ -722,8 +727,8 @@ class WingCalls:
         if tools is None:
             source = catalog.sources.get(self._name)
             is_own = source is not None and source.facts.own  # else of the same name
-            own = (tool for tool in catalog.tools if is_own and tool.source == self._name)
-            tools = {cast("WingBinding", tool.binding).operation: tool for tool in own}
+            wing_tools = (tool for tool in catalog.tools if is_own and tool.source == self._name)
+            tools = {cast("WingBinding", tool.binding).operation: tool for tool in wing_tools}
             self._tools[catalog] = tools
         return tools
 
@@ -795,8 +800,8 @@ class _Mounted:
 def viewing(catalogs: Catalogs, policy_view: PolicyView, *, verify_scope: bool) -> View:
     def view(context: Context) -> Catalog:
         tenant = context.principal.tenant
-        endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
-        catalog = catalogs.visible(policy_view.view(context, endpoint, whole))
+        endpoint, full_catalog = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
+        catalog = catalogs.visible(policy_view.view(context, endpoint, full_catalog))
         looks = verify_scope and context.identity.verified
         return catalog.visible_to(context.identity.scopes) if looks else catalog
 
@@ -814,16 +819,16 @@ def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:
 
     def check(context: Context, name: str, arguments: Mapping[str, Any]) -> Tool:
         tenant = context.principal.tenant
-        endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
-        catalog = policy_view.view(context, endpoint, whole)
+        endpoint, full_catalog = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
+        catalog = policy_view.view(context, endpoint, full_catalog)
         tool = catalog.find_called(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name[:100]}")
-        checker, own = catalog.checker(tool), own_arguments(tool, arguments)
-        problems = problems_of(checker, own)
-        if problems and without_null(tool, checker, own) is None:
+        checker, tool_arguments = catalog.checker(tool), own_arguments(tool, arguments)
+        problems = problems_of(checker, tool_arguments)
+        if problems and without_null(tool, checker, tool_arguments) is None:
             raise InvalidParams(f"Invalid arguments for {tool.name}: {problem_text(problems)}")
-        if policy_view.decide(context, tool, own).effect == "deny":
+        if policy_view.decide(context, tool, tool_arguments).effect == "deny":
             raise InvalidParams(f"Unknown tool: {name[:100]}")
         return tool
 

@@ -44,12 +44,14 @@ async def jobs_of_worker(
     operations = operations_as_jobs(settings, handle.pool, lister, search.run)
     repeats = IdempotentRunner(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
     server = OperationServer(operations, repeats, settings.admin.path)
-    own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
+    job_settings = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
     async with AsyncExitStack() as stack:
         heard = await stack.enter_async_context(_recording(settings, handle))
         view = PolicyView(settings.policy, settings.limits.json_depth)
         rules = JobRules(view, with_jobs(settings), loads=True)
-        jobs = Jobs(replace(settings, jobs=own), handle, lambda: server, heard=heard, rules=rules)
+        jobs = Jobs(
+            replace(settings, jobs=job_settings), handle, lambda: server, heard=heard, rules=rules
+        )
         if with_jobs(settings):
             wings = wings_of_worker(settings, database, jobs, embedders)
             await stack.enter_async_context(wings)
@@ -106,19 +108,19 @@ async def wings_of_worker(
             offers=offers,
             guardrails=partial(Guardrails, settings.guardrails),
         )
-        kept = [
+        worker_wings = [
             WorkerWing(wing, parts(wing.name), jobs, settings, offers=offers)
             for wing in map(load_wing, with_jobs(settings))
         ]
         tasks = await stack.enter_async_context(anyio.create_task_group())
-        for worker_wing in kept:
+        for worker_wing in worker_wings:
             worker_wing.begin()
             tasks.start_soon(worker_wing.run)
         with anyio.move_on_after(READY_WAIT_S):
-            for worker_wing in kept:
+            for worker_wing in worker_wings:
                 await worker_wing.attempted.wait()
         yield
-        for worker_wing in kept:
+        for worker_wing in worker_wings:
             await worker_wing.stop()
 
 

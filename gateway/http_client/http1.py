@@ -358,21 +358,21 @@ class Http1Connection(asyncio.Protocol):
             self.transport.writelines((head, body))
 
     async def _send_stream(self, body: Stream) -> None:
-        left = body.length
+        remaining = body.length
         async for chunk in body.chunks:
             if not chunk:
                 continue
-            if left is None:
+            if remaining is None:
                 chunk = b"%x\r\n%b\r\n" % (len(chunk), chunk)
-            elif (left := left - len(chunk)) < 0:
+            elif (remaining := remaining - len(chunk)) < 0:
                 break
             self.transport.write(chunk)
             if self._writing_paused:
                 self._writer = asyncio.get_running_loop().create_future()
                 await self._writer
-        if left:
+        if remaining:
             raise aiohttp.ClientConnectionError("the body has another length than it declared")
-        if left is None:
+        if remaining is None:
             self.transport.write(b"0\r\n\r\n")
         self._sent = True
 

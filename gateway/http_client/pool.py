@@ -156,14 +156,14 @@ class Pool:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for origin, idle in list(self._idle.items()):
-            kept = deque[Http1Connection]()
+            fresh = deque[Http1Connection]()
             for connection in idle:
                 if connection.idle and connection.idle_until > now:
-                    kept.append(connection)
+                    fresh.append(connection)
                 else:
                     connection.abort()
-            if kept:
-                self._idle[origin] = kept
+            if fresh:
+                self._idle[origin] = fresh
             else:
                 del self._idle[origin]
         ends = (connection.idle_until for idle in self._idle.values() for connection in idle)

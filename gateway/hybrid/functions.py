@@ -45,10 +45,10 @@ class Function:
         if self._values is None:
             return dict(arguments)
         try:
-            made = msgspec.convert(arguments, self._values)
+            converted = msgspec.convert(arguments, self._values)
         except msgspec.ValidationError as error:
             raise InvalidParams(str(error)) from error
-        return {name: getattr(made, name) for name in made.__struct_fields__}
+        return {name: getattr(converted, name) for name in converted.__struct_fields__}
 
 
 def load_functions(
@@ -88,14 +88,16 @@ def load_function(target: str) -> Function:
     callers = [
         parameter.name for parameter in signature.parameters.values() if _is_for_call(parameter)
     ]
-    taken = [
+    from_arguments = [
         parameter for parameter in signature.parameters.values() if parameter.name not in callers
     ]
-    values, schema = _read(taken)
+    values, schema = _read(from_arguments)
     is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
     handler = Handler(_with_call(function, callers), takes_call=True, is_async=is_async)
-    takes = tuple(parameter.name for parameter in taken)
-    needs = tuple(parameter.name for parameter in taken if parameter.default is parameter.empty)
+    takes = tuple(parameter.name for parameter in from_arguments)
+    needs = tuple(
+        parameter.name for parameter in from_arguments if parameter.default is parameter.empty
+    )
     description = inspect.getdoc(function) or ""
     return Function(
         target,
@@ -131,12 +133,12 @@ def _read(
             kw_only=True,
             module=__name__,
         )
-        (made,), definitions = msgspec.json.schema_components(
+        (struct_schema,), definitions = msgspec.json.schema_components(
             [values], ref_template="#/$defs/{name}"
         )
     except (TypeError, ValueError):
         return None, None
-    schema = definitions.pop(definition_name(made))
+    schema = definitions.pop(definition_name(struct_schema))
     schema.pop("title", None)
     schema["additionalProperties"] = False
     return values, {**schema, "$defs": definitions} if definitions else schema

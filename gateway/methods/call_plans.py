@@ -189,7 +189,7 @@ def restore_names(arguments: dict[str, Any], own_names: Mapping[str, str]) -> di
     if not own_names or own_names.keys().isdisjoint(arguments):
         return arguments
     renamed = {name: own_names[name] for name in arguments if name in own_names}
-    clear = {name: own for name, own in renamed.items() if own not in arguments}
+    clear = {name: own_name for name, own_name in renamed.items() if own_name not in arguments}
     return {clear.get(name, name): value for name, value in arguments.items()}
 
 

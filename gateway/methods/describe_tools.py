@@ -67,8 +67,8 @@ class DescribeSeveral:
         if language is not None:
             tools = [_find_tool(catalog, name) for name in arguments["names"][:NAMES]]
             existing = [tool for tool in tools if tool is not None]
-            whole = await self._lists.complete(context.principal, existing)
-            completed = {tool.id: tool for tool in whole}
+            complete_tools = await self._lists.complete(context.principal, existing)
+            completed = {tool.id: tool for tool in complete_tools}
         describe = partial(_several, catalog, ceiling, arguments, language, completed=completed)
         value = await to_thread.run_sync(describe)
         return answer(value, language)
@@ -96,15 +96,15 @@ def _stub_text(value: Json, language: StubLanguage) -> str:
 def stubs_of(
     catalog: Catalog,
     tools: Sequence[ListedTool],
-    left: int,
+    room: int,
     *,
     language: StubLanguage,
     most: int,
 ) -> FittedTools:
-    """Stubs of the tools in at most `left` characters, each of at most `most` tokens."""
+    """Stubs of the tools in at most `room` characters, each of at most `most` tokens."""
     identifiers = ((catalog.identifier(listed.tool), listed) for listed in tools)
     by_identifier = {name: listed for name, listed in identifiers if name is not None}
-    return fit_stubs(by_identifier, left, language=language, most=most)
+    return fit_stubs(by_identifier, room, language=language, most=most)
 
 
 def unknown_tool(name: str, catalog: Catalog) -> str:
@@ -150,39 +150,39 @@ def _several(
         near_by = unknown_tool(missing[0], catalog)
         raise InvalidParams(near_by.replace("name:", "names:", 1))
     unknown = [{"name": name[:100], "near": near(name, catalog)} for name in missing]
-    rest: Json = {"unknown": unknown} if unknown else {}
-    left = ceiling.tokens * CHARACTERS - MORE - length(rest)
-    while left < SMALLEST and unknown:  # names may be long, and found tools matter more
+    unknown_part: Json = {"unknown": unknown} if unknown else {}
+    room = ceiling.tokens * CHARACTERS - MORE - length(unknown_part)
+    while room < SMALLEST and unknown:  # names may be long, and found tools matter more
         unknown.pop()
-        left = ceiling.tokens * CHARACTERS - MORE - length(rest)
+        room = ceiling.tokens * CHARACTERS - MORE - length(unknown_part)
     path = arguments.get("path", "")
     if path:
-        descriptions, more = _parts(tools, path, ceiling, left, language=language)
+        descriptions, more = _parts(tools, path, ceiling, room, language=language)
     elif language is not None:
         listed = [ListedTool(completed.get(tool.id, tool), {}) for tool in tools]
-        fitted = stubs_of(catalog, listed, left, language=language, most=ceiling.tokens)
+        fitted = stubs_of(catalog, listed, room, language=language, most=ceiling.tokens)
         descriptions, more = fitted.entries, _rest(fitted.left_out)
     else:
-        descriptions, more = _wholes(tools, ceiling, left)
+        descriptions, more = _wholes(tools, ceiling, room)
     if len(names) > NAMES:
         more.append(f"Only the first {NAMES} names were read.")
-    return {"tools": descriptions, **rest, **({"more": " ".join(more)} if more else {})}
+    return {"tools": descriptions, **unknown_part, **({"more": " ".join(more)} if more else {})}
 
 
-def _wholes(tools: list[Tool], ceiling: ListingBudget, left: int) -> tuple[list[Json], list[str]]:
-    """Descriptions of the tools, in `left` characters, and notes on omissions."""
+def _wholes(tools: list[Tool], ceiling: ListingBudget, room: int) -> tuple[list[Json], list[str]]:
+    """Descriptions of the tools, in `room` characters, and notes on omissions."""
 
     def readable(schema: Any) -> Any:
         return _readable(schema, ceiling.chosen, ceiling.describer)
 
     descriptions = [_whole(tool, readable) for tool in tools]
-    if sum(map(length, descriptions)) <= left:
+    if sum(map(length, descriptions)) <= room:
         return descriptions, []
     for entry in descriptions:
         entry.pop("outputSchema", None)
-    if sum(map(length, descriptions)) <= left:
+    if sum(map(length, descriptions)) <= room:
         return descriptions, ["Output schemas are left out: ask for fewer tools."]
-    fitted = ceiling.fit([ListedTool(tool, {}) for tool in tools], left, schemas=True)
+    fitted = ceiling.fit([ListedTool(tool, {}) for tool in tools], room, schemas=True)
     more = ["Shortened: ask for fewer tools, or for parts by their path."]
     return fitted.entries, [*more, *_rest(fitted.left_out)]
 
@@ -195,7 +195,7 @@ def _parts(
     tools: list[Tool],
     path: str,
     ceiling: ListingBudget,
-    left: int,
+    room: int,
     *,
     language: StubLanguage | None,
 ) -> tuple[list[Json], list[str]]:
@@ -203,10 +203,10 @@ def _parts(
     has that path."""
     descriptions: list[Json] = []
     for place, tool in enumerate(tools):
-        rest = _rest(len(tools) - place)
-        if left < SMALLEST:
-            return descriptions, rest
-        share = max(left // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
+        remaining = _rest(len(tools) - place)
+        if room < SMALLEST:
+            return descriptions, remaining
+        share = max(room // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
         fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
         try:
             if language is None:
@@ -217,10 +217,10 @@ def _parts(
                 entry = _part(tool, path, alias, "stub")
         except InvalidParams as fault:
             entry = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
-        if length(entry) > left:
-            return descriptions, rest
+        if length(entry) > room:
+            return descriptions, remaining
         descriptions.append(entry)
-        left -= length(entry)
+        room -= length(entry)
     if all("error" in told_entry for told_entry in descriptions):
         raise InvalidParams(descriptions[0]["error"])
     return descriptions, []

@@ -158,14 +158,14 @@ def _by_name(binding: ServiceBinding, params: Any) -> Any:
         raise InvalidParams(text)
     if binding.argument is not None:
         return params
-    names, rest = binding.positional, binding.rest
-    if not names and rest is None:
+    names, rest_name = binding.positional, binding.rest
+    if not names and rest_name is None:
         raise InvalidParams("Invalid params: positional array params are not supported")
-    if len(params) > len(names) and rest is None:
+    if len(params) > len(names) and rest_name is None:
         text = f"Invalid params: at most {len(names)} by position ({', '.join(names)})"
         raise InvalidParams(f"{text}, not {len(params)}")
     named = dict(zip(names, params, strict=False))
-    return named if rest is None else {**named, rest: params[len(names) :]}
+    return named if rest_name is None else {**named, rest_name: params[len(names) :]}
 
 
 def _check_data(found: _Found, data: Any) -> Any:

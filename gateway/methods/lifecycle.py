@@ -97,13 +97,13 @@ class Lifecycle:
     def _instructions_text(self, context: Context, catalog: Catalog) -> str:
         """The gateway's instructions, then those of each server under its name."""
         toolset = self._lists.toolset(context)
-        own = (toolset and toolset.instructions) or self._instructions
+        gateway_text = (toolset and toolset.instructions) or self._instructions
         theirs = [
             f"## {name}\n\n{facts.instructions.strip()}"
             for name, facts in sorted(catalog.servers.items())
             if facts.instructions.strip()
         ]
-        instructions = "\n\n".join([own, *theirs] if own else theirs)
+        instructions = "\n\n".join([gateway_text, *theirs] if gateway_text else theirs)
         return (
             instructions
             if len(instructions) <= INSTRUCTIONS_LIMIT

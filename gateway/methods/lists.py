@@ -132,8 +132,8 @@ class Lists:
         catalog = self.catalogs.of(tenant, toolset)
         if self._policy_view is None or self._policy_view.allows_all:
             return catalog
-        whole = catalog if toolset is None else self.catalogs.of(tenant)
-        return self._policy_view.view(context, catalog, whole)
+        full_catalog = catalog if toolset is None else self.catalogs.of(tenant)
+        return self._policy_view.view(context, catalog, full_catalog)
 
     def toolset(self, context: Context) -> ToolsetDefinition | None:
         """The toolset of the requested endpoint; None: it is not of one."""
@@ -142,8 +142,12 @@ class Lists:
 
     def whole(self, context: Context) -> Catalog:
         """The caller's catalog without a toolset filter: calls by id belong to no toolset."""
-        whole = self.catalogs.of(context.principal.tenant)
-        return whole if self._policy_view is None else self._policy_view.view(context, whole, whole)
+        full_catalog = self.catalogs.of(context.principal.tenant)
+        return (
+            full_catalog
+            if self._policy_view is None
+            else self._policy_view.view(context, full_catalog, full_catalog)
+        )
 
     def narrows(self, context: Context) -> bool:
         """Whether policy rules hide anything from the caller."""
@@ -252,16 +256,16 @@ class Lists:
         sorted by name."""
 
         def cost(tool: Tool) -> int:
-            shown = self.shaper.shape(tool, chosen, 0, DESCRIBES)
-            listed = shown.left_out is None
-            return tokens(encode_tool(shown.tool, V2026_07_28)) if listed else 0
+            shaped = self.shaper.shape(tool, chosen, 0, DESCRIBES)
+            listed = shaped.left_out is None
+            return tokens(encode_tool(shaped.tool, V2026_07_28)) if listed else 0
 
         return fitting(skills, catalog, cost, self._modes.list_tokens)
 
     async def _few(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> ShortList:
         """The built-in tools, those that run programs, and those of the skills that the session
         uses."""
-        own = (
+        gateway_tools = (
             *DISCLOSURE_TOOLS,
             *(SKILL_TOOLS if self._agents.has_skills(context, catalog) else ()),
             CONNECTIONS_TOOL,  # where there are accounts
@@ -272,8 +276,8 @@ class Lists:
             _, more = await to_thread.run_sync(self.fitting, names, catalog, chosen)
         more += [tool for tool in _code_tools(catalog) if tool not in more]
         if not more:
-            return catalog.lists.short(own, chosen=chosen)
-        return await to_thread.run_sync(catalog.lists.short, own, more, chosen)
+            return catalog.lists.short(gateway_tools, chosen=chosen)
+        return await to_thread.run_sync(catalog.lists.short, gateway_tools, more, chosen)
 
     def _is_long(self, catalog: Catalog, chosen: SelectedProfile) -> bool:
         return catalog.lists.tools(chosen).tokens > self._modes.list_tokens

@@ -59,21 +59,26 @@ class Completion:
         params = read(request.params, CompleteParams)
         if context.revision.annotations:  # earlier revisions have no such capability
             require(catalog, "completions", request.method)
-        source, own, eras = self._find_reference(context, catalog, params.ref, request.method)
-        seen = view(catalog, source.name, context)
+        source, reference_members, eras = self._find_reference(
+            context, catalog, params.ref, request.method
+        )
+        source_view = view(catalog, source.name, context)
         if not _completes(source.server):
-            return seen.completion_result(_NOTHING)
-        sent = params_of(request)
+            return source_view.completion_result(_NOTHING)
+        params_sent = params_of(request)
         relay_request = RelayRequest(
-            source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras
+            source,
+            request.method,
+            {**params_sent, "ref": {**params_sent["ref"], **reference_members}},
+            eras,
         )
         try:
-            return seen.completion_result(
+            return source_view.completion_result(
                 await self._relay.request(relay_request, relay_context(context, request))
             )
         except RelayedFault as fault:
             if fault.code == MethodNotFound.code:
-                return seen.completion_result(_NOTHING)
+                return source_view.completion_result(_NOTHING)
             raise upstream_errors.fault_for_client(fault, context.revision) from fault
 
     def _find_reference(
@@ -117,8 +122,8 @@ class Prompts:
 
     async def get(self, context: Context, request: Request) -> Members:
         catalog, name = self._lists.catalog(context), read(request.params, PromptParams).name
-        if catalog.prompt(name) is None and (own := self._skills.prompt(context, name)):
-            return own
+        if catalog.prompt(name) is None and (skill_prompt := self._skills.prompt(context, name)):
+            return skill_prompt
         prompt = find(catalog, name, request.method)
         params = {**params_of(request), "name": prompt.key}
         relay_request = RelayRequest(

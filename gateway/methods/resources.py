@@ -31,13 +31,19 @@ _EMPTY = re.compile(rb"\[\s*\]")
 
 class ResourceMethods:
     def __init__(
-        self, lists: Lists, relay: Relay, *, hub: Hub, kept: StoredAnswers, skills: SkillFiles
+        self,
+        lists: Lists,
+        relay: Relay,
+        *,
+        hub: Hub,
+        stored_answers: StoredAnswers,
+        skills: SkillFiles,
     ) -> None:
         self._skills = skills
         self._lists = lists
         self._relay = relay
         self._hub = hub
-        self._kept = kept
+        self._kept = stored_answers
 
     async def list(self, context: Context, request: Request) -> Raw:
         catalog = self._lists.catalog(context)
@@ -55,8 +61,8 @@ class ResourceMethods:
             return await self._answer(context, uri, handle)
         if not context.revision.mcp:  # plain JSON-RPC reads stored answers only
             raise upstream_errors.missing(uri, context.revision)
-        if (own := await self._skills.read(context, uri)) is not None:
-            return own  # before other servers: none of them may shadow one of our skills
+        if (skill_contents := await self._skills.read(context, uri)) is not None:
+            return skill_contents  # before other servers: none of them may shadow one of our skills
         catalog = self._lists.catalog(context)
         located = self._locate(context, catalog, uri, request.method)
         params = {**params_of(request), "uri": located.uri}
@@ -72,10 +78,10 @@ class ResourceMethods:
 
     async def _answer(self, context: Context, uri: str, handle: str) -> Members:
         """An answer stored for this caller. Raises Fault where there is none, or it has expired."""
-        whole = await self._kept.whole(context.principal, handle)
-        if whole is None:
+        answer = await self._kept.whole(context.principal, handle)
+        if answer is None:
             raise upstream_errors.missing(uri, context.revision)
-        members = {"contents": Raw(await _contents(uri, whole))}
+        members = {"contents": Raw(await _contents(uri, answer))}
         return View(context.revision, str, WRITTEN).read(members)
 
     async def subscribe(self, context: Context, request: Request) -> Members:
@@ -103,19 +109,19 @@ class ResourceMethods:
         return {}
 
 
-async def _contents(uri: str, whole: StoredAnswer) -> bytes:
-    """Encode `whole` as text if it is valid UTF-8, else base64. Yields to other tasks between
+async def _contents(uri: str, answer: StoredAnswer) -> bytes:
+    """Encode `answer` as text if it is valid UTF-8, else base64. Yields to other tasks between
     pieces: there may be many megabytes."""
-    head = encode({"uri": uri, "mimeType": whole.info.mime_type})[:-1]
-    if whole.info.text:
+    head = encode({"uri": uri, "mimeType": answer.info.mime_type})[:-1]
+    if answer.info.text:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
-            text = await _write_pieces(whole.pieces, lambda one: encode(decoder.decode(one))[1:-1])
+            text = await _write_pieces(answer.pieces, lambda one: encode(decoder.decode(one))[1:-1])
             decoder.decode(b"", final=True)
             return b'[%s,"text":"%s"}]' % (head, text)
         except UnicodeDecodeError:
             pass
-    return b'[%s,"blob":"%s"}]' % (head, await _write_pieces(whole.pieces, base64.b64encode))
+    return b'[%s,"blob":"%s"}]' % (head, await _write_pieces(answer.pieces, base64.b64encode))
 
 
 async def _write_pieces(pieces: Sequence[bytes], part: Callable[[bytes], bytes]) -> bytes:

@@ -110,14 +110,14 @@ def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
             node = node.setdefault(step, {})
         node.clear()  # a shorter path includes all longer ones below it
     met: set[tuple[str, ...]] = set()
-    kept = _project(value, path_tree, (), met)
-    whole = met.intersection(paths)
-    missing = [".".join(path) for path in paths if not _is_met(path, whole)]
-    return value if kept is None else kept, missing
+    projection = _project(value, path_tree, (), met)
+    met_paths = met.intersection(paths)
+    missing = [".".join(path) for path in paths if not _is_met(path, met_paths)]
+    return value if projection is None else projection, missing
 
 
-def _is_met(path: tuple[str, ...], whole: set[tuple[str, ...]]) -> bool:
-    return any(path[:length] in whole for length in range(1, len(path) + 1))
+def _is_met(path: tuple[str, ...], met_paths: set[tuple[str, ...]]) -> bool:
+    return any(path[:length] in met_paths for length in range(1, len(path) + 1))
 
 
 def _project(
@@ -140,9 +140,9 @@ def _project(
                     continue
                 place = (*at, name)
                 met.add(place)
-                kept = _project(member, path_tree[name], place, met)
-                if kept is not None:
-                    out[name] = kept
+                projection = _project(member, path_tree[name], place, met)
+                if projection is not None:
+                    out[name] = projection
             return Raw(encode(out))
         case b"[" if arrays < ARRAYS_LIMIT:
             projected = [
@@ -192,14 +192,14 @@ NOTHING_ASKED = ReservedArguments()
 class AnswerProcessing:
     def __init__(
         self,
-        kept: StoredAnswers,
+        stored_answers: StoredAnswers,
         tokens: int,
         validated: Set[str],
         mismatches: "Mismatches",
     ) -> None:
         """`tokens` is the size limit of one part of a text, 0 for no limit; `validated`: the
         sources whose answers are validated against their output schemas, which may change."""
-        self._kept = kept
+        self._kept = stored_answers
         self._limit = tokens * CHARACTERS
         self._validated = validated
         self._mismatches = mismatches
@@ -214,14 +214,16 @@ class AnswerProcessing:
             return nothing, arguments
         if not tool.binding.facts.keeps_answers:
             return nothing, arguments
-        own = _own_arguments(tool)
-        reserved = {key for key in (FIELDS, CONTINUE) if key in arguments and key not in own}
-        rest = {key: value for key, value in arguments.items() if key not in reserved}
+        own_arguments = _own_arguments(tool)
+        reserved = {
+            key for key in (FIELDS, CONTINUE) if key in arguments and key not in own_arguments
+        }
+        passed = {key: value for key, value in arguments.items() if key not in reserved}
         fields = paths_of(arguments[FIELDS]) if FIELDS in reserved else ()
         handle = arguments[CONTINUE] if CONTINUE in reserved else None
         if handle is not None and not isinstance(handle, str):
             raise InvalidParams("_continue: expected the handle that a cut answer came with")
-        return ReservedArguments(fields, handle, called), rest
+        return ReservedArguments(fields, handle, called), passed
 
     async def process(
         self,
@@ -457,17 +459,19 @@ def _with_next(
         return result
     arguments = following["arguments"]
     if not checker.accepts(arguments):
-        rest = {key: value for key, value in meta.items() if key != META_NEXT}
-        return replace(result, meta=rest or UNSET)
+        others = {key: value for key, value in meta.items() if key != META_NEXT}
+        return replace(result, meta=others or UNSET)
     if reserved.fields:
         arguments = {**arguments, FIELDS: reserved.texts}
         result = _with_meta(result, META_NEXT, {"arguments": arguments})
     if not context.revision.mcp:
         return result
-    shown = encode(arguments).decode()
-    if len(shown) > SHOWN:
-        shown = f'the arguments in _meta["{META_NEXT}"]'
-    hint = TextContent(f"More follows: call {reserved.called or tool.name} again with {shown}")
+    arguments_text = encode(arguments).decode()
+    if len(arguments_text) > SHOWN:
+        arguments_text = f'the arguments in _meta["{META_NEXT}"]'
+    hint = TextContent(
+        f"More follows: call {reserved.called or tool.name} again with {arguments_text}"
+    )
     return replace(result, content=(*result.content, hint))
 
 

@@ -258,13 +258,13 @@ class SearchTools:
         except UNSEARCHABLE:
             ids = None if query.filters.ids is None else set(query.filters.ids)
             tools = [tool for tool in catalog.tools if ids is None or tool.id in ids]
-            seen = await to_thread.run_sync(_find_by_words, tools, query.text, query.limit)
-            return seen, BY_WORDS if query.filters.domains is None else f"{BY_WORDS} {ANY_DOMAIN}"
+            ranked = await to_thread.run_sync(_find_by_words, tools, query.text, query.limit)
+            return ranked, BY_WORDS if query.filters.domains is None else f"{BY_WORDS} {ANY_DOMAIN}"
         scored = ((catalog.by_id(hit.id), hit.score) for hit in result.hits)
-        seen = [(tool, score) for tool, score in scored if tool is not None]
+        ranked = [(tool, score) for tool, score in scored if tool is not None]
         if self._learn is not None:
-            self._learn(context, query.text, result, [tool for tool, _ in seen])
-        return seen, result.note or result.warning
+            self._learn(context, query.text, result, [tool for tool, _ in ranked])
+        return ranked, result.note or result.warning
 
 
 def unsearchable_result(fault: Unreachable) -> ToolResult:

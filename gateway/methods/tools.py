@@ -80,13 +80,13 @@ class CallToolResolver:
         self._lists = lists
         self._handles = handles
 
-    async def resolve(self, own: Tool, arguments: Json, context: Context) -> tuple[str, Json]:
+    async def resolve(self, call_tool: Tool, arguments: Json, context: Context) -> tuple[str, Json]:
         """The target tool's name in the caller's list, and the arguments to pass to it.
         Raises InvalidParams for invalid arguments, and for a tool that does not exist, is hidden
         from the caller, or does not belong to the skill that the caller names."""
         catalog = self._lists.visible(context)
         arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
-        if problems := problems_of(catalog.checker(own), arguments):
+        if problems := problems_of(catalog.checker(call_tool), arguments):
             raise InvalidArguments(
                 problem_text(problems), [problem.argument for problem in problems]
             )
@@ -245,14 +245,14 @@ class ToolMethods:
         return InvalidParams(f"Unknown tool: {name[:100]}{self._similar(context, name)}")
 
     async def _forward(
-        self, own: Tool, arguments: Json, context: Context, request: Request
+        self, call_tool: Tool, arguments: Json, context: Context, request: Request
     ) -> CallToolResult | Members:
         """Forward call_tool as if the client had called the tool itself, other params kept. Raises
         InvalidArguments."""
         try:
-            name, inner = await self._call_tool.resolve(own, arguments, context)
+            name, inner = await self._call_tool.resolve(call_tool, arguments, context)
         except InvalidParams as fault:
-            raise _refusal(own, fault.message) from fault
+            raise _refusal(call_tool, fault.message) from fault
         params = {**params_of(request), "name": name, "arguments": inner}
         inside = replaced(context, headers=replaced(context.headers, mirrored=None))
         passed = replaced(request, params=params)
@@ -260,7 +260,7 @@ class ToolMethods:
             return await self._call_named(read(params, CallToolParams), inside, passed)
         except Denied as denied:
             text = unknown_tool(name, self._lists.visible(context))
-            raise _refusal(own, text) from denied
+            raise _refusal(call_tool, text) from denied
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """Handle `/rpc`: method is the tool, params are its arguments, the result is its data."""
@@ -288,11 +288,15 @@ class ToolMethods:
             arguments = {**arguments, AS_JOB: True}
         try:
             if not plan.is_relayed:
-                own = await self._run(plan, arguments, context)
-                if preference is not None and isinstance(own, OperationResult):
-                    preference.location = job_location(own)
-                data = own.structured_content
-                return plain_result(own) if own.is_error or data is UNSET else data
+                gateway_result = await self._run(plan, arguments, context)
+                if preference is not None and isinstance(gateway_result, OperationResult):
+                    preference.location = job_location(gateway_result)
+                data = gateway_result.structured_content
+                return (
+                    plain_result(gateway_result)
+                    if gateway_result.is_error or data is UNSET
+                    else data
+                )
             result = await self._relay(self._lists.catalog(context), plan, arguments, context)
         except Denied as denied:
             raise self._no_method(context, request) from denied
@@ -309,10 +313,10 @@ class ToolMethods:
         return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
     async def _forwarded_by_name(
-        self, own: Tool, arguments: Json, context: Context, request: Request
+        self, call_tool: Tool, arguments: Json, context: Context, request: Request
     ) -> Raw:
         """Forward call_tool as if the client had called the tool itself."""
-        name, inner = await self._call_tool.resolve(own, arguments, context)
+        name, inner = await self._call_tool.resolve(call_tool, arguments, context)
         try:
             return await self.call_by_name(context, replaced(request, method=name, params=inner))
         except MethodNotFound as error:
@@ -375,10 +379,10 @@ class ToolMethods:
     ) -> ToolResult | Members:
         """Call a tool of another MCP server; errors of the gateway itself are a ToolResult. Raises
         InvalidArguments."""
-        tool, sent = plan.tool, context.headers.mirrored
+        tool, mirrored_headers = plan.tool, context.headers.mirrored
         mirrored = tool.binding.mirrored
-        if context.revision.routing_headers and mirrored and sent is not None:
-            check_params(mirrored, sent, arguments)
+        if context.revision.routing_headers and mirrored and mirrored_headers is not None:
+            check_params(mirrored, mirrored_headers, arguments)
         problems = problems_of(plan.checker, arguments) if plan.checker else []
         if problems:
             raise _refusal(tool, *problems)

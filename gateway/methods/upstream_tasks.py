@@ -54,9 +54,11 @@ class TaskMethods:
             members = await self._relay.request(relay_request, surroundings)
         except RelayedFault as fault:
             raise upstream_errors.fault_for_client(fault, context.revision) from fault
-        seen = view(catalog, source.name, context)
+        source_view = view(catalog, source.name, context)
         of_tool = request.method == "tasks/result"
-        translated = seen.call_result(task_result(members)) if of_tool else seen.task(members)
+        translated = (
+            source_view.call_result(task_result(members)) if of_tool else source_view.task(members)
+        )
         return _rename_task(translated, encode(task_id))
 
 

@@ -82,8 +82,10 @@ def draft_of(
     )
     request = msgspec.json.encode(stored)
     all_claims = asked.principal.claims
-    kept = {name: all_claims[name] for name in claims if name in all_claims}
-    principal = msgspec.json.encode(replace(asked.principal, claims=kept), order="sorted")
+    revocable_claims = {name: all_claims[name] for name in claims if name in all_claims}
+    principal = msgspec.json.encode(
+        replace(asked.principal, claims=revocable_claims), order="sorted"
+    )
     digest_input = b"\0".join((operation.id.encode(), principal, request))
     return JobDraft(
         asked.tenant,

@@ -128,10 +128,10 @@ class JobRunner:
         )
         outcome = await watched.run(run.outcome)
         if isinstance(outcome, _Pause):
-            held = await self._store_report(
+            is_stored = await self._store_report(
                 lambda: self.store.wait_again(claim, failed=outcome.failed)
             )
-            return outcome.delay_s if held else None
+            return outcome.delay_s if is_stored else None
         end = outcome or JobEnd("cancelled")
         if await self._store_report(lambda: self.store.end(claim, end, watched.now)):
             run.tell(end)

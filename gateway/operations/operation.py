@@ -101,9 +101,9 @@ def allows(principal: Principal, scope: str) -> bool:
 
 def scopes_of(scope: str) -> frozenset[str]:
     """`scope`, and the scopes that include it: one of them is enough."""
-    held = scope.startswith("admin:") and scope.endswith(":read")
+    is_admin_read = scope.startswith("admin:") and scope.endswith(":read")
     of_api = scope.split(":")[0] == ALL
-    return frozenset({scope, *([ALL] if of_api else []), *([READ_ALL] if held else [])})
+    return frozenset({scope, *([ALL] if of_api else []), *([READ_ALL] if is_admin_read else [])})
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):

@@ -156,16 +156,22 @@ class IdempotentRunner:
 
 def _encode_response(response: OperationResponse) -> bytes:
     headers = dict(response.headers)
-    kept = _Kept(
+    stored_response = _Kept(
         response.status, response.body.decode(), headers, response.media_type, text=response.text
     )
-    return msgspec.json.encode(kept)
+    return msgspec.json.encode(stored_response)
 
 
 def _decode_response(data: bytes) -> OperationResponse:
-    kept = _kept.decode(data)
-    body = kept.body.encode()
-    return OperationResponse(kept.status, body, kept.headers, kept.media_type, text=kept.text)
+    stored_response = _kept.decode(data)
+    body = stored_response.body.encode()
+    return OperationResponse(
+        stored_response.status,
+        body,
+        stored_response.headers,
+        stored_response.media_type,
+        text=stored_response.text,
+    )
 
 
 class OperationServer:

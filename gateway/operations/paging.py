@@ -55,8 +55,8 @@ class Pages:
         """One page of `found`, which begins after the cursor and has one extra entry if there are
         more."""
         limit = self.limit(paging)
-        shown = found[:limit]
-        return ListPage(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
+        page = found[:limit]
+        return ListPage(tuple(page), cursor(key(page[-1])) if len(found) > limit else "")
 
 
 def cursor(after: str) -> str:

@@ -28,12 +28,12 @@ async def report_progress(context: Context) -> AsyncIterator[Job]:
     if token is None or peer is None:
         yield NO_JOB
         return
-    sent = ProgressNotifications(peer, token, notes=context.revision is not V2024_11_05)
-    sending = asyncio.create_task(sent.run())
+    notifications = ProgressNotifications(peer, token, notes=context.revision is not V2024_11_05)
+    sending = asyncio.create_task(notifications.run())
     try:
-        yield sent
+        yield notifications
     finally:
-        sent.end()
+        notifications.end()
         await sending  # what it sends must be whole before the answer
 
 

@@ -220,10 +220,10 @@ def _plain_query(operation: Operation, values: Mapping[str, Any]) -> dict[str, A
 def _read_as(value: Any, kind: Any) -> Any:
     for as_type in (kind, int, float, bool):
         try:
-            read = msgspec.convert(value, as_type, strict=False)
+            converted = msgspec.convert(value, as_type, strict=False)
         except msgspec.ValidationError:
             continue
-        return msgspec.to_builtins(read)
+        return msgspec.to_builtins(converted)
     return value
 
 

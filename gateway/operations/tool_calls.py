@@ -144,8 +144,8 @@ def arguments_of(
         arguments[AS_JOB] = True
     if operation.body is None or not body:
         return arguments
-    sent = decode_json(body)
-    return arguments | (sent if members_of(operation) else {BODY: sent})
+    body_value = decode_json(body)
+    return arguments | (body_value if members_of(operation) else {BODY: body_value})
 
 
 def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
@@ -168,8 +168,8 @@ def body_in(operation: Operation, arguments: Json) -> Any:
     query = {field.encode_name for field in msgspec.structs.fields(operation.query)}
     apart = {*operation.names, *query, IF_MATCH, IF_NONE_MATCH, AS_JOB}
     body = {name: value for name, value in arguments.items() if name not in apart}
-    whole = body.keys() == {BODY} or not members_of(operation)
-    return body.get(BODY) if whole else body
+    is_bare_body = body.keys() == {BODY} or not members_of(operation)
+    return body.get(BODY) if is_bare_body else body
 
 
 def _body(operation: Operation, arguments: Json) -> Any:

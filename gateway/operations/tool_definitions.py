@@ -137,14 +137,14 @@ def input_schema(operation: Operation) -> Json:
     names = {name: operation.type_of(name) for name in operation.names}
     kinds = [*names.values(), *(field.type for field in fields)]
     body = [] if operation.body is None else [operation.body]
-    made, definitions = msgspec.json.schema_components(
+    schemas, definitions = msgspec.json.schema_components(
         [*kinds, *body], ref_template=REFS + "{name}"
     )
     keys = [*names, *(field.encode_name for field in fields)]
-    properties = dict(zip(keys, map(without_null, made), strict=False))
+    properties = dict(zip(keys, map(without_null, schemas), strict=False))
     required = [*names, *(field.encode_name for field in fields if field.required)]
     if body:
-        inner, needed = _of_body(operation, made[-1], definitions)
+        inner, needed = _of_body(operation, schemas[-1], definitions)
         properties |= inner
         required += needed
     if operation.match:
@@ -154,7 +154,7 @@ def input_schema(operation: Operation) -> Json:
     if operation.job is not None and not operation.job.always:
         properties[AS_JOB] = _AS_JOB
     if operation.brief:
-        properties = {name: _without_default(made) for name, made in properties.items()}
+        properties = {name: _without_default(schemas) for name, schemas in properties.items()}
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     return _close(schema | ({"required": required} if required else {}), definitions)
 
@@ -167,11 +167,11 @@ def output_schema(operation: Operation) -> Json | None:
     """JSON Schema of an object; None for an operation without a body in its response, or with
     another type."""
     kinds = _answers(operation)
-    made, definitions = msgspec.json.schema_components(kinds, ref_template=REFS + "{name}")
-    schemas = [dereference(inner, definitions) for inner in made]
+    components, definitions = msgspec.json.schema_components(kinds, ref_template=REFS + "{name}")
+    schemas = [dereference(inner, definitions) for inner in components]
     if not schemas or any(resolved.get("type") != "object" for resolved in schemas):
         return None
-    schema = schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": list(made)}
+    schema = schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": list(components)}
     return _close(schema, definitions)
 
 
@@ -190,23 +190,23 @@ def members_of(operation: Operation) -> tuple[str, ...]:
         return ()
     members = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
     others = {field.encode_name for field in msgspec.structs.fields(operation.query)}
-    taken = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
-    return () if taken & set(members) else members
+    reserved = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
+    return () if reserved & set(members) else members
 
 
-def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json, list[str]]:
+def _of_body(operation: Operation, body_schema: Json, definitions: Json) -> tuple[Json, list[str]]:
     """Properties of the body, and the names of the required ones."""
     if not members_of(operation):
-        return {BODY: made}, [] if operation.optional_body else [BODY]
-    schema = dereference(made, definitions)
+        return {BODY: body_schema}, [] if operation.optional_body else [BODY]
+    schema = dereference(body_schema, definitions)
     required = [] if operation.optional_body else schema.get("required", [])
     return schema["properties"], required
 
 
 def _close(schema: Json, definitions: Json) -> Json:
     """The schema with the definitions that it references."""
-    whole = close(schema, {"$defs": dict(sorted(definitions.items()))})
-    return {key: _without_tuples(value) for key, value in whole.items()}
+    closed = close(schema, {"$defs": dict(sorted(definitions.items()))})
+    return {key: _without_tuples(value) for key, value in closed.items()}
 
 
 def _without_tuples(schema: Any) -> Any:

@@ -45,11 +45,11 @@ class VectorDifference:
 def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
     """Differences between the answers to one run."""
     reason, unknown = _reason(one, other), _unknown(one, other)
-    several = len(one.run.steps) > 1
+    has_steps = len(one.run.steps) > 1
     differences: list[VectorDifference] = []
     for number, (first, second) in enumerate(zip(one.played, other.played, strict=False), 1):
         for finding in _compare_answers(first, second, one.mark, other.mark):
-            where = f"step {number}: {finding.where}" if several else finding.where
+            where = f"step {number}: {finding.where}" if has_steps else finding.where
             at = Deviation(where, finding.expected, finding.actual)
             differences.append(VectorDifference(one.run.label, at, reason, unknown))
     return differences
@@ -237,8 +237,8 @@ def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
     per_principal: list[bool] = []
     of_both: list[bool] = []
     for outcome in outcomes:
-        several = len(outcome.run.vector.modes) > 1 or outcome.run.mode_free
-        (of_both if several else per_principal).append(outcome.is_passed)
+        is_comparable = len(outcome.run.vector.modes) > 1 or outcome.run.mode_free
+        (of_both if is_comparable else per_principal).append(outcome.is_passed)
     failed = per_principal.count(False)
     return (
         failed >= MIN_FAILURES

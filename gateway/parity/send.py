@@ -148,12 +148,12 @@ def body(request: VectorRequest) -> bytes | None:
 
 def headers(request: VectorRequest, tokens: Mapping[str, str]) -> dict[str, str]:
     """Request headers; the body is JSON unless the vector sets another type."""
-    sent: dict[str, str | None] = {}
+    all_headers: dict[str, str | None] = {}
     if body(request) is not None:
-        sent["Content-Type"] = "application/json"
+        all_headers["Content-Type"] = "application/json"
     if request.token is not None:
-        sent["Authorization"] = f"Bearer {tokens[request.token]}"
+        all_headers["Authorization"] = f"Bearer {tokens[request.token]}"
     if request.scope_token is not None:
-        sent["X-Scope-Token"] = f"Bearer {tokens[request.scope_token]}"
-    sent |= request.headers
-    return {name: value for name, value in sent.items() if value is not None}
+        all_headers["X-Scope-Token"] = f"Bearer {tokens[request.scope_token]}"
+    all_headers |= request.headers
+    return {name: value for name, value in all_headers.items() if value is not None}

@@ -214,11 +214,11 @@ def _check_envelope(request: Request, version: Any) -> None:
         raise MalformedEnvelope(f'params._meta["{META_CAPABILITIES}"] is missing or no object')
 
 
-def _mismatch(header: str, sent: str | None) -> HeaderMismatch:
+def _mismatch(header: str, header_value: str | None) -> HeaderMismatch:
     """The fault of a header that does not repeat the body's value."""
-    if sent is None:
+    if header_value is None:
         return HeaderMismatch(f"{header} is missing or malformed: it must repeat the body's value")
-    return HeaderMismatch(f"{header} says {sent[:100]!r}, but the body does not")
+    return HeaderMismatch(f"{header} says {header_value[:100]!r}, but the body does not")
 
 
 def _unsupported_version(requested: str) -> UnsupportedProtocolVersion:

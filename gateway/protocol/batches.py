@@ -48,7 +48,7 @@ class Batches:
         limits = self.limits
         answers: dict[int, bytes] = {}  # encoded, empty for none, by index
         room = limits.answer_bytes  # left; negative: the answers exceed their limit
-        left = iter(enumerate(batch))
+        numbered = iter(enumerate(batch))
         too_much = Unavailable(f"The batch's answers exceed {limits.answer_bytes} bytes; not run")
 
         async def refuse(member: Message, fault: Fault) -> Answer | None:
@@ -70,7 +70,7 @@ class Batches:
         try:
             async with asyncio.timeout(limits.timeout_s), asyncio.TaskGroup() as group:
                 for _ in range(min(self._workers(), len(batch))):
-                    group.create_task(work(left))
+                    group.create_task(work(numbered))
         except TimeoutError:
             late = Unavailable(f"The batch took over {limits.timeout_s:g} s; this was stopped")
             for index, member in enumerate(batch):

@@ -104,10 +104,10 @@ def _choice(field_: Any) -> Any:
     options = _options(field_.get("items") if many else field_)
     if options is None:
         return field_
-    kept = {name: field_[name] for name in ("title", "description") if name in field_}
+    texts = {name: field_[name] for name in ("title", "description") if name in field_}
     if "default" in field_ and not many:
-        kept["default"] = field_["default"]
-    return {"type": "string", **kept, **options}
+        texts["default"] = field_["default"]
+    return {"type": "string", **texts, **options}
 
 
 def _options(choice: Any) -> Json | None:

@@ -150,9 +150,12 @@ class View(Struct, frozen=True):
         values = _items(completion.get("values", _NOTHING))
         if len(values) <= COMPLETIONS_LIMIT and "values" in completion:
             return members
-        shown = Raw(encode(values[:COMPLETIONS_LIMIT]))
+        first_values = Raw(encode(values[:COMPLETIONS_LIMIT]))
         more = {"hasMore": Raw(b"true")} if len(values) > COMPLETIONS_LIMIT else {}
-        return {**members, "completion": Raw(encode({**completion, "values": shown, **more}))}
+        return {
+            **members,
+            "completion": Raw(encode({**completion, "values": first_values, **more})),
+        }
 
     def stamp_result(self, members: Members) -> Members:
         """Any other result: only members common to all results of a revision are adapted."""
@@ -245,8 +248,8 @@ def without_structure(members: Members) -> Members:
     structure = members["structuredContent"]
     content = _with_text(members.get("content", _NOTHING), structure)
     meta = {**_object(members.get("_meta", _NOTHING)), META_PROBLEM: structure}
-    rest = {key: value for key, value in members.items() if key != "structuredContent"}
-    return {**rest, "content": content, "_meta": Raw(encode(meta))}
+    others = {key: value for key, value in members.items() if key != "structuredContent"}
+    return {**others, "content": content, "_meta": Raw(encode(meta))}
 
 
 def task_result(members: Members) -> Members:

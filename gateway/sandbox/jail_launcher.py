@@ -158,9 +158,9 @@ def _set(path: str, attributes: int, how: int) -> None:
 
 
 def _filter(instructions: bytes) -> None:
-    held = ctypes.create_string_buffer(instructions, len(instructions))
+    buffer = ctypes.create_string_buffer(instructions, len(instructions))
     structure = struct.pack(
-        "@HP", len(instructions) // 8, ctypes.addressof(held)
+        "@HP", len(instructions) // 8, ctypes.addressof(buffer)
     )  # struct sock_fprog
     passed = ctypes.create_string_buffer(structure, len(structure))
     done = libc.prctl(SET_SECCOMP, FILTER, ctypes.addressof(passed), 0, 0)

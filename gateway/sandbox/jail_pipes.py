@@ -56,9 +56,9 @@ class Output(io.TextIOBase):
     def write(self, text: str) -> int:
         room = self._half - len(self._head)
         self._head += text[:room]
-        rest = self._tail + text[room:]
-        self._dropped += max(len(rest) - self._half, 0)
-        self._tail = rest[-self._half :]
+        tail = self._tail + text[room:]
+        self._dropped += max(len(tail) - self._half, 0)
+        self._tail = tail[-self._half :]
         return len(text)
 
     @property

@@ -123,11 +123,11 @@ class JailedProcess:
         reading = asyncio.ensure_future(self._read())
         try:
             while True:
-                left = self._limits.cell_s - (self.cpu_s - began)
-                if left <= 0:
+                remaining_s = self._limits.cell_s - (self.cpu_s - began)
+                if remaining_s <= 0:
                     text = f"the cell took more than {self._limits.cell_s:g} s of CPU time"
                     raise SessionEnded("time", text)
-                done, _ = await asyncio.wait({reading}, timeout=max(left, LEAST_WAIT_S))
+                done, _ = await asyncio.wait({reading}, timeout=max(remaining_s, LEAST_WAIT_S))
                 if done:
                     return reading.result()
         finally:

@@ -151,8 +151,8 @@ class Cells:
 
     def _variables(self) -> str:
         hidden = {*self._names, "answer", "__builtins__", "__name__"}
-        shown = {k: type(v).__name__ for k, v in self._space.items() if k not in hidden}
-        text = json.dumps(shown)
+        type_names = {k: type(v).__name__ for k, v in self._space.items() if k not in hidden}
+        text = json.dumps(type_names)
         sys.stdout.write(f"{text}\n")
         return text
 

@@ -49,8 +49,8 @@ class RemoteAnswers:
         if not self._shared:
             return
         stream = _stream_of(request_id)
-        kept = [event.data for event in await self._log.read(stream, "")]
-        if kept and all(data == _question(session_id) for data in kept):
+        questions = [event.data for event in await self._log.read(stream, "")]
+        if questions and all(data == _question(session_id) for data in questions):
             await self._log.append(stream, b"." + encode(answer))
 
     @asynccontextmanager

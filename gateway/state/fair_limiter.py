@@ -83,13 +83,13 @@ class FairLimiter:
 
     def has_place(self, tenant: str, owner: str) -> bool:
         """Whether `owner` need not wait."""
-        held = self._held
-        if held[tenant,] >= self.of_tenant or held[tenant, owner] >= self.of_owner:
+        counts = self._held
+        if counts[tenant,] >= self.of_tenant or counts[tenant, owner] >= self.of_owner:
             return False
         places = self._places
         if self._reserve:
-            places += (not held[tenant,]) + (not held[tenant, owner])
-        return held[()] < places
+            places += (not counts[tenant,]) + (not counts[tenant, owner])
+        return counts[()] < places
 
     def release(self, tenant: str, owner: str) -> None:
         self._held -= Counter([(), (tenant,), (tenant, owner)])

@@ -139,10 +139,10 @@ class MemoryLog:
         largest = [(-sizes[owner], place, owner) for place, owner in enumerate(owned)]
         heapify(largest)
         while largest and self._size > self._limit_bytes * FILL_TARGET:
-            taken, place, owner = heappop(largest)
+            freed_bytes, place, owner = heappop(largest)
             freed = self._take_from(owned[owner], newest)
             if freed:
-                heappush(largest, (taken + freed, place, owner))
+                heappush(largest, (freed_bytes + freed, place, owner))
 
     def _take_from(self, names: deque[str], newest: str) -> int:
         """Evict one stream or event; returns the bytes freed, 0 when `names` has no more to
@@ -179,9 +179,9 @@ class MemorySessions:
     async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
         if (record := await self.get(session_id)) is None:
             return None
-        held = replace(record, nodes=tuple(sorted({*record.nodes, node})))
-        await self.put(held, ttl_s)
-        return held
+        on_node = replace(record, nodes=tuple(sorted({*record.nodes, node})))
+        await self.put(on_node, ttl_s)
+        return on_node
 
     async def change(
         self, session_id: str, change: SessionChange, ttl_s: float

@@ -40,11 +40,11 @@ class Bus:
         self._own: set[str] = set()
         self._missed: list[Callable[[], None]] = []
 
-    def on(self, kind: str, handler: Handler, own: bool = False) -> None:
+    def on(self, kind: str, handler: Handler, from_self: bool = False) -> None:
         """Register the handler of one kind of message from other nodes, called in the order of
-        sending; with `own`, of this node's messages as well."""
+        sending; with `from_self`, of this node's messages as well."""
         self._handlers[kind] = handler
-        if own:
+        if from_self:
             self._own.add(kind)
 
     def on_missed(self, reload: Callable[[], None]) -> None:

@@ -69,7 +69,7 @@ class PeerNodes:
         bus.on("ended", self._on_end)
         bus.on("changed", self._on_change)
         bus.on("applied", self._on_applied)
-        bus.on(STREAM_OPENED, self._stream_opened, own=True)
+        bus.on(STREAM_OPENED, self._stream_opened, from_self=True)
         bus.on(WATCHES_TAKEN, self._watches_taken)
         bus.on("notify", self._notify)
         bus.on("cancel", self._cancel)

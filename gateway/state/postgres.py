@@ -185,7 +185,7 @@ class PostgresSessions:
     async def secret(self) -> bytes:
         async with connection_of(self._opened) as connection:
             # A no-op update: without it the row of another gateway is not returned.
-            kept = await connection.execute(
+            rows = await connection.execute(
                 """
                 INSERT INTO state_secret_t AS known (name, secret) VALUES ('seal', %b)
                 ON CONFLICT (name) DO UPDATE SET secret = known.secret RETURNING secret
@@ -193,7 +193,7 @@ class PostgresSessions:
                 [secrets.token_bytes(32)],
                 binary=True,
             )
-            secret: bytes = (await only_row(kept))[0]
+            secret: bytes = (await only_row(rows))[0]
         return secret
 
 

@@ -99,25 +99,25 @@ class UsageQuotas:
     ) -> _Count:
         if tenant not in self._counts and len(self._counts) >= TENANTS:
             self._counts.clear()
-        held = self._counts.setdefault(tenant, _Count())
-        if held.ends > -math.inf:
-            return await self._recount(tenant, held, quotas, count)
-        async with held.first:  # nobody is judged by what was not counted
-            held = self._counts.get(tenant, held)
-            return await self._recount(tenant, held, quotas, count)
+        tenant_count = self._counts.setdefault(tenant, _Count())
+        if tenant_count.ends > -math.inf:
+            return await self._recount(tenant, tenant_count, quotas, count)
+        async with tenant_count.first:  # nobody is judged by what was not counted
+            tenant_count = self._counts.get(tenant, tenant_count)
+            return await self._recount(tenant, tenant_count, quotas, count)
 
     async def _recount(
         self,
         tenant: str,
-        held: _Count,
+        tenant_count: _Count,
         quotas: Sequence[Quota],
         count: Callable[[], Awaitable[Mapping[str, Usage]]],
     ) -> _Count:
         began = self._clock()
-        if began < held.ends:
-            return held
-        if held.ends > -math.inf:
-            held.ends = began + COUNT_S  # a single caller counts for all
+        if began < tenant_count.ends:
+            return tenant_count
+        if tenant_count.ends > -math.inf:
+            tenant_count.ends = began + COUNT_S  # a single caller counts for all
         owners = dict(await count())
         now = self._clock()
         total = sum(owners.values(), Usage())

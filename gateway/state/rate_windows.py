@@ -67,12 +67,12 @@ def admit(
     uses: dict[int, int], limit: int, now_us: int, slot_us: int, *, count: int = 1
 ) -> Verdict:
     """Count up to `count` uses in `uses`, whose slots are `live`, as far as the limit allows."""
-    left = limit - sum(uses.values())
-    if left > 0:
-        current, granted = now_us // slot_us, min(left, count)
+    free = limit - sum(uses.values())
+    if free > 0:
+        current, granted = now_us // slot_us, min(free, count)
         uses[current] = uses.get(current, 0) + granted
-        return Verdict(granted, left - granted, 0.0)
-    return Verdict(0, 0, _pause_us(uses, left, now_us, slot_us) / MICROS)
+        return Verdict(granted, free - granted, 0.0)
+    return Verdict(0, 0, _pause_us(uses, free, now_us, slot_us) / MICROS)
 
 
 class Window:
@@ -119,11 +119,11 @@ class Window:
             self.total = self._of_full = self.total - 1
 
 
-def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> int:
+def _pause_us(uses: Mapping[int, int], free: int, now_us: int, slot_us: int) -> int:
     """Microseconds until enough slots have left the window for one more use."""
     for slot, count in uses.items():
-        left += count
-        if left > 0:
+        free += count
+        if free > 0:
             return (slot + SLOTS + 1) * slot_us - now_us
     return (SLOTS + 1) * slot_us  # a limit of 0: never
 

@@ -293,10 +293,10 @@ class Streams:
     async def _answer_for_gone_node(self, session: Session, stream: str) -> None:
         """Answer with an error in place of a dead node; exactly one node does."""
         name = name_of(session, stream)
-        kept = await self._log.read(name, "")
+        events = await self._log.read(name, "")
         verdict = await self._counter.hit(f"gone/{name}", 1, self._replay_s)
-        if kept and verdict.is_allowed:
-            head = _parts(kept[-1].data)[1]
+        if events and verdict.is_allowed:
+            head = _parts(events[-1].data)[1]
             try:
                 ids = msgspec.json.decode(head)
             except msgspec.DecodeError as error:  # not written by a gateway

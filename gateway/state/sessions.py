@@ -226,8 +226,8 @@ class Sessions:
         """The open sessions of a tenant, at all nodes. Raises Unavailable."""
         if self._store.shared:
             return [record for record in await self._store.all() if record.tenant == tenant]
-        own = (session for session in self._open if session.principal.tenant == tenant)
-        return [record_of(session) for session in own]
+        sessions = (session for session in self._open if session.principal.tenant == tenant)
+        return [record_of(session) for session in sessions]
 
     async def end(self, record: SessionRecord) -> None:
         """End the session, at all nodes, wherever it is open. Raises Unavailable."""

@@ -152,7 +152,7 @@ class StoredAnswers:
     ) -> AnswerSlice | None:
         """At most `length` bytes from byte `start` on; None as with `whole`."""
         info: AnswerInfo | None = None
-        taken, at = bytearray(), 0
+        part, at = bytearray(), 0
         async with aclosing(self._events(principal, handle)) as events:
             async for kind, data in events:
                 if kind == _HEAD:
@@ -160,12 +160,12 @@ class StoredAnswers:
                 elif info is None:
                     return None
                 elif kind == _END:
-                    return AnswerSlice(info, bytes(taken), ended=True)
+                    return AnswerSlice(info, bytes(part), ended=True)
                 else:
-                    taken += data[max(0, start - at) :][: length - len(taken)]
+                    part += data[max(0, start - at) :][: length - len(part)]
                     at += len(data)
                     if at > start + length:
-                        return AnswerSlice(info, bytes(taken), ended=False)
+                        return AnswerSlice(info, bytes(part), ended=False)
         return None
 
     async def make_room(self, owner: str, tenant: str) -> None:

@@ -113,7 +113,7 @@ def fitting(
 ) -> tuple[list[str], list[Tool]]:
     """The skills, in the given order, whose tools cost at most `most` in total; and these tools,
     sorted by name."""
-    kept: list[str] = []
+    fitting_names: list[str] = []
     tools: dict[str, Tool] = {}
     for name in names:
         skill = catalog.skills.get(name)
@@ -122,9 +122,9 @@ def fitting(
         costs = sum(map(cost, new.values()))
         if costs <= most:
             most -= costs
-            kept.append(name)
+            fitting_names.append(name)
             tools |= new
-    return kept, [tools[name] for name in sorted(tools)]
+    return fitting_names, [tools[name] for name in sorted(tools)]
 
 
 PURPOSE = "skill"

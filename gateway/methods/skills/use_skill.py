@@ -117,11 +117,11 @@ def _hits(found: Sequence[Skill], note: str | None, room: int) -> Json:
 
 def _entries(skills: Collection[Skill], room: int) -> tuple[list[Json], bool]:
     """Names and descriptions, and whether descriptions were shortened."""
-    whole = [{"name": skill.name, "description": skill.description} for skill in skills]
-    if sum(map(length, whole)) <= room:
-        return whole, False
+    full_entries = [{"name": skill.name, "description": skill.description} for skill in skills]
+    if sum(map(length, full_entries)) <= room:
+        return full_entries, False
     lines = [line_of(skill) for skill in skills]
-    return lines, lines != whole
+    return lines, lines != full_entries
 
 
 def line_of(skill: Skill) -> Json:
@@ -217,12 +217,17 @@ class UseSkill:
         async with self._turn:
             before = frozenset(session.skills)
             names = [skill.name, *sorted(before - {skill.name})]
-            kept, _ = await to_thread.run_sync(self._lists.fitting, names, catalog, chosen)
-        used, left = sorted(set(kept) - before), sorted(before.difference(kept))
-        if used or left:
-            await self._change(session, SessionChange(use=tuple(used), leave=tuple(left)))
+            fitting, _ = await to_thread.run_sync(self._lists.fitting, names, catalog, chosen)
+        added_names, dropped_names = (
+            sorted(set(fitting) - before),
+            sorted(before.difference(fitting)),
+        )
+        if added_names or dropped_names:
+            await self._change(
+                session, SessionChange(use=tuple(added_names), leave=tuple(dropped_names))
+            )
             await self._tell(session, LIST_NOTIFICATIONS["tools"])
-        return [name for name in names if name not in kept]
+        return [name for name in names if name not in fitting]
 
     def _about(
         self,
@@ -266,8 +271,8 @@ class UseSkill:
         if fitted.folded:
             more.append(f"{fitted.folded} without input schema: {DESCRIBES} tells it.")
         if fitted.left_out:
-            rest = [entry.tool.name for entry in entries[len(fitted.entries) :]][:NAMES]
-            more.append(f"{fitted.left_out} left out: {', '.join(rest)}.")
+            left_out = [entry.tool.name for entry in entries[len(fitted.entries) :]][:NAMES]
+            more.append(f"{fitted.left_out} left out: {', '.join(left_out)}.")
         if unlisted:
             skills = ", ".join(unlisted[:NAMES])
             more.append(f"tools/list has no room for the tools of {skills}: call them by name, or")
@@ -316,9 +321,9 @@ def _read(about: Json, text: str, after: int, limits: SkillLimits) -> ToolResult
         answer["after"] = after + room
         answer["more"] = f"These are {after:,} to {after + room:,} of {len(text):,} characters."
         answer["more"] += " Call again with this `after` for what follows."
-    rest = {key: value for key, value in answer.items() if key != member}
-    shown = (TextContent(part or _nothing(text, member)), TextContent(encode(rest).decode()))
-    return ToolResult(shown, Raw(encode(answer)))
+    others = {key: value for key, value in answer.items() if key != member}
+    content = (TextContent(part or _nothing(text, member)), TextContent(encode(others).decode()))
+    return ToolResult(content, Raw(encode(answer)))
 
 
 def _nothing(text: str, member: str) -> str:

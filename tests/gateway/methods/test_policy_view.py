@@ -63,7 +63,9 @@ DENIED = {
 
 def reading(of: Lists) -> tuple[ResourceMethods, Answers]:
     relay = Answers({"contents": [{"uri": "test://open", "text": "hello"}]})
-    return ResourceMethods(of, relay, hub=Hub(10), kept=keeping(), skills=skill_files(of)), relay
+    return ResourceMethods(
+        of, relay, hub=Hub(10), stored_answers=keeping(), skills=skill_files(of)
+    ), relay
 
 
 def names(of: Lists, kind: str, member: str) -> list[str]:

@@ -48,7 +48,7 @@ def resources(answer=None, catalog=BOTH, hub=None):
     relay = Answers({"contents": [FILE]} if answer is None else answer)
     of = lists(catalog)
     return ResourceMethods(
-        of, relay, hub=hub or keeping_hub(), kept=keeping(), skills=skill_files(of)
+        of, relay, hub=hub or keeping_hub(), stored_answers=keeping(), skills=skill_files(of)
     ), relay
 
 

@@ -536,7 +536,9 @@ def prompts(rig: Rig) -> Prompts:
 
 
 def resources(rig: Rig) -> ResourceMethods:
-    return ResourceMethods(rig.lists, Answers(), hub=Hub(10), kept=keeping(), skills=rig.files)
+    return ResourceMethods(
+        rig.lists, Answers(), hub=Hub(10), stored_answers=keeping(), skills=rig.files
+    )
 
 
 @by_revision
