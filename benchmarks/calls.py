@@ -76,10 +76,10 @@ def stateless(port: int, method: str, params: Mapping[str, Any], path: str = "/m
 
 def result(answer: Answer) -> dict[str, msgspec.Raw]:
     """Raises Unavailable for an error."""
-    read = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
-    if "result" not in read:
+    members = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
+    if "result" not in members:
         raise Unavailable(f"answered {answer.body[:200].decode(errors='replace')}")
-    return msgspec.json.decode(read["result"], type=dict[str, msgspec.Raw])
+    return msgspec.json.decode(members["result"], type=dict[str, msgspec.Raw])
 
 
 def rpc(port: int, method: str, params: Mapping[str, Any], path: str = "/rpc") -> HttpRequest:

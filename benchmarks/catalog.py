@@ -160,5 +160,5 @@ def _request(rng: random.Random, number: int) -> str:
     def wish() -> str:
         return f"{rng.choice(_VERBS)} the {rng.choice(_THINGS)} of {rng.choice(_OF)}"
 
-    rest = f" Then {wish()}, please." if number % 2 else ""
-    return f"I would like to {wish()}, number {number}.{rest}"
+    second_wish = f" Then {wish()}, please." if number % 2 else ""
+    return f"I would like to {wish()}, number {number}.{second_wish}"

@@ -131,9 +131,9 @@ class Endpoint:
         data = msgspec.json.encode(body)
         headers["Content-Type"] = "application/json"
         async with self._http.post(url, data=data, headers=headers) as response:
-            read = await response.read()
-        self.moved_bytes += len(data) + len(read)
-        answer = msgspec.json.decode(read)
+            answer_body = await response.read()
+        self.moved_bytes += len(data) + len(answer_body)
+        answer = msgspec.json.decode(answer_body)
         if "result" not in answer:
             raise Unavailable(f"{params.get('name', method)} answered {str(answer)[:300]}")
         result: dict[str, Any] = answer["result"]
@@ -429,13 +429,13 @@ def _break_even_rows(found: Mapping[tuple[str, str], int]) -> list[Row]:
 
 async def _times(endpoint: Endpoint, starts: int) -> list[Row]:
     name, arguments = CALL
-    made = f"tools.call({name!r}, {arguments!r})"
+    call_text = f"tools.call({name!r}, {arguments!r})"
     plain = statistics.median([await _call_ms(endpoint, *CALL) for _ in range(CALLS)])
     begun, ready = [], []
     for _ in range(starts):
         await asyncio.sleep(PAUSE_S)
         asked = time.monotonic()
-        await _program_ms(endpoint, made)
+        await _program_ms(endpoint, call_text)
         begun.append((await endpoint.arrived() - asked) * 1000)
         ready.append(await _program_ms(endpoint, "1", PAUSE_S))
     new = [await _program_ms(endpoint, "1") for _ in range(starts)]
@@ -450,8 +450,8 @@ async def _times(endpoint: Endpoint, starts: int) -> list[Row]:
         Row("code mode: a direct call, by MCP, median", plain, "ms"),
     ]  # fmt: skip
     for way, code in {
-        "one after the other": f"for _ in range({CALLS}): {made}",
-        "together": f"tools.all([{made} for _ in range({CALLS})])[0]['id']",
+        "one after the other": f"for _ in range({CALLS}): {call_text}",
+        "together": f"tools.all([{call_text} for _ in range({CALLS})])[0]['id']",
     }.items():
         times = [await _program_ms(endpoint, code, PAUSE_S) for _ in range(max(starts // 4, 3))]
         each = (statistics.median(times) - empty) / CALLS

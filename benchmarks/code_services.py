@@ -214,9 +214,9 @@ def _github_missing() -> Failure:
 
 def _linked(asked: Asked, entries: Sequence[Any], view: Callable[[Any], Json]) -> Page:
     page = int(asked.query.get("page", 1))
-    shown = [view(entry) for entry in entries[(page - 1) * asked.size : page * asked.size]]
+    page_entries = [view(entry) for entry in entries[(page - 1) * asked.size : page * asked.size]]
     query = "&".join(f"{key}={value}" for key, value in {**asked.query, "page": page + 1}.items())
-    return Page(shown, f"{asked.url}?{query}" if page * asked.size < len(entries) else None)
+    return Page(page_entries, f"{asked.url}?{query}" if page * asked.size < len(entries) else None)
 
 
 def list_issues(facts: Facts, asked: Asked) -> Any:
@@ -259,9 +259,14 @@ def list_commits(facts: Facts, asked: Asked) -> Any:
 def _listed(asked: Asked, entries: Sequence[Json]) -> Json:
     after, size = asked.query.get("starting_after"), asked.size
     begin = 0 if after is None else [entry["id"] for entry in entries].index(after) + 1
-    shown = list(entries[begin : begin + size])
+    page_entries = list(entries[begin : begin + size])
     more = begin + size < len(entries)
-    return {"object": "list", "data": shown, "has_more": more, "url": asked.path.get("", "/v1")}
+    return {
+        "object": "list",
+        "data": page_entries,
+        "has_more": more,
+        "url": asked.path.get("", "/v1"),
+    }
 
 
 def _of(facts: Facts, kind: str, asked: Asked) -> str:
@@ -373,8 +378,8 @@ def get_customer(facts: Facts, asked: Asked) -> Any:
 
 def list_subscriptions(facts: Facts, asked: Asked) -> Any:
     filters = {key: asked.query[key] for key in ("status", "customer") if key in asked.query}
-    shown = [_subscription(facts, name) for name in facts["subscriptions"]]
-    return _listed(asked, [one for one in shown if filters.items() <= one.items()])
+    subscriptions = [_subscription(facts, name) for name in facts["subscriptions"]]
+    return _listed(asked, [one for one in subscriptions if filters.items() <= one.items()])
 
 
 def get_invoice(facts: Facts, asked: Asked) -> Any:

@@ -102,10 +102,12 @@ async def fill(database: Database, host_id: str) -> None:
 @asynccontextmanager
 async def filled(settings: Settings, folder: Path) -> AsyncIterator[Settings]:
     options = {**settings.database.options, **CARELESS}
-    own = replace(settings.database, url=EMBEDDED, data_dir=str(folder / "data"), options=options)
-    async with Database.open(own, wait=False) as database:
+    database_settings = replace(
+        settings.database, url=EMBEDDED, data_dir=str(folder / "data"), options=options
+    )
+    async with Database.open(database_settings, wait=False) as database:
         await fill(database, settings.tenant.host_id)
-        yield replace(settings, database=own)
+        yield replace(settings, database=database_settings)
 
 
 async def timed(http: aiohttp.ClientSession, url: str, page: str) -> tuple[PageTime, str]:
@@ -160,7 +162,7 @@ async def main() -> int:
             admin=replace(defaults.admin, requests=0),
             audit=replace(defaults.audit, spool_dir=str(folder / "audit")),
         )
-        async with filled(settings, folder) as own, running(own) as client:
+        async with filled(settings, folder) as rig_settings, running(rig_settings) as client:
             found = await pages(client.http, client.url)
     sys.stdout.write(told(found) + "\n" + json.dumps([one._asdict() for one in found]) + "\n")
     return 0 if all(one.median_ms <= GOAL_MS for one in found) else 1

@@ -47,9 +47,9 @@ class Crowd:
         until = time.perf_counter() + timeout_s
         while waiting and time.perf_counter() < until:
             for number, data in self._hear(until):
-                seen = tails.get(number, b"") + data
-                tails[number] = seen[-len(needle) :]
-                if needle in seen:
+                received = tails.get(number, b"") + data
+                tails[number] = received[-len(needle) :]
+                if needle in received:
                     waiting.discard(number)
         if waiting:
             raise Unavailable(

@@ -88,25 +88,25 @@ def code_files(archive: Path) -> Iterator[CodeFile]:
 
 
 def _chunk_rows(name: str, files: Sequence[CodeFile]) -> Iterator[Row]:
-    whole = definitions = alone = code = total = 0
+    unbroken = definitions = alone = code = total = 0
     for file in files:
         chunks = cut(file.text, media_type=file.media_type, path=file.path)
         total += len(chunks)
         for chunk in chunks:
             definitions += len(chunk.definitions)
-            whole += sum(one.end <= chunk.end for one in chunk.definitions)
+            unbroken += sum(one.end <= chunk.end for one in chunk.definitions)
             code += 1
             alone += parses_alone(file, chunk)
     note = f"{len(files)} files, {total:,} chunks, {definitions:,} definitions"
     goal = (Target("least", WHOLE),)
-    yield Row(f"{name}: definitions in one chunk", _share(whole, definitions), "%", targets=goal,
+    yield Row(f"{name}: definitions in one chunk", _share(unbroken, definitions), "%", targets=goal,
               note=note)  # fmt: skip
     goal = (Target("least", ALONE),)
     yield Row(f"{name}: chunks that parse alone", _share(alone, code), "%", targets=goal)
 
 
-def _share(part: int, whole: int) -> float:
-    return 100 * part / whole if whole else 0.0
+def _share(part: int, total: int) -> float:
+    return 100 * part / total if total else 0.0
 
 
 def parses_alone(file: CodeFile, chunk: Chunk) -> bool:

@@ -54,12 +54,12 @@ def measure_descriptions(rig: Rig, directory: Path | None, quick: bool) -> list[
     files = chosen(rig.directory, directory, quick)
     whose = "" if directory else "OUR OWN: no directory of real descriptions was given"
     rows: list[Row] = []
-    read = {path: _read(rig, path) for path in files}
+    readings = {path: _read(rig, path) for path in files}
     for path in files:
-        rows += coverage(path, read[path], whose)
-    rows.append(covered(list(read.values()), whose))
+        rows += coverage(path, readings[path], whose)
+    rows.append(covered(list(readings.values()), whose))
     rows += _round_trips(rig, files, QUICK_VARIANTS if quick else VARIANTS, whose)
-    usable = [path for path in files if "rejected" not in read[path]]
+    usable = [path for path in files if "rejected" not in readings[path]]
     return [*rows, *(_budget(rig, path, whose) for path in usable)]
 
 

@@ -148,12 +148,12 @@ async def _accepting(
     async with anyio.create_task_group() as group:
         group.start_soon(commits.run)
         group.start_soon(notices.send)
-        single, several = await _rate(one, seconds), await _rate(many, seconds)
+        one_per_s, many_per_s = await _rate(one, seconds), await _rate(many, seconds)
         group.cancel_scope.cancel()
     batched = await _rate(batch, seconds)
     return [
-        _ratio("accept, one caller, committed, with NOTIFY", single, floor, 0.5),
-        _ratio(f"accept, {CALLERS} callers", several, floor, 3.0),
+        _ratio("accept, one caller, committed, with NOTIFY", one_per_s, floor, 0.5),
+        _ratio(f"accept, {CALLERS} callers", many_per_s, floor, 3.0),
         _ratio("accept, 100 a statement", batched, floor, 0.9),
     ]
 
@@ -166,11 +166,11 @@ async def _claiming(journal: Journal, database: Database, floor: float, seconds:
         await connection.execute("ANALYZE invocation_t")  # as autovacuum does within a minute
     while spent < seconds:
         begin = time.perf_counter()
-        taken = await journal.claim(OWN, "bench", limit=20, lease_s=60)
-        ends = [one.end(result=b"{}") for one in taken]
+        deliveries = await journal.claim(OWN, "bench", limit=20, lease_s=60)
+        ends = [one.end(result=b"{}") for one in deliveries]
         done += len(await journal.end(ends))
         spent += time.perf_counter() - begin
-        if len(taken) < 20:
+        if len(deliveries) < 20:
             await _filled(journal)
     return _ratio("claim 20 and ack", done / spent, floor, 3.0)
 
@@ -263,11 +263,11 @@ async def _backlog(database: Database, journal: Journal, waiting: int, large: in
     begin = time.perf_counter()
     await journal.claim(OWN, "bench", limit=20, lease_s=60)
     ms = (time.perf_counter() - begin) * 1000
-    held = tracemalloc.get_traced_memory()[0] / waiting
+    bytes_each = tracemalloc.get_traced_memory()[0] / waiting
     tracemalloc.stop()
     rows = [
         Row(f"claim 20 beside {waiting:,} that wait", ms, "ms"),
-        Row(f"memory for each of {waiting:,}", held, "B", targets=(Target("value", 200.0),)),
+        Row(f"memory for each of {waiting:,}", bytes_each, "B", targets=(Target("value", 200.0),)),
     ]
     async with borrow(database.pool) as connection:
         await _add(connection, OWN, large, later=False)
@@ -276,9 +276,9 @@ async def _backlog(database: Database, journal: Journal, waiting: int, large: in
     await journal.accept([draft(OTHER)])
     begin = time.perf_counter()
     tenants = await journal.tenants()
-    taken = [await journal.claim(one, "bench", limit=1, lease_s=60) for one in tenants]
+    claims = [await journal.claim(one, "bench", limit=1, lease_s=60) for one in tenants]
     ms = (time.perf_counter() - begin) * 1000
-    assert len(taken) == 2
+    assert len(claims) == 2
     text = f"first invocation of a tenant beside {large:,} of another"
     return [*rows, Row(text, ms, "ms", targets=(Target("value", 100.0),))]
 

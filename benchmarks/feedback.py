@@ -73,15 +73,19 @@ class Month:
     def _of(
         self, caller: int, requests: Sequence[EvaluationRequest], number: int
     ) -> list[EvaluationRequest]:
-        own = [one for one in requests if self._needs[caller] & set(one.wanted_tools)] or requests
-        drawn_from = (own if self._chance.random() < OWN else requests for _ in range(number))
-        return [self._chance.choice(some) for some in drawn_from]
+        caller_requests = [
+            one for one in requests if self._needs[caller] & set(one.wanted_tools)
+        ] or requests
+        drawn_from = (
+            caller_requests if self._chance.random() < OWN else requests for _ in range(number)
+        )
+        return [self._chance.choice(pool) for pool in drawn_from]
 
-    def called(self, request: EvaluationRequest, shown: Sequence[str]) -> str | None:
+    def called(self, request: EvaluationRequest, tools: Sequence[str]) -> str | None:
         """What a caller calls of the tools that it is shown."""
-        if shown and self._chance.random() < MISTAKEN:
-            return self._chance.choice(shown)
-        return next((one for one in shown if one in request.wanted_tools), None)
+        if tools and self._chance.random() < MISTAKEN:
+            return self._chance.choice(tools)
+        return next((one for one in tools if one in request.wanted_tools), None)
 
 
 async def month(directory: Path, say: Console) -> list[Served]:
@@ -161,10 +165,10 @@ def row(name: str, callers: Sequence[Served]) -> list[str]:
 def main(directories: tuple[Path, ...]) -> None:
     """Simulate a month with each of the sets in DIRECTORIES."""
     say = Console(stderr=True)
-    shown = Table("set", "NDCG@10 without", "with feedback", "worst caller", "best caller")
+    results = Table("set", "NDCG@10 without", "with feedback", "worst caller", "best caller")
     for directory in directories:
-        shown.add_row(*row(directory.name, asyncio.run(month(directory, say))))
-    Console().print(shown)
+        results.add_row(*row(directory.name, asyncio.run(month(directory, say))))
+    Console().print(results)
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ async def collected(directories: Sequence[Path], say: Console) -> list[Answer]:
         texts_by_kind = {"own": queries[path], "foreign": foreign, "gibberish": [*made_up()]}
         async with of_catalog(read_catalog(path / TOOLS), settings, lambda *_: None) as corpus:
             for kind, texts in texts_by_kind.items():
-                seen = [await _features(corpus, text) for text in texts]
-                answers += [Answer(path.name, kind, one) for one in seen if one is not None]
+                samples = [await _features(corpus, text) for text in texts]
+                answers += [Answer(path.name, kind, one) for one in samples if one is not None]
     return answers
 
 
@@ -94,18 +94,18 @@ async def _features(corpus: Corpus, text: str) -> tuple[float, float, float] | N
         found = await corpus.search.run(SearchQuery(text, 10, "hybrid", corpus.filters))
     except InvalidParams:
         return None  # nothing in it can be searched for
-    seen = [Candidate(hit.id, hit.name, 1.0, hit.lexical, hit.semantic) for hit in found.hits]
-    return features(seen, len(corpus.tools))
+    candidates = [Candidate(hit.id, hit.name, 1.0, hit.lexical, hit.semantic) for hit in found.hits]
+    return features(candidates, len(corpus.tools))
 
 
-def fitted(values: Vectors, own: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Vectors:
-    """Logistic regression, with `own` as likely as not; the last coefficient is the bias."""
+def fitted(values: Vectors, is_own: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Vectors:
+    """Logistic regression, with `is_own` as likely as not; the last coefficient is the bias."""
     rows = np.c_[values, np.ones(len(values))]
-    weights = np.where(own, 1 / own.sum(), 1 / (~own).sum())
+    weights = np.where(is_own, 1 / is_own.sum(), 1 / (~is_own).sum())
     found = np.zeros(rows.shape[1])
     for _ in range(STEPS):
         likely = 1 / (1 + np.exp(-rows @ found))
-        slope = rows.T @ (weights * (likely - own)) + RIDGE * found
+        slope = rows.T @ (weights * (likely - is_own)) + RIDGE * found
         bend = (rows * (weights * likely * (1 - likely))[:, None]).T @ rows
         found -= np.linalg.solve(bend + RIDGE * np.eye(len(found)), slope)
     return found
@@ -114,27 +114,29 @@ def fitted(values: Vectors, own: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -
 def left_out(answers: Sequence[Answer]) -> list[float]:
     """The fit of each answer, by coefficients of the other catalogs."""
     values = np.array([one.values for one in answers])
-    own = np.array([one.kind == "own" for one in answers])
+    is_own = np.array([one.kind == "own" for one in answers])
     catalogs = np.array([one.catalog for one in answers])
     fits = np.zeros(len(answers))
     for catalog in dict.fromkeys(catalogs):
-        rest = catalogs != catalog
-        found = fitted(values[rest], own[rest])
-        fits[~rest] = 1 / (1 + np.exp(-(values[~rest] @ found[:-1] + found[-1])))
+        others = catalogs != catalog
+        found = fitted(values[others], is_own[others])
+        fits[~others] = 1 / (1 + np.exp(-(values[~others] @ found[:-1] + found[-1])))
     return [float(one) for one in fits]
 
 
 def table(answers: Sequence[Answer], fits: Sequence[float]) -> Table:
-    shown = Table("requests with a tool kept", "least fit", "foreign warned of", "gibberish")
+    results = Table("requests with a tool kept", "least fit", "foreign warned of", "gibberish")
     by_kind = {
         kind: np.array([fit for one, fit in zip(answers, fits, strict=True) if one.kind == kind])
         for kind in ("own", "foreign", "gibberish")
     }
-    for kept in KEPT:
-        least = float(np.quantile(by_kind["own"], 1 - kept))
+    for share_kept in KEPT:
+        least = float(np.quantile(by_kind["own"], 1 - share_kept))
         shares = (100 * float((by_kind[kind] < least).mean()) for kind in ("foreign", "gibberish"))
-        shown.add_row(f"{100 * kept:.1f} %", f"{least:.3f}", *(f"{one:.0f} %" for one in shares))
-    return shown
+        results.add_row(
+            f"{100 * share_kept:.1f} %", f"{least:.3f}", *(f"{one:.0f} %" for one in shares)
+        )
+    return results
 
 
 @click.command()
@@ -148,8 +150,8 @@ def main(directories: tuple[Path, ...], path: Path | None) -> None:
         path.write_bytes(msgspec.json.encode(answers))
     out = Console()
     values = np.array([one.values for one in answers])
-    own = np.array([one.kind == "own" for one in answers])
-    cosine, words, tools, bias = fitted(values, own)
+    is_own = np.array([one.kind == "own" for one in answers])
+    cosine, words, tools, bias = fitted(values, is_own)
     out.print(f"Coefficients({cosine:.2f}, {words:.2f}, {tools:.3f}, {bias:.2f}), of all catalogs")
     out.print(table(answers, left_out(answers)))
 

@@ -138,7 +138,7 @@ def measure_memory(rig: Rig) -> list[Row]:
     """Without embeddings: the model, which loads in its own time, would count as sessions."""
     with gateway(rig, OPERATIONS, {"embedding": {"provider": "disabled"}}) as child:
         _ = [calls.session_headers(child.port) for _ in range(WARM_UP)]
-        rest = child.rss_mb
+        idle_mb = child.rss_mb
         rig.say(f"memory: opening {SESSIONS:,} sessions")
         sessions = [calls.session_headers(child.port) for _ in range(SESSIONS)]
         opened = child.rss_mb
@@ -146,14 +146,16 @@ def measure_memory(rig: Rig) -> list[Row]:
         with _streams(child, sessions):
             streaming = child.rss_mb
     return [
-        Row(f"memory at rest, {OPERATIONS} tools", rest, "MB"),
-        _grown(f"memory with {SESSIONS:,} sessions", opened, rest),
-        _grown(f"memory with {SESSIONS:,} sessions, each with a stream", streaming, rest),
+        Row(f"memory at rest, {OPERATIONS} tools", idle_mb, "MB"),
+        _grown(f"memory with {SESSIONS:,} sessions", opened, idle_mb),
+        _grown(f"memory with {SESSIONS:,} sessions, each with a stream", streaming, idle_mb),
     ]
 
 
-def _grown(scenario: str, value: float, rest: float) -> Row:
-    return Row(scenario, value, "MB", note=f"{(value - rest) * 1000 / SESSIONS:.1f} kB a session")
+def _grown(scenario: str, value: float, idle_mb: float) -> Row:
+    return Row(
+        scenario, value, "MB", note=f"{(value - idle_mb) * 1000 / SESSIONS:.1f} kB a session"
+    )
 
 
 @contextmanager

@@ -172,23 +172,23 @@ class Loop:
 
     async def _perform(self, job: int, kind: str, args: Mapping[str, Any], attempt: int) -> None:
         state = "done"
-        own = {"host": HOST, "id": job, "fence": attempt, "lease": LEASE_S}
+        lease = {"host": HOST, "id": job, "fence": attempt, "lease": LEASE_S}
         async with anyio.create_task_group() as group:
-            group.start_soon(self._renew, own)
+            group.start_soon(self._renew, lease)
             try:
                 await self._handlers[kind](args)
             except Exception:
                 state = "waiting" if attempt < ATTEMPTS else "failed"
             group.cancel_scope.cancel()
         async with borrow(self._database.pool) as connection:
-            await connection.execute(FINISH, {**own, "state": state})
+            await connection.execute(FINISH, {**lease, "state": state})
         self._free.release()
 
-    async def _renew(self, own: Mapping[str, Any]) -> None:
+    async def _renew(self, lease: Mapping[str, Any]) -> None:
         while True:
             await anyio.sleep(LEASE_S / 3)
             async with borrow(self._database.pool) as connection:
-                await connection.execute(RENEW, own)
+                await connection.execute(RENEW, lease)
 
 
 async def _add(pool: Pool, count: int) -> None:
@@ -538,11 +538,13 @@ async def _overtaken(app: procrastinate.App) -> Row:
     """A worker that lives but was taken for dead: does its end count for the one that took over?"""
     job = await app.configure_task("nap").defer_async(seconds=60.0)
     first, second = [await app.job_manager.register_worker() for _ in range(2)]
-    taken = await app.job_manager.fetch_job(queues=None, worker_id=first)
-    assert taken is not None
-    await app.job_manager.retry_job(taken)
+    fetched_job = await app.job_manager.fetch_job(queues=None, worker_id=first)
+    assert fetched_job is not None
+    await app.job_manager.retry_job(fetched_job)
     await app.job_manager.fetch_job(queues=None, worker_id=second)
-    await app.job_manager.finish_job(taken, procrastinate.jobs.Status.SUCCEEDED, delete_job=False)
+    await app.job_manager.finish_job(
+        fetched_job, procrastinate.jobs.Status.SUCCEEDED, delete_job=False
+    )
     status = (await app.job_manager.get_job_status_async(job)).value
     for worker in (first, second):
         await app.job_manager.unregister_worker(worker)

@@ -168,8 +168,10 @@ async def store(wing: OpenedWing, passages: Sequence[str], collection: str, coun
         document = NewDocument(
             f"{number}.md", text, language="english", metadata={"part": number % PARTS}
         )
-        kept = await wing.parts.ingestion.text(wing.reader, NewCollection(collection), document)
-        stored += kept.chunks
+        stored_document = await wing.parts.ingestion.text(
+            wing.reader, NewCollection(collection), document
+        )
+        stored += stored_document.chunks
 
 
 async def time_modes(wing: OpenedWing, questions: Sequence[str]) -> dict[str, list[float]]:

@@ -93,7 +93,7 @@ class Memory:
         """Store the turns for a user; ids of the memories -> ids of the turns."""
         found: dict[str, str] = {}
         for begin in range(0, len(pool.turns), AT_ONCE):
-            some = pool.turns[begin : begin + AT_ONCE]
+            turns = pool.turns[begin : begin + AT_ONCE]
             items = [
                 {
                     "content": one.text,
@@ -103,18 +103,18 @@ class Memory:
                     "source": {"session": one.session, "turn": one.id},
                     **({"speaker": one.speaker} if one.speaker else {}),
                 }
-                for one in some
+                for one in turns
             ]
             body = {"scope": "user", "user_id": pool.name, "items": items}
             told = self.call("POST", "/memories", body)["items"]
-            found |= {row["id"]: turn.id for row, turn in zip(told, some, strict=True)}
+            found |= {row["id"]: turn.id for row, turn in zip(told, turns, strict=True)}
         return found
 
     def fill(self, user: str, rows: int, prefix: str = "") -> None:
         """Store sentences for a user."""
         for begin in range(0, rows, AT_ONCE):
-            some = range(begin, min(begin + AT_ONCE, rows))
-            items = [{"content": f"{prefix}{sentence(f'{user} {at}')}"} for at in some]
+            numbers = range(begin, min(begin + AT_ONCE, rows))
+            items = [{"content": f"{prefix}{sentence(f'{user} {at}')}"} for at in numbers]
             self.call("POST", "/memories", {"scope": "user", "user_id": user, "items": items})
 
     def search(self, user: str, query: str, *, meaning: bool) -> list[str]:
@@ -346,8 +346,8 @@ class Searches:
         values = {"host": host, "scope": scope, "owner": owner, "subject": subject}
         self.connection.execute(OWNER, values)
         for begin in range(0, rows, FILLED):
-            some = range(begin, min(begin + FILLED, rows))
-            texts = [sentence(f"{owner} {at}") for at in some]
+            numbers = range(begin, min(begin + FILLED, rows))
+            texts = [sentence(f"{owner} {at}") for at in numbers]
             self.connection.execute(FILL, {**values, "texts": texts})
 
     def index(self, org: int) -> None:
@@ -374,16 +374,16 @@ class Searches:
             )
             if "note" in found or len(found["items"]) != 10:
                 raise Unavailable(f"not a whole search: {found.get('note')}")
-        own, database = self.child.cpu_s, self._database_s()
+        gateway_ms, database = self.child.cpu_s, self._database_s()
         spent = [
             self.memory.timed("POST", "/search", {**arguments, "query": question(number)})
             for number in range(count)
         ]
-        own = (self.child.cpu_s - own) * 1000 / count
+        gateway_ms = (self.child.cpu_s - gateway_ms) * 1000 / count
         database = (self._database_s() - database) * 1000 / count
         note = (
             f"p50 {statistics.median(spent):.1f} ms, the query's vector included; CPU time: gateway"
-            f" {own:.1f} ms, database {database:.1f} ms"
+            f" {gateway_ms:.1f} ms, database {database:.1f} ms"
         )
         what = "the organisation" if scope == "org" else "an owner"
         name = f"memory_search over HTTP, {what} with {rows:,}{beside}, p95"
@@ -494,8 +494,10 @@ def _erasing(rig: Rig, memory: Memory, connection: psycopg.Connection[Any]) -> I
     connection.execute(VECTORS)
     spent = memory.timed("POST", "/forget", {"subject": user}) / 1000
     yield Row(f"erasing a subject with {LARGE:,}", spent, "s", targets=(Goal("value", ERASE_S),))
-    left = sum(_mentions(connection, CANARY).values())
-    yield Row("rows of any table that still name it", left, "rows", targets=(Goal("value", 1),))
+    mentions_left = sum(_mentions(connection, CANARY).values())
+    yield Row(
+        "rows of any table that still name it", mentions_left, "rows", targets=(Goal("value", 1),)
+    )
 
 
 def _mentions(connection: psycopg.Connection[Any], text: str) -> dict[str, int]:

@@ -91,8 +91,10 @@ def _mode_rows(
         100 * len(one.gold & set(paths[:FIRST])) / len(one.gold)
         for one, paths in zip(questions, found, strict=True)
     ]
-    whole = [100.0 * (one.gold <= set(paths)) for one, paths in zip(questions, found, strict=True)]
-    measures = ((f"R@{FIRST}", recall), (f"all passages in the first {DEPTH}", whole))
+    complete = [
+        100.0 * (one.gold <= set(paths)) for one, paths in zip(questions, found, strict=True)
+    ]
+    measures = ((f"R@{FIRST}", recall), (f"all passages in the first {DEPTH}", complete))
     for (label, values), goal in zip(measures, GOALS[name], strict=True):
         halves = [_mean(values[at::2]) for at in (0, 1)]
         note = f"{len(values)} questions; halves {halves[0]:.1f} and {halves[1]:.1f}"

@@ -235,8 +235,8 @@ class Scripted(BaseHTTPRequestHandler):
             kind, body = "text/event-stream", f"data: {json.dumps(one)}\n\ndata: [DONE]\n\n"
         else:
             message = {"role": "assistant", "content": said}
-            whole = {"choices": [{**choice, "message": message}]}
-            kind, body = "application/json", json.dumps(whole)
+            answer = {"choices": [{**choice, "message": message}]}
+            kind, body = "application/json", json.dumps(answer)
         self.answer(kind, body)
 
     def said(self, messages: list[dict[str, str]]) -> str:

@@ -157,8 +157,8 @@ def mix(theirs: str, ours: str) -> Iterator[str]:
     names = 0
     for question in QUESTIONS:
         entities, relations = graph(found(theirs, question, "mix", chunk_top_k=CHUNKS))
-        own = found(ours, question, "mix", top_k=ALL, chunk_top_k=CHUNKS)
-        own_entities, own_relations = graph(own)
+        mix_result = found(ours, question, "mix", top_k=ALL, chunk_top_k=CHUNKS)
+        own_entities, own_relations = graph(mix_result)
         names += len(entities) + len(relations)
         missing = [*sorted(entities - own_entities), *map(sorted, relations - own_relations)]
         if missing:

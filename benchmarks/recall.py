@@ -104,8 +104,8 @@ def memorybank(directory: Path) -> list[Pool]:
 def _user(name: str, user: Mapping[str, Any], asked: Sequence[str]) -> Pool:
     exchanges = [
         (day, place, f"{one['query']} {one['response']}")
-        for day, several in user["history"].items()
-        for place, one in enumerate(several)
+        for day, day_turns in user["history"].items()
+        for place, one in enumerate(day_turns)
     ]
     turns = [
         Turn(str(number), day, "", text, datetime.fromisoformat(f"{day}T12:{place:02}:00+00:00"))

@@ -150,7 +150,7 @@ def _cpu_s(pid: int) -> float:
 
 
 async def by_tools(bench: Bench, sizes: list[int]) -> list[Curve]:
-    call, page, whole, search = [], [], [], []
+    call, page, all_pages, search = [], [], [], []
     headers = await session_headers(bench.app)
     walk = posted(bench.app, "/mcp", msgspec.json.encode(LIST), headers)
     asked = called(bench.app, "search_tools", {"query": "approve the refunds of a supplier"})
@@ -159,12 +159,12 @@ async def by_tools(bench: Bench, sizes: list[int]) -> list[Curve]:
             await bench.tools(size)
             call.append((size, await cost_us(called(bench.app, TOOL, ARGUMENTS))))
             page.append((size, await cost_us(walk)))
-            whole.append((size, await cost_us(lambda: pages(bench.app, headers))))
+            all_pages.append((size, await cost_us(lambda: pages(bench.app, headers))))
             search.append((size, await cost_us(asked, lambda: backends_s(connection))))
     return [
         Curve("tools/call", "tools", "µs of CPU", tuple(call)),
         Curve("first page of tools/list", "tools", "µs of CPU", tuple(page), linear=True),
-        Curve("all pages of tools/list", "tools", "µs of CPU", tuple(whole), linear=True),
+        Curve("all pages of tools/list", "tools", "µs of CPU", tuple(all_pages), linear=True),
         Curve("search_tools, by words", "tools", "µs of CPU, database included", tuple(search)),
     ]
 

@@ -147,8 +147,8 @@ async def _recall(
     database: Database, settings: Settings, corpus: Corpus, requests: Sequence[str]
 ) -> float:
     """Of what is nearest by comparing all vectors, how much is found, per cent."""
-    everything = replace(settings.search, exact_limit=len(corpus.tools))
-    exact = Search(lambda: database.pool, lambda _: corpus.embedder, everything)
+    exact_settings = replace(settings.search, exact_limit=len(corpus.tools))
+    exact = Search(lambda: database.pool, lambda _: corpus.embedder, exact_settings)
     shares = []
     for request in requests:
         found, best = [

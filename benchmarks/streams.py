@@ -137,13 +137,19 @@ def _measure(rig: Rig, kind: Kind, number: int) -> Found:
         rig.say(f"opening {number:,} {kind.name}")
         start = child.rss_mb
         requests = kind.requests(child.port, number)
-        rest = child.rss_mb
+        connected_mb = child.rss_mb
         crowd = stack.enter_context(Crowd(child.port))
         scene.open(crowd, requests)
         full = child.rss_mb
         rig.say(f"telling {number:,} {kind.name}")
         all_s = tuple(_heard_by_all(scene, crowd, rig.rounds))
-    return Found(number, (full - rest) * 1e3 / number, (rest - start) * 1e3 / number, all_s, one_s)
+    return Found(
+        number,
+        (full - connected_mb) * 1e3 / number,
+        (connected_mb - start) * 1e3 / number,
+        all_s,
+        one_s,
+    )
 
 
 def _await_listening(server: Child) -> None:

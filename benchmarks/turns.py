@@ -87,7 +87,7 @@ async def measure(folder: Path, size: int, beside: str) -> None:
                 "INSERT INTO host_t (host_id, name) VALUES (%s, 'b')", [ANOTHER]
             )
         burst = NewDocument("burst.md", made_up_text(size))
-        kept = await wing.parts.ingestion.text(wing.reader, NewCollection("all"), burst)
+        document = await wing.parts.ingestion.text(wing.reader, NewCollection("all"), burst)
         worker = Worker(
             wing.database.pool, wing.embedder, wing.settings.embedding, search_kinds([KIND])
         )
@@ -99,7 +99,7 @@ async def measure(folder: Path, size: int, beside: str) -> None:
     p95 = statistics.quantiles(spent, n=20)[-1] if len(spent) > 1 else spent[0]
     verdict = "reached" if p95 < GOAL_S else "NOT reached"
     click.echo(
-        f"{len(spent)} small texts beside {kept.chunks:,} chunks of a {beside}: p50 "
+        f"{len(spent)} small texts beside {document.chunks:,} chunks of a {beside}: p50 "
         f"{statistics.median(spent):.2f} s, p95 {p95:.2f} s ({verdict}: < {GOAL_S:g} s)"
     )
 

@@ -130,8 +130,10 @@ async def measure() -> dict[str, Way]:
                     },
                 }
                 ways = {name: await recorder.least(walk) for name, walk in walks.items()}
-                held = {name: await recorder.held_bytes(walk) for name, walk in walks.items()}
-                ways = {name: replace(way, bytes=held[name]) for name, way in ways.items()}
+                bytes_by_walk = {
+                    name: await recorder.held_bytes(walk) for name, walk in walks.items()
+                }
+                ways = {name: replace(way, bytes=bytes_by_walk[name]) for name, way in ways.items()}
             with mcp_server(directory) as url:
                 async with serving(Gateway(relaying(settings, url))) as app:
                     headers, arguments = await session_headers(app), {"id": 1}
@@ -321,7 +323,7 @@ async def _sent(
 ) -> Sequence[Message]:
     """The answer to a POST from loopback to the application, without a server."""
     scope = scope_of("POST", path, {**headers, "content-length": str(len(body))})
-    sent: list[Message] = []
+    sent_messages: list[Message] = []
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
@@ -330,11 +332,11 @@ async def _sent(
         return messages.pop()
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        sent_messages.append(message)
 
     with anyio.fail_after(START_S):
         await app(scope, receive, send)
-    return sent
+    return sent_messages
 
 
 def _imported(settings: Settings, database: Database, file: Path) -> Walk:

@@ -138,17 +138,19 @@ def _costs(rig: Rig, contenders: Sequence[_Contender]) -> Iterator[Row]:
 
 
 def _row(label: str, rounds: Sequence[_Round], targets: tuple[Target, ...]) -> Row:
-    own = tuple(one.gateway_us for one in rounds)
+    own_us = tuple(one.gateway_us for one in rounds)
     servers, load, rate = (
         statistics.median(getattr(one, name) for one in rounds)
         for name in ("servers_us", "load_us", "rate")
     )
-    busy = (statistics.median(own) + servers + load) * rate / 1e6
+    busy = (statistics.median(own_us) + servers + load) * rate / 1e6
     note = (
         f"{rate:,.0f} calls/s; database and Redis {servers:.0f} us, generator and service"
         f" {load:.0f} us; {busy:.2f} cores busy"
     )
-    return Row(label, statistics.median(own), "us/call", targets=targets, note=note, rounds=own)
+    return Row(
+        label, statistics.median(own_us), "us/call", targets=targets, note=note, rounds=own_us
+    )
 
 
 def _warmed(rig: Rig, subject: Subject) -> None:
@@ -158,10 +160,10 @@ def _warmed(rig: Rig, subject: Subject) -> None:
 
 
 def _round(rig: Rig, one: _Contender) -> _Round:
-    own, others, service = _tree_s(one.child), _servers_s(rig.directory), _tree_s(rig.upstream)
+    own_s, others, service = _tree_s(one.child), _servers_s(rig.directory), _tree_s(rig.upstream)
     report = generator.measure(one.request, calls.NEEDLE, one.connections, rig.slice_s)
     spent_s = (
-        _tree_s(one.child) - own,
+        _tree_s(one.child) - own_s,
         _servers_s(rig.directory) - others,
         _tree_s(rig.upstream) - service + report.load_busy * report.seconds,
     )

@@ -61,14 +61,16 @@ def documented(folder: Path) -> Iterator[Documented]:
     """The documented definitions of the files below a folder, tests left out."""
     readers = {".go": _go, ".rs": _rust, ".py": _python}
     for path in sorted(folder.rglob("*")):
-        shown = path.relative_to(folder).as_posix()
-        read = readers.get(path.suffix)
-        if read is None or not path.is_file() or _TESTS.search(shown):
+        relative = path.relative_to(folder).as_posix()
+        read_symbols = readers.get(path.suffix)
+        if read_symbols is None or not path.is_file() or _TESTS.search(relative):
             continue
-        for symbol, documentation, code in read(path.read_text(encoding="utf-8", errors="ignore")):
+        for symbol, documentation, code in read_symbols(
+            path.read_text(encoding="utf-8", errors="ignore")
+        ):
             sentence = _first(documentation, symbol.rpartition(".")[2])
             if WORDS[0] <= len(sentence.split()) <= WORDS[1]:
-                yield Documented(shown, symbol, sentence, code)
+                yield Documented(relative, symbol, sentence, code)
 
 
 def _pair(one: Documented, group: str, chance: random.Random) -> Pair:
@@ -133,11 +135,11 @@ def _body(text: str, start: int) -> str:
     """From `start` to the line that closes what its first line opens, as far as is read."""
     part = text[start : start + BODY]
     indent = part[: len(part) - len(part.lstrip(" \t"))]
-    head, line, rest = part.partition("\n")
+    head, line, lines_below = part.partition("\n")
     if not head.rstrip().endswith(("{", "(", ",")):
         return head
-    end = re.search(rf"^{indent}[}})]", rest, re.MULTILINE)
-    return head + line + (rest[: end.end()] if end else rest)
+    end = re.search(rf"^{indent}[}})]", lines_below, re.MULTILINE)
+    return head + line + (lines_below[: end.end()] if end else lines_below)
 
 
 def _python(text: str) -> Iterator[tuple[str, str, str]]:
@@ -156,6 +158,6 @@ def _defined(node: ast.AST, scope: str, lines: list[str]) -> Iterator[tuple[str,
         first = one.body[0]
         if documentation := ast.get_docstring(one):
             head = "".join(lines[one.lineno - 1 : first.lineno - 1])
-            rest = "".join(lines[first.end_lineno : one.end_lineno])
-            yield symbol, documentation, (head + rest)[:BODY]
+            body = "".join(lines[first.end_lineno : one.end_lineno])
+            yield symbol, documentation, (head + body)[:BODY]
         yield from _defined(one, symbol, lines)

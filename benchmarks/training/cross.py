@@ -72,35 +72,37 @@ class CrossEncoder:
         """(ids, mask, kinds), each of shape (pairs, tokens of the longest)."""
         rows = [self._tokens(*pair) for pair in pairs]
         width = max(len(ids) for ids, _ in rows)
-        made = torch.zeros((3, len(rows), width), dtype=torch.int64)
+        inputs = torch.zeros((3, len(rows), width), dtype=torch.int64)
         for at, (ids, first) in enumerate(rows):
-            made[0, at, : len(ids)] = torch.tensor(ids)
-            made[1, at, : len(ids)] = 1
-            made[2, at, first : len(ids)] = 1
-        return made[0], made[1], made[2]
+            inputs[0, at, : len(ids)] = torch.tensor(ids)
+            inputs[1, at, : len(ids)] = 1
+            inputs[2, at, first : len(ids)] = 1
+        return inputs[0], inputs[1], inputs[2]
 
     def _tokens(self, query: str, text: str) -> tuple[list[int], int]:
         """The tokens of a pair, and the place of the first one of `text`."""
         asked = self._tokenizer.encode(query).ids
         asked = asked if len(asked) <= QUERY_TOKENS else [*asked[: QUERY_TOKENS - 1], asked[-1]]
-        read = self._tokenizer.encode(text).ids[1:]
+        text_ids = self._tokenizer.encode(text).ids[1:]
         room = TOKENS - len(asked)
-        return asked + (read if len(read) <= room else [*read[: room - 1], read[-1]]), len(asked)
+        return asked + (
+            text_ids if len(text_ids) <= room else [*text_ids[: room - 1], text_ids[-1]]
+        ), len(asked)
 
 
 def scored(
-    weights: Weights, layers: int, read: tuple[Tensor, Tensor, Tensor], dropout: float = 0.0
+    weights: Weights, layers: int, inputs: tuple[Tensor, Tensor, Tensor], dropout: float = 0.0
 ) -> Tensor:
-    """One score for each pair, `read` as by `CrossEncoder.batch`; every operation exports to ONNX
+    """One score for each pair, `inputs` as by `CrossEncoder.batch`; every operation exports to ONNX
     opset 17."""
-    ids, mask, kinds = read
+    ids, mask, kinds = inputs
     hidden = encoder.embedded(weights, ids, dropout, kinds)
     masked = (1.0 - mask[:, None, None, :].to(hidden.dtype)) * -10000.0
     for layer in range(layers):
         at = f"encoder.layer.{layer}."
         hidden = encoder.transformed(weights, at, hidden, masked, dropout=dropout)
-    kept = mask[:, :, None].to(hidden.dtype)
-    pooled = (hidden * kept).sum(1) / kept.sum(1)
+    weights_of_tokens = mask[:, :, None].to(hidden.dtype)
+    pooled = (hidden * weights_of_tokens).sum(1) / weights_of_tokens.sum(1)
     return functional.linear(pooled, weights["head.weight"], weights["head.bias"])[:, 0]
 
 

@@ -104,8 +104,8 @@ def mixed(
     chance = seeded(f"mixture {seed}")
     found: list[Pair] = []
     for name, pool in pools.items():
-        whole, rest = divmod(round(count * shares.get(name, 0.0)), len(pool) or 1)
-        found += [*pool] * whole + chance.sample(pool, min(rest, len(pool)))
+        times, remainder = divmod(round(count * shares.get(name, 0.0)), len(pool) or 1)
+        found += [*pool] * times + chance.sample(pool, min(remainder, len(pool)))
     return found
 
 
@@ -196,17 +196,17 @@ def grouped(
     Hard negatives by a tree of random hyperplanes: neighbours differ from epoch to epoch.
     """
     rounds: dict[tuple[str, int], list[int]] = defaultdict(list)
-    seen: dict[str, int] = defaultdict(int)
+    rounds_used: dict[str, int] = defaultdict(int)
     for number in chance.sample(range(len(pairs)), len(pairs)):
         pair = pairs[number]
-        rounds[pair.group, seen[pair.tool.id]].append(number)
-        seen[pair.tool.id] += 1
-    made: list[list[int]] = []
+        rounds[pair.group, rounds_used[pair.tool.id]].append(number)
+        rounds_used[pair.tool.id] += 1
+    batches: list[list[int]] = []
     generator = np.random.default_rng(chance.randrange(2**32))
     for members in rounds.values():
-        made.extend(_leaves(np.array(members), vectors, size, generator))
-    chance.shuffle(made)
-    return made
+        batches.extend(_leaves(np.array(members), vectors, size, generator))
+    chance.shuffle(batches)
+    return batches
 
 
 def _leaves(

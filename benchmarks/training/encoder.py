@@ -55,8 +55,8 @@ def encode(weights: Weights, ids: Tensor, mask: Tensor, dropout: float = 0.0) ->
         hidden = transformed(
             weights, f"encoder.layer.{layer}.", hidden, hidden_from, dropout=dropout
         )
-    kept = mask[:, :, None].to(hidden.dtype)
-    pooled = (hidden * kept).sum(1) / kept.sum(1).clamp(min=1.0)
+    token_mask = mask[:, :, None].to(hidden.dtype)
+    pooled = (hidden * token_mask).sum(1) / token_mask.sum(1).clamp(min=1.0)
     return pooled / (pooled * pooled).sum(1, keepdim=True).sqrt().clamp(min=1e-9)
 
 

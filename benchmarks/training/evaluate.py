@@ -108,11 +108,11 @@ def dense_scores(tools: Vectors, queries: Sequence[TrainingQuery], embed: Embed)
     scores = np.empty((len(queries), len(tools)), np.float32)
     start = 0
     for row, found in zip(scores, parts, strict=True):
-        own = vectors[start : start + len(found)]
+        sentence_vectors = vectors[start : start + len(found)]
         start += len(found)
-        whole = np.array([len(part) for part in found], np.float32) @ own
-        row[:] = WHOLE * (tools @ (whole / np.linalg.norm(whole)))
-        row += (1 - WHOLE) * (tools @ own.T).max(1)
+        query_vector = np.array([len(part) for part in found], np.float32) @ sentence_vectors
+        row[:] = WHOLE * (tools @ (query_vector / np.linalg.norm(query_vector)))
+        row += (1 - WHOLE) * (tools @ sentence_vectors.T).max(1)
     return scores
 
 

@@ -45,8 +45,10 @@ def rankings(
     for query, row in zip(queries, scores, strict=True):
         best = np.argsort(-row, kind="stable")[:READ]
         gold = frozenset(at for at, one in enumerate(best) if ids[one] in query.gold)
-        shown = tuple(texts[one] for one in best)
-        found.append(Ranking(query_text(query.text), shown, row[best], gold, len(query.gold)))
+        listed_texts = tuple(texts[one] for one in best)
+        found.append(
+            Ranking(query_text(query.text), listed_texts, row[best], gold, len(query.gold))
+        )
     return found
 
 

@@ -43,9 +43,9 @@ def passage_pairs(path: Path, seed: int) -> list[Pair]:
         parts = sentences(passage.description)
         if parts:
             at = chance.randrange(len(parts))
-            rest = " ".join(parts[:at] + parts[at + 1 :])
-            shown = TrainingTool(passage.id, passage.name, rest, "", (), (), ())
-            pairs.append(_pair(path, _phrase(parts[at], chance), shown))
+            other_text = " ".join(parts[:at] + parts[at + 1 :])
+            passage_tool = TrainingTool(passage.id, passage.name, other_text, "", (), (), ())
+            pairs.append(_pair(path, _phrase(parts[at], chance), passage_tool))
     return pairs
 
 

@@ -96,9 +96,9 @@ def judge_passages(
         found = []
         for query, cosine in zip(queries, cosines, strict=True):
             words = lexical.scores(query.text)
-            both = cosine / 2 + words / max(2 * float(words.max()), 1e-9)
+            fused_scores = cosine / 2 + words / max(2 * float(words.max()), 1e-9)
             gold = {at[one] for one in query.gold}
-            found.append([_recall(scores, gold) for scores in (cosine, words, both)])
+            found.append([_recall(scores, gold) for scores in (cosine, words, fused_scores)])
         dense, worded, fused = (float(value) for value in 100 * np.mean(found, axis=0))
         yield _line(folder.name, Scores(dense, worded, fused, len(found)))
 

@@ -185,10 +185,10 @@ def cross(
     shares = " ".join(f"{share:6g}" for share in crossed.SHARES)
     lines = [f"{'requests':>8} {'set':14} {'first':>6} {shares} second"]
 
-    def mark(seen: int) -> None:
+    def mark(pair_count: int) -> None:
         for name, asked in judged.items():
             scores = " ".join(f"{one:6.1f}" for one in crossed.judged(second, asked))
-            lines.append(f"{seen:8} {name:14} {scores}")
+            lines.append(f"{pair_count:8} {name:14} {scores}")
             log.info(lines[-1])
 
     crossed.train(second, lists, rate=rate, wrong=WRONG, seed=seed, marks=marks, mark=mark)

@@ -48,9 +48,9 @@ def service_operations(wheel: Path) -> dict[str, list[ApiOperation]]:
 def service_pairs(wheel: Path, seed: int) -> list[Pair]:
     """A pair for each of PER_SERVICE operations of each service. Raises BadTrainingSet."""
     pairs = []
-    for service, several in service_operations(wheel).items():
+    for service, operations in service_operations(wheel).items():
         chance = seeded(f"{seed} {service}")
-        for one in chance.sample(several, min(PER_SERVICE, len(several))):
+        for one in chance.sample(operations, min(PER_SERVICE, len(operations))):
             tool = variant(one, chance)
             pairs.append(
                 Pair(request(one, chance), tool, frozenset((tool.id,)), service, distinct=True)
@@ -59,7 +59,7 @@ def service_pairs(wheel: Path, seed: int) -> list[Pair]:
 
 
 def _services(opened: zipfile.ZipFile) -> Iterator[tuple[str, list[ApiOperation]]]:
-    for pattern, read in ((_GOOGLE, _google), (_AWS, _aws)):
+    for pattern, read_operations in ((_GOOGLE, _google), (_AWS, _aws)):
         newest: dict[str, tuple[tuple[bool, str], str]] = {}
         for name in opened.namelist():
             if match := pattern.search(name):
@@ -68,17 +68,17 @@ def _services(opened: zipfile.ZipFile) -> Iterator[tuple[str, list[ApiOperation]
         for service, (_, name) in sorted(newest.items()):
             data = opened.read(name)
             document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
-            yield service, list(read(document))
+            yield service, list(read_operations(document))
 
 
 def _google(document: Mapping[str, Any]) -> Iterator[ApiOperation]:
     """Each once, wherever its resource is: `projects.jobs.list` stands for `folders.jobs.list`."""
-    schemas, seen = document.get("schemas", {}), set()
+    schemas, names = document.get("schemas", {}), set()
     for method in _methods(document):
         *_, resource, verb = method["id"].split(".")
-        if (resource, verb) in seen:
+        if (resource, verb) in names:
             continue
-        seen.add((resource, verb))
+        names.add((resource, verb))
         body = schemas.get(method.get("request", {}).get("$ref"), {}).get("properties", {})
         parameters = {**method.get("parameters", {}), **body}
         yield ApiOperation(

@@ -74,9 +74,11 @@ def train(
         asked = _encode(halved, of_queries, [pair.query for pair in members], recipe.dropout)
         tools = _encode(halved, of_tools, texts, recipe.dropout)
         loss = _loss(asked, tools, _not_negative(members, vectors[numbers]), recipe.scale)
-        if kept := [at for at, pair in enumerate(members) if recipe.anchor and pair.anchored]:
-            questions = _drift(base, of_queries, [members[at].query for at in kept], asked[kept])
-            passages = _drift(base, of_tools, [texts[at] for at in kept], tools[kept])
+        if anchored := [at for at, pair in enumerate(members) if recipe.anchor and pair.anchored]:
+            questions = _drift(
+                base, of_queries, [members[at].query for at in anchored], asked[anchored]
+            )
+            passages = _drift(base, of_tools, [texts[at] for at in anchored], tools[anchored])
             loss = loss + recipe.anchor * (questions + passages)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(tuned, 1.0)
@@ -112,8 +114,8 @@ def _batches(
 
 
 def _text(pair: Pair, chance: random.Random) -> str:
-    whole = pair.anchored or pair.distinct  # those of operations are variants already
-    return tool_text(pair.tool) if whole else varied_text(pair.tool, chance)
+    is_distinct = pair.anchored or pair.distinct  # those of operations are variants already
+    return tool_text(pair.tool) if is_distinct else varied_text(pair.tool, chance)
 
 
 def _loss(asked: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> Tensor:
