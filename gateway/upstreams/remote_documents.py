@@ -3,7 +3,6 @@
 from config.settings import Imports
 from gateway.upstreams.http.source_pools import Connections
 from gateway.upstreams.mcp.list_reader import Lister
-from registry.sources.graphql_documents import introspect
 from registry.sources.import_specs import ImportSpec
 
 
@@ -20,6 +19,8 @@ class RemoteDocuments:
         ImportRejected."""
         if spec.facts.server:
             return await self._lister(spec)
+        from registry.sources.graphql_documents import introspect  # with the first GraphQL endpoint
+
         guarded = spec.options.guarded  # and then the operator's credentials are not sent
         return await introspect(
             spec.location,

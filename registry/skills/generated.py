@@ -8,7 +8,7 @@ import msgspec
 
 from registry.display.schema_summaries import first_sentence, shorten
 from registry.documents.containers import unpack
-from registry.importers.openapi import parse
+from registry.documents.yaml_and_json import parse
 from registry.skills.folders import SkillFolder
 from registry.skills.skill_md import (
     DESCRIPTION_LIMIT,

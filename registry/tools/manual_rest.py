@@ -9,7 +9,6 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from msgspec import Raw
 from msgspec.structs import replace
 
-from registry.importers.openapi import read
 from registry.tools.editable_columns import check_schema
 from registry.tools.tool_errors import ToolRefused
 from schemas.binding import Body, OpenAPIBinding, Parameter
@@ -157,6 +156,8 @@ def _imported_binding(
         "paths": {path: {method.lower(): operation}},
         "$defs": schema.get("$defs", {}),
     }
+    from registry.importers.openapi import read  # with the first tool made by hand
+
     try:
         imported = read(document)
     except ImportRejected as error:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from config.settings import Imports
-from registry.sources.agent_cards import fetch_card
 from schemas.errors import ImportRejected
 from schemas.source import Source
 
@@ -62,6 +61,8 @@ class CardWatch:
 
     async def look(self, source: Source) -> None:
         """Fetch a card, and tell of a change. Raises ImportRejected."""
+        from registry.sources.agent_cards import fetch_card  # with the first agent
+
         key = source.name, source.location
         before = self._seen.get(key, SeenCard())
         card = await fetch_card(

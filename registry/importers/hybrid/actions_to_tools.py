@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from registry.documents.yaml_and_json import parse
 from registry.importers.drafts import (
     ImportedDescription,
     plain_description,
@@ -28,7 +29,6 @@ from registry.importers.hybrid.written_actions import (
     size_of,
     text,
 )
-from registry.importers.openapi import parse
 from registry.names.tool_names import add_suffix, assign, legal
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
