@@ -13,12 +13,11 @@ from config.settings import Settings
 from gateway.admin.http_api import AdminAction
 from gateway.app.access_hooks import AccessHooks
 from gateway.app.audit_log import AuditCollector
-from gateway.app.identities import Identities
+from gateway.app.identities import USED_EVERY_S, Identities
 from gateway.app.protected_resources import ProtectedResource, endpoints_of, resources_of
 from gateway.app.request_limits import Bounds
 from gateway.audit.records import AuditEntry
 from gateway.context import Context
-from gateway.guards.authentication import USED_EVERY_S
 from gateway.guards.protected_resource import demanding
 from gateway.interfaces import Counter, Events, Guard
 from gateway.middleware.guardrails import Guardrails

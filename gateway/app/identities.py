@@ -9,13 +9,16 @@ import anyio
 
 from config.settings import Settings
 from gateway.app.protected_resources import bound_audiences
-from gateway.guards.authentication import USED_EVERY_S, Authenticator
+from gateway.guards.open_access import OpenAccess
 from gateway.guards.protected_resource import ResourceIdentifiers
 from registry.access.access_feed import Load
 from registry.database.postgres import AWAY, Pool
 
-if TYPE_CHECKING:  # a gateway without a login does not import it
+if TYPE_CHECKING:  # a gateway without a login does not import it, nor one without authentication
     from gateway.app.login import LoginAccess
+    from gateway.guards.authentication import Authenticator
+
+USED_EVERY_S = 60.0  # minimum interval between writes of `last_used`
 
 
 class Identities:
@@ -34,13 +37,10 @@ class Identities:
         self._sweep = sweep
         self._every_s = auth.revocation_s
         self._identifies = auth.mode != "none"
-        self.authenticator = Authenticator(
-            auth,
-            settings.tenant.host_id,
-            public_url=settings.server.public_url,
-            bound=bound_audiences(settings, resources),
-            own=None if login is None else login.issuer,
-            reserved=() if login is None else login.reserved,
+        self.authenticator = (
+            _authenticator(settings, resources, login)
+            if self._identifies
+            else OpenAccess(settings.tenant.host_id)
         )
 
     @property
@@ -88,3 +88,19 @@ class Identities:
         while True:
             await asyncio.sleep(self._every_s)
             self._sweep()
+
+
+def _authenticator(
+    settings: Settings, resources: ResourceIdentifiers | None, login: "LoginAccess | None"
+) -> "Authenticator":
+    """Raises ToolgateError for unusable keys."""
+    from gateway.guards.authentication import Authenticator  # with libraries of tokens
+
+    return Authenticator(
+        settings.auth,
+        settings.tenant.host_id,
+        public_url=settings.server.public_url,
+        bound=bound_audiences(settings, resources),
+        own=None if login is None else login.issuer,
+        reserved=() if login is None else login.reserved,
+    )

@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from config.access import ADMIN_TOOLSET
 from config.settings import Settings
-from gateway.guards.authorization_server_proxy import AuthorizationServer
 from gateway.guards.protected_resource import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown
 
 if TYPE_CHECKING:  # a gateway without a login does not import it
@@ -42,6 +41,8 @@ class ProtectedResource:
             )
             places = (AUTHORIZATION_SERVER, OPENID_CONFIGURATION)
         else:
+            from gateway.guards.authorization_server_proxy import AuthorizationServer
+
             server = AuthorizationServer(oauth.authorization_servers[0], oauth)
             legacy = server.metadata if oauth.legacy_metadata else None
             well_known = WellKnown(oauth, resources, legacy)

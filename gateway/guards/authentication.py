@@ -37,8 +37,6 @@ from schemas.hybrid import (
 
 log = logging.getLogger("toolgate.auth")
 
-USED_EVERY_S = 60.0  # minimum interval between writes of `last_used`
-
 BEARER = b"bearer "
 CREDENTIALS = frozenset((b"authorization", b"x-scope-token", b"x-api-key"))
 

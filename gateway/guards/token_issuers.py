@@ -36,16 +36,6 @@ class KeySource(Protocol):
 _HOST_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-OPEN = (
-    "auth.mode is none and auth.allow_public is true: whoever reaches the gateway may call "
-    "everything, unless what stands in front of it asks for credentials"
-)
-ANY_AUDIENCE = (
-    "auth.audience is empty, so tokens that were made for other services are good here too: name "
-    "the `aud` of yours, or set auth.bind_audience"
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Tenants:
     """Maps a token's claims to its tenant."""
@@ -170,11 +160,3 @@ def _keys(setting: str, entry: Auth | IssuerSettings, auth: Auth) -> KeySource:
 
 def _one(audience: str) -> frozenset[str]:
     return frozenset({plain(audience)} if audience else ())
-
-
-def takes_any_audience(auth: Auth) -> bool:
-    """Whether some issuer accepts tokens for any audience."""
-    if auth.mode != "jwt" or auth.bind_audience != "off" or auth.audience:
-        return False
-    own = bool(auth.key_file or auth.jwks_file or auth.jwks_url)
-    return own or not all(issuer.audience for issuer in auth.issuers.values())

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-import jwt
-
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_S = 60  # lifetime
@@ -18,6 +16,8 @@ def sign_authentication(
 ) -> dict[str, str]:
     """The parameters of a request that authenticate `client_id`; `private` as pyjwt takes it,
     `header` with the algorithm (`alg`) and what names the key."""
+    import jwt  # with the first client that signs
+
     now = int(time.time())
     claims = {
         "iss": client_id,

@@ -9,19 +9,18 @@ import binascii
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Raw, Struct
 
 from gateway.context import Context
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import TASKS_EXTENSION
+
+if TYPE_CHECKING:  # loaded with the first state that is sealed: it takes 9 MB
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 NONCE_BYTES = 12  # NIST SP 800-38D, 8.2.2: random nonces suffice for 2^32 messages
 TEXT = "requestState is not ours, was changed or is too old: send the request again without it"
@@ -51,6 +50,8 @@ class Sealer:
 
     def unseal(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
         """Decrypt. Raises InvalidParams, with the same message for every reason."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._open(purpose, text, as_type, bound_to)
         except (ValueError, InvalidTag, msgspec.MsgspecError) as error:
@@ -66,9 +67,13 @@ class Sealer:
             raise ValueError("expired")
         return msgspec.msgpack.decode(inside.payload, type=as_type)
 
-    def _cipher(self, purpose: str) -> AESGCM:
+    def _cipher(self, purpose: str) -> "AESGCM":
         cipher = self._ciphers.get(purpose)
         if cipher is None:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
             derived = HKDF(SHA256(), 32, salt=None, info=b"toolgate/" + purpose.encode())
             cipher = self._ciphers[purpose] = AESGCM(derived.derive(self._secret))
         return cipher

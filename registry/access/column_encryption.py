@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
-from cryptography.exceptions import InvalidTag
 from psycopg import AsyncConnection
 from psycopg.sql import SQL, Identifier
 
@@ -53,6 +52,8 @@ class Vault:
 
     def unseal(self, sealed: bytes, column: SealedColumn, *place: str) -> bytes:
         """Raises SecretRefused."""
+        from cryptography.exceptions import InvalidTag  # as in `registry.access.secrets`
+
         key_id, nonce = sealed[:KEY_ID_LENGTH].decode("ascii", "replace"), sealed[KEY_ID_LENGTH:]
         nonce, text = nonce[:NONCE_BYTES], nonce[NONCE_BYTES:]
         try:

@@ -11,11 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import ValidationError
 from psycopg import AsyncConnection
 
@@ -28,6 +26,9 @@ from registry.database.tables import Tables
 from registry.database.tool_and_source_rows import lock
 from registry.documents.ssrf_protection import check_host
 from schemas.errors import ToolgateError
+
+if TYPE_CHECKING:  # loaded with the first secret: it takes 9 MB
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 NONCE_BYTES = 12
 KEY_ID_LENGTH = 16
@@ -58,16 +59,16 @@ class Keys:
     def key_ids(self) -> list[str]:
         return list(self._keys)
 
-    def sealing(self) -> tuple[str, AESGCM]:
+    def sealing(self) -> "tuple[str, AESGCM]":
         """The key to encrypt with, and its id. Raises SecretRefused."""
         if self.current is None:
             raise SecretRefused(
                 "there is no key to encrypt secrets with: set TOOLGATE_SECRETS__KEY, or "
                 "secrets.key as ${file:PATH}, to 32 bytes in base64 (openssl rand -base64 32)"
             )
-        return self.current, AESGCM(self._keys[self.current])
+        return self.current, _cipher(self._keys[self.current])
 
-    def opening(self, id_: str) -> AESGCM:
+    def opening(self, id_: str) -> "AESGCM":
         """The key to decrypt with. Raises SecretRefused."""
         key = self._keys.get(id_)
         if key is None:
@@ -75,7 +76,13 @@ class Keys:
                 f"it is encrypted with the key {id_}, which is neither secrets.key nor one of "
                 "secrets.old_keys"
             )
-        return AESGCM(key)
+        return _cipher(key)
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
 
 
 def key_id(key: bytes) -> str:
@@ -215,11 +222,15 @@ class Secrets(Tables):
         )
         return [_Row(*row) async for row in rows]
 
-    def _seal(self, cipher: AESGCM, source: str, scheme: str, plain: bytes) -> tuple[bytes, bytes]:
+    def _seal(
+        self, cipher: "AESGCM", source: str, scheme: str, plain: bytes
+    ) -> tuple[bytes, bytes]:
         nonce = os.urandom(NONCE_BYTES)
         return nonce, cipher.encrypt(nonce, plain, self._belonging(source, scheme))
 
     def _unseal(self, row: _Row) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
         try:
             cipher = self._keys.opening(row.key_id)
             return cipher.decrypt(row.nonce, row.sealed, self._belonging(row.source, row.scheme))

@@ -11,10 +11,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, LiteralString
+from typing import TYPE_CHECKING, Any, Literal, LiteralString
 from uuid import UUID, uuid4
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from msgspec.structs import astuple
 from psycopg import AsyncConnection
@@ -26,6 +25,9 @@ from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.database.tool_and_source_rows import lock
+
+if TYPE_CHECKING:  # a gateway without a login does not import it
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 RANDOM_BYTES = 32
 NONCE_BYTES = 12
@@ -684,6 +686,8 @@ def _unseal_successor(token: str, sealed: bytes) -> str:
     return _cipher(token).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], b"").decode()
 
 
-def _cipher(token: str) -> AESGCM:
+def _cipher(token: str) -> "AESGCM":
     """The cipher of a token, whose 256 bits are random."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     return AESGCM(secret_digest(f"successor of {token}"))

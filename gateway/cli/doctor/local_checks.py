@@ -21,7 +21,8 @@ from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from gateway.app.access_for_commands import Stored
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
-from gateway.guards.token_issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
+from gateway.cli.serve.exposure import ANY_AUDIENCE, OPEN, takes_any_audience
+from gateway.guards.token_issuers import Issuer, issuers_of
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.script_runner import Sandbox

@@ -23,11 +23,10 @@ from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE
 from gateway.cli.running.connect import carry, key_of_client, own_streams
-from gateway.cli.serve.exposure import check_exposure
+from gateway.cli.serve.exposure import ANY_AUDIENCE, OPEN, check_exposure, takes_any_audience
 from gateway.cli.serve.process import Client, ServingProcess
 from gateway.cli.serve.supervisor import Supervisor, inherited_listener
 from gateway.cli.serve.worker_channel import MODEL, WorkerLink, serve_model
-from gateway.guards.token_issuers import ANY_AUDIENCE, OPEN, takes_any_audience
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.serve")

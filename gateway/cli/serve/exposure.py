@@ -1,8 +1,18 @@
-"""The check before listening: an address that strangers reach needs authentication."""
+"""The checks before listening: an address that strangers reach needs authentication, and its tokens
+an audience."""
 
 from config.access import Auth
 from config.networks import is_loopback
 from gateway.cli.common.failure import USAGE, fail
+
+OPEN = (
+    "auth.mode is none and auth.allow_public is true: whoever reaches the gateway may call "
+    "everything, unless what stands in front of it asks for credentials"
+)
+ANY_AUDIENCE = (
+    "auth.audience is empty, so tokens that were made for other services are good here too: name "
+    "the `aud` of yours, or set auth.bind_audience"
+)
 
 
 def check_exposure(host: str, auth: Auth) -> None:
@@ -24,3 +34,11 @@ def check_exposure(host: str, auth: Auth) -> None:
             "(auth.key_file, auth.jwks_file, auth.jwks_url); or listen on 127.0.0.1",
             USAGE,
         )
+
+
+def takes_any_audience(auth: Auth) -> bool:
+    """Whether some issuer accepts tokens for any audience."""
+    if auth.mode != "jwt" or auth.bind_audience != "off" or auth.audience:
+        return False
+    own = bool(auth.key_file or auth.jwks_file or auth.jwks_url)
+    return own or not all(issuer.audience for issuer in auth.issuers.values())

@@ -6,10 +6,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
 from config.sources import TokenExchange
 from gateway.http_client.client_assertions import JWT_BEARER, sign_authentication
 from gateway.http_client.token_requests import TokenAnswer
@@ -117,10 +113,14 @@ class EntraOnBehalfOf:
     def _certificate(self) -> tuple[Any, str]:
         """The private key, and the SHA-256 of the certificate, as headers have it. Raises
         ValueError."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        from cryptography.x509 import load_pem_x509_certificate
+
         pem = self._settings.certificate.encode()
         try:
             key = load_pem_private_key(pem, None)
-            digest = x509.load_pem_x509_certificate(pem).fingerprint(SHA256())
+            digest = load_pem_x509_certificate(pem).fingerprint(SHA256())
         except TypeError as error:  # encrypted
             raise ValueError("a private key without a password is needed") from error
         return key, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
