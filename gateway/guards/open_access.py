@@ -1,6 +1,6 @@
 """Access without authentication (`auth.mode: none`): every caller is anonymous.
 
-It loads no library of tokens, which would take a twentieth of a gateway's start.
+It loads no library of tokens.
 """
 
 from starlette.types import Scope

@@ -1,8 +1,8 @@
 """Source reader: finds and reads what an import needs: a description at a location, a service in
 this process, or the lists of another MCP server.
 
-It knows no database. The modules of an importer are loaded with the first source of its kind:
-together they would take a tenth of a gateway's start.
+It knows no database. The modules of an importer are loaded with the first source of its kind, so a
+gateway whose tools are stored starts without them.
 """
 
 import asyncio

@@ -90,7 +90,7 @@ sys.exit(", ".join(name for name in heavy if name in sys.modules) or 0)
 
 
 def test_a_gateway_loads_no_library_of_parts_that_are_off() -> None:
-    """They would take a quarter of its start, and 32 MB of each worker."""
+    """They would take a quarter of its start, and 40 MB of each worker."""
     code = """
 import sys
 import gateway.cli.serve.command
