@@ -286,3 +286,19 @@ def test_comments_before_an_assigned_function_are_part_of_the_function() -> None
     (scope,) = outline(code, "javascript").root.inner
     assert code[scope.start : scope.end].startswith(b"// Sends an answer.")
     assert scope.signature == "res.send = function (body) {"
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "names"),
+    [
+        (
+            "typescript",
+            b"export const LIMIT = 5, egg = { lay() {} };\nexport const { a } = f();\nlet own = 3;",
+            ["LIMIT", "egg", "egg.lay"],
+        ),
+        ("rust", b'pub const LIMIT: u8 = 5;\nstatic NAME: &str = "a";\n', ["LIMIT", "NAME"]),
+    ],
+)
+def test_constants_are_definitions(language: str, code: bytes, names: list[str]) -> None:
+    """Exported constants of TypeScript and constants of Rust are symbols (issue 43, item 5)."""
+    assert [scope.symbol for scope in outline(code, language).root.all()][1:] == names

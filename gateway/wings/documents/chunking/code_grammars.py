@@ -19,6 +19,7 @@ class Grammar(Struct, frozen=True):
     bodied: frozenset[str] = frozenset()  # definitions only where they have a body
     variables: frozenset[str] = frozenset()  # definitions only where their value is
     values: frozenset[str] = frozenset()  # one of these
+    exported: frozenset[str] = frozenset()  # around a variable: a constant, whatever its value
     named: frozenset[str] = frozenset()  # definitions only with a name that is not a variable's
     wrappers: frozenset[str] = frozenset()  # around a definition, with which they begin
     calls: Mapping[str, str] = {}  # node type: field of what is called
@@ -73,6 +74,7 @@ _JAVASCRIPT = Grammar(
         }
     ),
     values=frozenset({"arrow_function", "function_expression", "generator_function", "class"}),
+    exported=frozenset({"export_statement"}),
     named=frozenset({"function_expression", "generator_function"}),
     wrappers=frozenset(
         {
@@ -131,6 +133,8 @@ GRAMMARS: Mapping[str, Grammar] = {
             "mod_item": "module",
             "macro_definition": "macro",
             "type_item": "type",
+            "const_item": "constant",
+            "static_item": "constant",
             "let_declaration": "function",
         },
         variables=frozenset({"let_declaration"}),

@@ -135,10 +135,19 @@ def _kind(node: Node, scope: Scope, grammar: Grammar) -> str:
         value = _value(node)
         left = node.child_by_field_name("left")
         if value is None or value.type not in grammar.values or _is_computed(left):
-            return ""
+            return "constant" if _is_exported(node, grammar) else ""
     if node.type in grammar.named and not _has_own_name(node, grammar):
         return ""
     return "method" if defined == "function" and scope.kind in _TYPES else defined
+
+
+def _is_exported(node: Node, grammar: Grammar) -> bool:
+    """Whether a variable is one name that its file exports: `export const LIMIT = 5`."""
+    name = node.child_by_field_name("name")
+    outer = node.parent.parent if node.parent else None
+    if name is None or outer is None or name.type != "identifier":
+        return False
+    return outer.type in grammar.exported
 
 
 def _has_own_name(node: Node, grammar: Grammar) -> bool:
@@ -152,6 +161,8 @@ def _scope(visit: _Visit, defined: str, language: str) -> Scope:
     node = visit.node
     name = _name(node)
     above = visit.scope.symbol
+    if node.parent is not None and node.parent.type == "object":  # named after its constant
+        name = name.removeprefix(f"{above.rpartition('.')[2]}.")
     decorated = visit.outer.type == "decorated_definition"
     signature = _signature(node if decorated else visit.outer, _body(node))
     return Scope(
