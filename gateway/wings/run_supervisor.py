@@ -64,6 +64,15 @@ class HeldRun(Generic[Row]):
         self.scope.cancel()
 
 
+@dataclass(eq=False)
+class PendingClaim:
+    """A run that this process takes up just now: its cancellation may be stored too late for the
+    row that the claim returns."""
+
+    id: str
+    is_cancelled: bool = False  # by its owner
+
+
 class RunSupervisor(ABC, Generic[Row]):
     def __init__(
         self,
@@ -80,6 +89,7 @@ class RunSupervisor(ABC, Generic[Row]):
         self._places = places
         self._renew_s = renew_s
         self._held: dict[str, HeldRun[Row]] = {}
+        self._claims: set[PendingClaim] = set()
         self._is_crowded = False  # whether runs wait for a place, which new ones do not overtake
         self._group: TaskGroup | None = None
 
@@ -114,6 +124,20 @@ class RunSupervisor(ABC, Generic[Row]):
             place.callback(self._places.release, tenant, owner)
             yield place
 
+    async def claim(
+        self, tenant: str, id_: str, place: ExitStack, context: Context | None = None
+    ) -> None:
+        """Work on a run if it is due, and no other process was faster."""
+        self._claims.add(claim := PendingClaim(id_))
+        try:
+            row = await self._rows.claim(tenant, id_)
+        finally:
+            self._claims.remove(claim)
+        if row is not None:
+            self.start(row, place, context)
+            if claim.is_cancelled:
+                self.cancel_here(id_)
+
     def start(self, row: Row, place: ExitStack, context: Context | None = None) -> None:
         """Work on a run that this process has claimed."""
         if self._group is None:
@@ -137,9 +161,12 @@ class RunSupervisor(ABC, Generic[Row]):
 
     def cancel_here(self, id_: str) -> bool:
         """Whether the run was in this process, which now ends it."""
+        claims = [claim for claim in self._claims if claim.id == id_]
+        for claim in claims:
+            claim.is_cancelled = True
         if (held := self._held.get(id_)) is not None:
             held.cancel()
-        return held is not None
+        return held is not None or bool(claims)
 
     def is_cancelled(self, id_: str) -> bool:
         held = self._held.get(id_)
@@ -194,8 +221,8 @@ class RunSupervisor(ABC, Generic[Row]):
             with self.take_place(tenant, owner, waited=True) as place:
                 if place is None:
                     is_crowded = True
-                elif id_ not in self._held and (row := await self._rows.claim(tenant, id_)):
-                    self.start(row, place)
+                elif id_ not in self._held:
+                    await self.claim(tenant, id_, place)
         self._is_crowded = is_crowded
 
     async def _work(self, held: HeldRun[Row]) -> None:

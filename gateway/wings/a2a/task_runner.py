@@ -208,10 +208,8 @@ class TaskRunner(RunSupervisor[StoredTask]):
         await self.stir(row.id)
         if work == "queued":
             with self.take_place(row.tenant, row.owner) as place:
-                if place is not None and (
-                    claimed_row := await self.tasks.claim(row.tenant, row.id)
-                ):
-                    self.start(claimed_row, place, context)
+                if place is not None:
+                    await self.claim(row.tenant, row.id, place, context)
         return await self.reread(row)
 
     async def cancel(self, row: StoredTask) -> StoredTask:

@@ -316,10 +316,12 @@ class A2ATasks(LeasedRows[StoredTask]):
         condition: sql.Composable,
     ) -> int | None:
         ended = change.task.status.state in TERMINAL or change.reply is not None
-        # the lease goes where the task waits for somebody else; a call that waits keeps it
+        # the lease goes where the task waits for somebody else; a call that waits keeps it. A task
+        # that was cancelled meanwhile asks nobody: as one that waits it is due.
         rows = await connection.execute(
             sql.SQL(
-                "UPDATE a2a_task_t AS r SET work = %(work)s, state = %(state)s, task = %(task)s,"
+                "UPDATE a2a_task_t AS r SET work = CASE WHEN r.cancel AND %(work)s = 'asking'"
+                " THEN 'waiting' ELSE %(work)s END, state = %(state)s, task = %(task)s,"
                 " status_ts = %(time)s, approval = %(approval)s, number = number + 1,"
                 " reply = %(reply)s, lease_until = CASE %(work)s WHEN 'running' THEN lease_until"
                 " END WHERE {} RETURNING number"

@@ -224,8 +224,19 @@ _END = compose(
     " update_ts = clock_timestamp(), lease_until = CASE WHEN %(state)s = 'waiting' THEN"
     "   (SELECT coalesce(max(a.expire_ts), clock_timestamp()) FROM approval_t a"
     "   WHERE a.host_id = r.host_id AND a.approval_id = ANY(%(approvals)s::uuid[])"
-    "   AND a.state = 'waiting' AND NOT cancel) END WHERE {mine}",
+    "   AND a.state = 'waiting' AND NOT cancel) END WHERE {mine} RETURNING {run}",
     mine=_LEASES.of_one,
+    run=_RUN,
+)
+_FREE = sql.SQL("(state = 'waiting' OR {due})").format(due=_DUE)  # no process has it
+_CANCEL = compose(
+    "UPDATE agent_run_t SET cancel = true, update_ts = clock_timestamp(),"
+    " state = CASE WHEN {free} THEN 'cancelled' ELSE state END,"
+    " approvals = CASE WHEN {free} THEN '{{}}' ELSE approvals END"
+    " WHERE host_id = %s AND run_id = %s AND owner = %s AND {open} RETURNING {run}",
+    free=_FREE,
+    open=_OPEN,
+    run=_RUN,
 )
 
 
@@ -467,8 +478,8 @@ class Runs(LeasedRows[Run]):
                 check(spent)
         return spent
 
-    async def end(self, run: Run, ending: Ending) -> None:
-        """Leave the state `running`. Raises LeaseLost."""
+    async def end(self, run: Run, ending: Ending) -> Run:
+        """Leave the state `running`: the run as it is stored. Raises LeaseLost."""
         values = {
             "state": ending.state,
             "stopped": ending.stopped.replace("\0", ""),  # which the database takes in no text
@@ -476,7 +487,10 @@ class Runs(LeasedRows[Run]):
             "answer": ending.answer.replace("\0", ""),
             "approvals": list(ending.approvals),
         }
-        await self._write(run, _END, values)
+        stored = await self._fetch_row(Run, _END, {**held_row(run), **values})
+        if stored is None:
+            raise LeaseLost(run.id)
+        return stored
 
     async def keep(self, run: Run, exchange: ModelExchange) -> None:
         """Add the traffic of one request to the transcript of a run."""
@@ -499,16 +513,9 @@ class Runs(LeasedRows[Run]):
         ]
 
     async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
-        """Ask for the end of a run; its process notices with its next renewal."""
-        await self._execute(
-            sql.SQL(
-                "UPDATE agent_run_t SET cancel = true, lease_until ="
-                " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
-                " WHERE host_id = %s AND run_id = %s AND owner = %s AND {open}"
-            ).format(open=_OPEN),
-            [host_id, id_, owner],
-        )
-        return await self.get(host_id, owner, id_)
+        """End a run that no process has, at once, so that none takes it up meanwhile; the process
+        that has it notices with its next renewal. None: it had ended, or there is none."""
+        return await self._fetch_row(Run, _CANCEL, [host_id, id_, owner])
 
     async def prune_usage(self, days: int) -> None:
         """Delete what was used on days that are over so long ago."""

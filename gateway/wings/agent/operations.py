@@ -301,10 +301,7 @@ class ConversationOperations:
 
     async def delete(self, request: OperationInput) -> None:
         id_ = (await self._conversation(request, request.names["conversation"])).id
-        for run, _ in await self._runner.conversations.turns(request.tenant, id_, 1):
-            if not run.has_ended and run.owner == request.principal.id:
-                await self._runner.cancel(_context(request), run.id)
-        if not await self._runner.conversations.delete(request.tenant, request.principal.id, id_):
+        if not await self._runner.erase(_context(request), id_):
             raise not_found("conversation", id_)
 
     async def send(self, request: OperationInput) -> RunView:

@@ -91,17 +91,24 @@ def follow_run(
     approval. `run` was just read; `reread` reads it when the log has said nothing new for `every_s`
     seconds, so that its end is told also where its event was lost."""
     stream, place, current = stream_of("agent", run.id), "", run
+    announced = set[str]()  # approvals that the log has named: a run waits before it says so
+
+    async def look() -> None:
+        nonlocal current
+        current = await reread() or replace(run, state="cancelled")  # it was erased
 
     async def read(is_late: bool) -> tuple[list[RunEvent], Outlook]:
-        nonlocal after, place, current
+        nonlocal after, place
         if is_late:
-            current = await reread() or replace(run, state="cancelled")  # it was erased
+            await look()
         stirred, events = False, list[RunEvent]()
         with suppress(Fault):  # a log that has dropped what we read is read from its beginning
             for entry in await log.read(stream, place):
                 place, entry_events = entry.id, decode_events(entry)
                 stirred |= not entry_events
                 for event in entry_events:
+                    if event.data.get("status") == WAITS:
+                        announced.add(event.data["approval"])
                     if event.number <= after:
                         continue
                     after = event.number
@@ -110,10 +117,12 @@ def follow_run(
                         return events, "end"
         if current.has_ended:
             return [*events, terminal_event(current, after + 1)], "end"
-        if current.state == "waiting":
+        is_announced = is_late or not place or announced.issuperset(current.approvals)
+        if current.state == "waiting" and is_announced:
             return events, "end"
         if stirred and not is_late:
-            more, outlook = await read(True)
+            await look()
+            more, outlook = await read(False)
             return [*events, *more], outlook
         return events, "wait"
 

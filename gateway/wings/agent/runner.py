@@ -35,6 +35,7 @@ from registry.database.postgres import Pool
 from schemas.errors import Unavailable
 
 OVERLAP_S = 60.0  # a decision may take so long to be committed, or a clock be so wrong
+CANCEL_S = 5.0  # that a request waits for the end of a cancelled run
 AGENT = "toolgate"  # its name in traces
 TURNS = 200  # of a conversation that the window is chosen from
 BROKEN = Ending(
@@ -86,15 +87,33 @@ class Runner(RunSupervisor[Run]):
         return run
 
     async def cancel(self, context: Context, run_id: str) -> Run | None:
-        principal = context.principal
-        run = await self.runs.cancel(principal.tenant, principal.id, run_id)
-        if run is None or run.has_ended:
-            return run
-        if self.cancel_here(run_id):
-            await self.wait_for_end(run, 5.0)
-        elif (taken := await self.runs.claim(run.tenant, run_id)) is not None:
-            await self._let_go(taken, Ending(state="cancelled", answer=run.answer))
-        return await self.runs.get(principal.tenant, principal.id, run_id)
+        """The run, once it has ended, or as it is when the time is over; that of another process
+        ends with its next renewal."""
+        tenant, owner = context.principal.key
+        until = anyio.current_time() + CANCEL_S
+        while (run := await self.runs.cancel(tenant, owner, run_id)) is not None:
+            if run.has_ended:
+                await self.stir(run)
+                return run
+            if not self.cancel_here(run_id) or anyio.current_time() > until:
+                return run
+            await self.wait_here(run_id)
+        return await self.runs.get(tenant, owner, run_id)
+
+    async def erase(self, context: Context, conversation: str) -> bool:
+        """Erase a conversation, and cancel its run; whether it existed."""
+        tenant, owner = context.principal.key
+        turns = await self.conversations.turns(tenant, conversation, 1)
+        open_runs = [run for run, _ in turns if not run.has_ended and run.owner == owner]
+        for run in open_runs:
+            await self.cancel(context, run.id)
+        is_erased = await self.conversations.delete(tenant, owner, conversation)
+        for run in open_runs:
+            await self.stir(run)
+        return is_erased
+
+    async def stir(self, run: Run) -> None:
+        await stir(self._log, stream_of("agent", run.id))
 
     async def get(self, context: Context, run_id: str) -> Run | None:
         """The run of a caller; one of this process as it was when it was taken up."""
@@ -202,19 +221,18 @@ class Runner(RunSupervisor[Run]):
 
     async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
         """Store how a run ends or waits, then tell it."""
-        await self.runs.end(run, ending)
+        stored = await self.runs.end(run, ending)
         if writer is not None and ending.updates:  # a person may decide as soon as they are told
             for update in ending.updates:
                 writer.put("StatusUpdate", status=WAITS, phase="tools", **update)
             await writer.flush()
         if writer is None or ending.state == "waiting":
-            await stir(self._log, stream_of("agent", run.id))
+            await self.stir(run)
             return
-        now = await self.runs.get(run.tenant, run.owner, run.id) or run
-        if now.state == "failed":
-            writer.put("Error", code=now.error, message=now.stopped)
+        if stored.state == "failed":
+            writer.put("Error", code=stored.error, message=stored.stopped)
         else:
-            writer.put("Completed", **summary(now))
+            writer.put("Completed", **summary(stored))
         await writer.flush()
 
     async def prune(self) -> None:

@@ -249,6 +249,7 @@ class Runner(RunSupervisor[ProgramRun]):
         """Why calls are denied, by their numbers, and why the run cannot go on; "": it can."""
         approvals, id_ = Approvals(self.parts.pool, run.tenant), run.approval
         if run.cancel:
+            await approvals.withdraw(run.id)  # asked for while it was cancelled
             return {}, CANCELLED
         if run.failures >= DEATHS:
             return {}, f"the process that ran it ended {run.failures} times"

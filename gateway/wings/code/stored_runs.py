@@ -56,7 +56,8 @@ _STEP = compose(
     mine=_LEASES.of_one,
 )
 _WAIT = compose(
-    "UPDATE code_run_t AS r SET state = 'waiting', lease_ts = NULL, approval_id = %(approval)s,"
+    "UPDATE code_run_t AS r SET state = 'waiting', lease_ts = NULL,"
+    " approval_id = CASE WHEN r.cancel THEN NULL ELSE %(approval)s::uuid END,"
     " pending = %(pending)s, result = %(result)s,"
     " expires_ts = clock_timestamp() + make_interval(secs => %(keep)s) WHERE {mine}",
     mine=_LEASES.of_one,
@@ -203,7 +204,8 @@ class StoredRuns(LeasedRows[ProgramRun]):
     async def wait(
         self, run: ProgramRun, approval: str, pending: Sequence[PendingCall], result: bytes
     ) -> None:
-        """Let a run wait for an approval. Raises LeaseLost."""
+        """Let a run wait for an approval, unless it was cancelled: then it is due at once. Raises
+        LeaseLost."""
         calls = msgspec.msgpack.encode(pending)
         values = {"approval": approval, "pending": calls, "result": result}
         await self._write(run, _WAIT, {**self._values, **values})

@@ -12,7 +12,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from gateway.wings.a2a.http_api import A2AApi, Asked
-from gateway.wings.a2a.task_store import StoredTask
+from gateway.wings.a2a.task_store import A2ATasks, Change, StoredTask
 from gateway.wings.a2a.wing import check_skills
 from gateway.wings.interface import Finding
 from registry.access.approvals import Approvals
@@ -474,6 +474,21 @@ async def test_a_lost_task_is_failed_by_its_holder_alone(rig: Rig) -> None:
     message = text_message("go", f"tck-complete-task-lose-lease-{uuid4()}")
     task = await rig.task(message, now=True, agent="tck")
     assert state_of(await rig.until(task["id"], "COMPLETED", "FAILED", agent="tck")) == "COMPLETED"
+
+
+async def test_a_task_cancelled_before_its_question_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = A2ATasks.change
+
+    async def cancel_and_change(tasks: A2ATasks, row: StoredTask, made: Change, seen: int) -> bool:
+        if made.work == "asking":
+            await tasks.ask_to_cancel(row)
+        return await change(tasks, row, made, seen)
+
+    monkeypatch.setattr(A2ATasks, "change", cancel_and_change)
+    task = await rig.task(text_message("x", f"tck-input-required-{uuid4()}"), now=True, agent="tck")
+    await rig.until(task["id"], "CANCELED", agent="tck")
 
 
 async def test_tasks_are_followed_and_cancelled_at_another_node(rig: Rig) -> None:

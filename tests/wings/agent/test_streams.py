@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
-from gateway.wings.agent.conversation_and_run_store import Runs
+from gateway.state.memory import MemoryLog
+from gateway.wings.agent import run_events
+from gateway.wings.agent.conversation_and_run_store import Conversations, Ending, Run, Runs
+from gateway.wings.agent.run_events import EventWriter
 from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat, delta, failing, providing, sse
@@ -106,7 +110,7 @@ async def two_nodes(database: DatabaseSettings, tmp_path: Path) -> AsyncIterator
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = agent_settings(database, tmp_path / "pets.json", service, provider.url)
         state = replace(settings.state, backend="postgres")
-        settings = replace(settings, state=state, agent=replace(settings.agent, keep_alive_s=1.0))
+        settings = replace(settings, state=state)
         async with running(settings) as a, running(settings) as b:
             yield Rig(a, provider, service), Rig(b, provider, service)
 
@@ -136,17 +140,56 @@ async def test_a_stream_ends_where_another_node_erases_its_conversation(
     async with two_nodes(module_database, tmp_path) as (here, there):
         here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
         _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
-        [first] = await follow_run(here, begun["run"], limit=1)
-        last: list[Event] = []
+        url = f"{here.client.url}/agent/v1/runs/{begun['run']}/events"
+        with anyio.fail_after(60):
+            async with here.client.http.get(url, headers=STREAM) as response:
+                events = read(response)
+                await anext(events)
+                assert await there.delete(f"/conversations/{begun['conversation']}") == 204
+                last = [event async for event in events]
+        assert [(type_, data["state"]) for type_, _, data in last] == [("Completed", "cancelled")]
 
-        async def follow() -> None:
-            last.extend(await follow_run(here, begun["run"], first[1]))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(follow)
-            await anyio.sleep(0.5)
-            assert await there.delete(f"/conversations/{begun['conversation']}") == 204
-        assert [(one[0], one[2]["state"]) for one in last] == [("Completed", "cancelled")]
+async def test_the_last_event_tells_the_state_that_was_stored(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node has erased the conversation since."""
+    end = Runs.end
+
+    async def end_and_erase(runs: Runs, run: Run, ending: Ending) -> Run:
+        stored = await end(runs, run, ending)
+        assert await Conversations(runs._pool).delete(run.tenant, run.owner, run.conversation)
+        return stored
+
+    monkeypatch.setattr(Runs, "end", end_and_erase)
+    rig.script(chat("One"))
+    events = await stream_events(rig, "/ask", {"message": "x"})
+    assert (events[-1][0], events[-1][2]["state"]) == ("Completed", "completed")
+
+
+async def test_a_follower_of_a_waiting_run_gets_the_event_of_its_approval() -> None:
+    """A run waits before it says so; its process has not written the event yet."""
+    now = datetime.now(UTC)
+    run = Run(
+        tenant="t", id="r", conversation="c", turn=1, owner="o", caller="", content="",
+        strategy="s", streams=True, history=[], state="waiting", stopped="", error="", answer="",
+        approvals=["a"], cancel=False, attempt=1, iterations=1, tokens=0, money=0.0, seconds=0.0,
+        calls=0, created=now, updated=now,
+    )  # fmt: skip
+    log = MemoryLog(10, 60.0, 1_000_000)
+    writer = EventWriter(log, run)
+
+    async def reread() -> Run:
+        return run
+
+    with anyio.fail_after(60):
+        writer.put("ResponseChunk", text="Hm.")
+        await writer.flush()
+        events = run_events.follow_run(log, run, 0, reread=reread, every_s=600.0)
+        assert (await anext(events)).type == "ResponseChunk"
+        writer.put("StatusUpdate", status=run_events.WAITS, phase="tools", approval="a")
+        await writer.flush()
+        assert [event.data["approval"] async for event in events] == ["a"]
 
 
 async def test_a_failure_is_the_last_event(rig: Rig) -> None:
@@ -175,9 +218,9 @@ async def test_a_decision_may_follow_its_event_at_once(
     """The run waits by then, however slow the database is, which no test can make it."""
     end = Runs.end
 
-    async def end_late(*given: Any) -> None:
+    async def end_late(*given: Any) -> Run:
         await anyio.sleep(0.3)
-        await end(*given)
+        return await end(*given)
 
     monkeypatch.setattr(Runs, "end", end_late)
     rig.script(chat("", [DELETE]), chat("Done."))

@@ -11,11 +11,12 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from gateway.context import KEY_MARK
-from gateway.wings.agent.conversation_and_run_store import Runs
+from gateway.wings.agent.conversation_and_run_store import Run, Runs
 from registry.access.api_keys import ApiKeys
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
+from tests.polling import until
 from tests.servers.provider import Answer, chat_whole
 from tests.wings.agent.rig import Rig
 
@@ -147,6 +148,14 @@ def approvals(rig: Rig) -> Approvals:
     return Approvals(pool, HOST)
 
 
+async def delete_approval(rig: Rig, approval: str) -> None:
+    """Or it would serve the next call of another test."""
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    async with borrow(pool) as connection:
+        await connection.execute("DELETE FROM approval_t WHERE approval_id = %s", [approval])
+
+
 @pytest.mark.parametrize("approve", [True, False])
 async def test_a_run_waits_for_a_person_and_goes_on_by_itself(rig: Rig, approve: bool) -> None:
     run, approval = await waiting(rig)
@@ -176,8 +185,7 @@ async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: R
     found = await rig.until(run, "failed")
     assert found["error"] == "revoked"
     assert rig.service_calls == []
-    async with borrow(pool) as connection:  # or it would serve the next call of another test
-        await connection.execute("DELETE FROM approval_t WHERE approval_id = %s", [approval])
+    await delete_approval(rig, approval)
 
 
 async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:
@@ -209,11 +217,91 @@ async def test_a_caller_does_not_decide_for_itself(rig: Rig) -> None:
 
 async def test_a_waiting_run_has_no_task_and_can_be_cancelled(rig: Rig) -> None:
     run, _ = await waiting(rig)
-    _, health = await rig.get("/health")
-    assert health["runs"] == 0
+
+    async def has_no_task() -> bool:
+        _, health = await rig.get("/health")
+        return bool(health["runs"] == 0)
+
+    await until(has_no_task)  # its events are written behind its row
     status, found = await rig.post(f"/runs/{run}/cancel")
     assert (status, found["state"]) == (200, "cancelled")
     assert rig.service_calls == []
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["before", "behind"])
+async def test_a_run_is_cancelled_while_its_process_stores_the_waiting_state(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    end, cancel = Runs.end, Runs.cancel
+    ending, cancelled = anyio.Event(), anyio.Event()
+
+    async def end_late(*given: Any) -> Run:
+        if stored:
+            run = await end(*given)
+        ending.set()
+        await cancelled.wait()
+        return run if stored else await end(*given)
+
+    async def cancel_once(*given: Any) -> Run | None:
+        run = await cancel(*given)
+        cancelled.set()
+        return run
+
+    with monkeypatch.context() as patch, anyio.fail_after(60):
+        patch.setattr(Runs, "end", end_late)
+        patch.setattr(Runs, "cancel", cancel_once)
+        run, _ = await begin_run(rig, chat_whole("", [DELETE]), chat_whole("Never."))
+        await ending.wait()
+        status, found = await rig.post(f"/runs/{run}/cancel")
+    assert (status, found["state"]) == (200, "cancelled")
+    assert len(rig.provider.requests) == 1
+
+
+async def test_a_run_is_cancelled_while_a_process_claims_the_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, approval = await waiting(rig)
+    claim, cancel = Runs.claim, Runs.cancel
+    claimed, cancelled = anyio.Event(), anyio.Event()
+
+    async def claim_late(*given: Any) -> Run | None:
+        row = await claim(*given)
+        if row is not None:
+            claimed.set()
+            await cancelled.wait()
+        return row
+
+    async def cancel_once(*given: Any) -> Run | None:
+        row = await cancel(*given)
+        cancelled.set()
+        return row
+
+    with monkeypatch.context() as patch, anyio.fail_after(60):
+        patch.setattr(Runs, "claim", claim_late)
+        patch.setattr(Runs, "cancel", cancel_once)
+        assert await approvals(rig).decide(approval, True, "ops") is not None
+        await claimed.wait()
+        status, found = await rig.post(f"/runs/{run}/cancel")
+    assert (status, found["state"]) == (200, "cancelled")
+    assert rig.service_calls == []
+    await delete_approval(rig, approval)
+
+
+async def test_a_waiting_run_that_is_cancelled_is_never_claimed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = await waiting(rig)
+    cancel = Runs.cancel
+
+    async def cancel_and_claim(runs: Runs, tenant: str, owner: str, id_: str) -> Run | None:
+        row = await cancel(runs, tenant, owner, id_)
+        await runs.claim(tenant, id_)  # as a process does that looks for runs
+        return row
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "cancel", cancel_and_claim)
+        status, found = await rig.post(f"/runs/{run}/cancel")
+    assert (status, found["state"]) == (200, "cancelled")
 
 
 async def test_a_defect_fails_its_run_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -329,6 +329,25 @@ async def test_a_run_that_waits_is_cancelled(settings: Settings, tmp_path: Path)
         assert (await go_on(shop, paused))["state"] == "failed"
 
 
+async def test_a_run_cancelled_before_its_pause_asks_nobody(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node has withdrawn what the run asked for until then."""
+    wait = StoredRuns.wait
+
+    async def cancel_and_wait(runs: StoredRuns, run: ProgramRun, *given: Any) -> None:
+        await runs.cancel(run.tenant, run.id)
+        await wait(runs, run, *given)
+
+    monkeypatch.setattr(StoredRuns, "wait", cancel_and_wait)
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        paused = await shop.run("tools.send_mail(text='a')", WRITING)
+        ended = await go_on(shop, paused)
+        assert (ended["state"], ended["error"]) == ("failed", "the run was cancelled")
+        gateway = shop.client.gateway
+        assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
+
+
 async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path) -> None:
     async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
         paused = await shop.run("tools.send_mail(text='a')", WRITING)
