@@ -47,8 +47,12 @@ class MemoryMasking(Struct, frozen=True, forbid_unknown_fields=True):
 
 class MemoryRanking(Struct, frozen=True, forbid_unknown_fields=True):
     neighbours: Share
+    replies: Share
+    questions: Share
     session: Share
+    speakers: Share
     dates: Share
+    times: Share
     importance: Share
     recency: Share
     uses: Share

@@ -40,6 +40,19 @@ _BEFORE_MONTH = re.compile(
     r"from|to|and|between|each|every)[\s-]+$",
     re.IGNORECASE,
 )
+# A question for a time, and words of times in texts: a regular expression of PostgreSQL.
+_TIME_QUESTION = re.compile(
+    r"\bwhen (?:did|was|were|has|have|had|is|are|does|do|will)\b|^\W*(?:when|how long|since when)\b"
+    r"|\b(?:what|which) (?:date|day|year|month|time)\b",
+    re.IGNORECASE,
+)
+_DAYS = ("Sun", "Mon", "Tues", "Wednes", "Thurs", "Fri", "Satur")
+_SPANS = "night|week|weekend|month|year|summer|winter|spring|fall|autumn|morning|evening"
+TIME_WORDS = (
+    r"\y([Yy]esterday|[Tt]oday|[Tt]onight|[Tt]omorrow|[Aa]go|[Ss]ince|(19|20)[0-9][0-9]"
+    rf"|([Ll]ast|[Nn]ext|[Tt]his|[Pp]ast) (\w+ )?({_SPANS}|({'|'.join(_DAYS)})day)"
+    rf"|({'|'.join(_DAYS)})day|{'|'.join(MONTHS)})s?\y"
+)
 _AMBIGUOUS = frozenset(("may", "march", "mar", "sun", "dec", "jan"))
 
 
@@ -71,6 +84,11 @@ def is_of_another_time(dates: Iterable[NamedDate], times: Iterable[datetime]) ->
     moments = tuple(times)
     named = tuple(dates)
     return bool(named) and not any(date.covers(time) for date in named for time in moments)
+
+
+def asks_for_time(query: str) -> bool:
+    """Whether an English query asks when something was, as "When did Ann move?" does."""
+    return _TIME_QUESTION.search(query[:READ]) is not None
 
 
 def in_words(time: datetime, *, chinese: bool = False) -> str:

@@ -4,7 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.wings.memory.named_dates import NamedDate, in_words, is_of_another_time, named_dates
+from gateway.wings.memory.named_dates import (
+    NamedDate,
+    asks_for_time,
+    in_words,
+    is_of_another_time,
+    named_dates,
+)
 from gateway.wings.memory.text_similarity import is_known, main_script
 
 MAY_8 = datetime(2023, 5, 8, 13, tzinfo=UTC)
@@ -39,6 +45,22 @@ def at(year: int, month: int, day: int = 1) -> datetime:
 )
 def test_dates_of_queries(query: str, expected: list[tuple[int | None, ...]]) -> None:
     assert named_dates(query) == tuple(NamedDate(*one) for one in expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("When did Ann move?", True),
+        ("how long has she lived there", True),
+        ("In which month was the party?", True),
+        ("Do you know when Ann moved?", False),
+        ("Where was Ann when it rained?", False),
+        ("What did Ann do in May?", False),
+        ("", False),
+    ],
+)
+def test_questions_for_a_time(query: str, *, expected: bool) -> None:
+    assert asks_for_time(query) == expected
 
 
 def test_few_dates_of_long_queries_are_read() -> None:

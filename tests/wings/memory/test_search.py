@@ -295,6 +295,59 @@ async def test_results_are_complete_explained_and_fit_their_tokens(ann: Caller) 
     assert one.version == 1
 
 
+async def test_a_reply_follows_the_question_that_has_the_words(database: Database) -> None:
+    """A reply belongs to its question: it is found before turns that share a word with the
+    query (M24)."""
+    talk = [
+        ("Bob", "The new school has a large garden with trees."),
+        ("Ann", "Which instrument do you play at your music school?"),
+        ("Bob", "The cello, for years."),
+        ("Ann", "The train was late again, as always."),
+        ("Bob", "Take a coat then."),
+    ]
+    items = [{"content": text, "kind": "turn", "speaker": name} for name, text in talk]
+    async with open_rig(database, embedder=lambda _: Modelled("bundled/x")) as rig:
+        ann = rig.caller("ann")
+        await ann("add", scope="user", items=items)
+        query = "which instrument at the music school"
+        found = (await ann("search", query=query, explain=True)).items
+    assert [memory.content for memory in found[:2]] == [talk[1][1], talk[2][1]]
+    assert found[1].parts["relevance"] == 0
+
+
+async def test_memories_of_a_named_speaker_come_first(rig: Rig) -> None:
+    """The speaker counts only where the query tells speakers apart (M24)."""
+    ann = rig.caller("ann")
+    for name in ("Carol", "Bob Miller"):
+        await ann.add(f"the tea of {len(name)} is cold", speaker=name)
+    found = (await ann("search", query="what tea has Carol?", explain=True)).items
+    assert [memory.speaker for memory in found] == ["Carol", "Bob Miller"]
+    assert [memory.parts["speaker"] for memory in found] == [pytest.approx(0.12), 0]
+    found = (await ann("search", query="what tea have Carol and bob?", explain=True)).items
+    assert [memory.parts["speaker"] for memory in found] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("moved yesterday", True),
+        ("moved Last Friday", True),
+        ("moved in May", True),
+        ("moved a year ago", True),
+        ("moved in 2019", True),
+        ("may have moved", False),
+        ("moved to room 12019", False),
+    ],
+)
+async def test_texts_with_a_time_answer_questions_for_a_time(
+    ann: Caller, *, text: str, expected: bool
+) -> None:
+    await ann.add(text)
+    for query, bonus in (("when did they move?", 0.1 * expected), ("who moved?", 0)):
+        [memory] = (await ann("search", query=query, explain=True)).items
+        assert memory.parts["date"] == pytest.approx(bonus)
+
+
 async def test_near_duplicates_are_shown_once(ann: Caller) -> None:
     """Near duplicates are shown once (M24)."""
     await ann.add("the meeting of the team is on monday at nine")
