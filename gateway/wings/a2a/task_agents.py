@@ -228,9 +228,9 @@ async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
         text = f'metadata: "skill" names no skill of this agent; {expectation}'
         await work.status(TaskState.REJECTED, text)
         return
-    if work.was_working:
-        await work.status(TaskState.WORKING)  # or a question of before would seem open
     try:
+        if work.was_working:
+            await work.status(TaskState.WORKING)  # or a question of before would seem open
         if not run:
             run = await _begin_run(name, agent, work, context, skill=skill)
             await work.keep_run(run)

@@ -284,7 +284,9 @@ class TaskRunner(RunSupervisor[StoredTask]):
             await self._fail(row, f"The agent {row.agent} is not served any more.")
             return
         try:
-            work = TaskWork(self, row, await self.context_of(active))
+            with anyio.CancelScope(shield=True):  # work that is cancelled ends what it has begun
+                context = await self.context_of(active)
+            work = TaskWork(self, row, context)
             if row.cancel:
                 active.cancel()
             await execute(work)

@@ -9,6 +9,10 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
+from gateway.context import Context
+from gateway.wings.a2a.task_runner import TaskRunner
+from gateway.wings.a2a.task_store import StoredTask
+from gateway.wings.run_supervisor import HeldRun
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
@@ -98,6 +102,27 @@ async def test_cancelling_a_task_that_waits_for_a_person_cancels_its_run(
     async with open_small_rig(database_settings, tmp_path) as rig:
         rig.provider.answers[:] = [chat("", [DELETE])]
         task = await rig.task(text_message("Delete 7."), agent="clever")
+        answer = await rig.rpc("CancelTask", {"id": task["id"]}, agent="clever")
+        assert state_of(answer["result"]) == "CANCELED"
+        async with borrow(rig.pool) as connection:
+            rows = await connection.execute("SELECT state FROM agent_run_t")
+            assert await rows.fetchall() == [("cancelled",)]
+
+
+async def test_a_task_cancelled_while_a_process_takes_up_its_work_cancels_its_run(
+    database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context_of = TaskRunner.context_of
+
+    async def cancel_first(runner: TaskRunner, held: HeldRun[StoredTask]) -> Context:
+        if held.row.cancel:
+            held.cancel()
+        return await context_of(runner, held)
+
+    async with open_small_rig(database_settings, tmp_path) as rig:
+        rig.provider.answers[:] = [chat("", [DELETE])]
+        task = await rig.task(text_message("Delete 7."), agent="clever")
+        monkeypatch.setattr(TaskRunner, "context_of", cancel_first)
         answer = await rig.rpc("CancelTask", {"id": task["id"]}, agent="clever")
         assert state_of(answer["result"]) == "CANCELED"
         async with borrow(rig.pool) as connection:
