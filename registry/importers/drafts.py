@@ -12,6 +12,7 @@ from schemas.tool import ToolDraft
 
 # Longer ones are manuals. A list of many tools can afford a thousand tokens per tool.
 DESCRIPTION_LIMIT = 4096
+SCHEMAS_LIMIT_BYTES = 2**26  # default of imports.schemas_limit_bytes
 
 
 def plain_description(description: str) -> str:

@@ -19,9 +19,8 @@ from config.settings import Imports
 from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
 from registry.documents.ssrf_protection import PublicResolver, check_host, check_url_host, read_url
-from registry.importers.drafts import ImportedDescription
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
 from registry.importers.openapi import parse
-from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import without_hidden

@@ -27,9 +27,8 @@ from registry.documents.containers import (
     unpack,
 )
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
-from registry.importers.drafts import ImportedDescription
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
-from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.multi_file_documents import (
     Files,
     is_url,

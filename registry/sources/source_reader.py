@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from config.settings import Imports
 from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, local_path
-from registry.importers.drafts import ImportedDescription
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
 from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.sources.import_plan import storable
@@ -246,8 +246,6 @@ def _read_graphql(
 
 
 def _schemas_limit_bytes(limits: Limits) -> int:
-    from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
-
     return limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
 
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from registry.importers.drafts import ImportedDescription
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
 from registry.importers.graphql.introspection import load
 from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
 from registry.importers.graphql.tool_drafts import OPERATIONS, GraphQLDrafts, Root
 from registry.importers.openapi.document import SkipOperation
-from registry.importers.openapi.import_options import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.schema_budgets import SizeBudget
 from registry.names.tool_names import assign, legal, limit_for
 from schemas.errors import ImportRejected

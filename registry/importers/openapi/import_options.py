@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.x_toolgate import KEY, NO_OVERLAY, Overlay
 from schemas.globs import glob
@@ -9,7 +10,6 @@ from schemas.source import CredentialName
 from schemas.untrusted_json import sequence
 
 _TAG = "tag:"
-SCHEMAS_LIMIT_BYTES = 2**26  # default of imports.schemas_limit_bytes
 
 
 @dataclass(frozen=True, slots=True)
