@@ -102,7 +102,7 @@ class UsageQuotas:
         tenant_count = self._counts.setdefault(tenant, _Count())
         if tenant_count.ends > -math.inf:
             return await self._recount(tenant, tenant_count, quotas, count)
-        async with tenant_count.first:  # nobody is judged by what was not counted
+        async with tenant_count.first:  # a quota is compared with a count that is complete
             tenant_count = self._counts.get(tenant, tenant_count)
             return await self._recount(tenant, tenant_count, quotas, count)
 

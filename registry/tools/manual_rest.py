@@ -122,6 +122,8 @@ def _imported_binding(
 ) -> tuple[OpenAPIBinding, Annotations]:
     """The binding and annotations of the generated description; `wires`: names of arguments, by
     those of query parameters."""
+    from registry.importers.openapi import read  # with the first tool made by hand
+
     properties, required = schema.get("properties", {}), schema.get("required", [])
     in_path = dict.fromkeys(_PLACEHOLDER.findall(path))
     parameters = [
@@ -156,8 +158,6 @@ def _imported_binding(
         "paths": {path: {method.lower(): operation}},
         "$defs": schema.get("$defs", {}),
     }
-    from registry.importers.openapi import read  # with the first tool made by hand
-
     try:
         imported = read(document)
     except ImportRejected as error:

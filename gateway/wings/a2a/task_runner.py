@@ -284,7 +284,7 @@ class TaskRunner(RunSupervisor[StoredTask]):
             await self._fail(row, f"The agent {row.agent} is not served any more.")
             return
         try:
-            with anyio.CancelScope(shield=True):  # work that is cancelled ends what it has begun
+            with anyio.CancelScope(shield=True):  # cancelled work cancels the run of its agent
                 context = await self.context_of(active)
             work = TaskWork(self, row, context)
             if row.cancel:

@@ -291,15 +291,16 @@ class A2ATasks(LeasedRows[StoredTask]):
         return [(number, _events.decode(data)) for number, data in rows]
 
     async def change(self, row: StoredTask, change: Change, messages_read: int) -> bool:
-        """Store what becomes of a task that this process holds, behind the event
-        `messages_read`; False: it is not held any more, or there is a newer event."""
+        """Store a change of a task that this process holds, after the event `messages_read`.
+        False: the lease was lost, or there is a newer event."""
         condition = sql.SQL("{} AND r.number = %(seen)s").format(_LEASES.of_one)
         async with borrow(self._pool) as connection, connection.transaction():
             values = {**held_row(row), "seen": messages_read}
             return await self._change(connection, change, values, condition) is not None
 
     async def change_idle(self, row: StoredTask, change: Change) -> bool:
-        """Store what becomes of a task as it was read; False: it has changed since."""
+        """Store a change of a task that no process holds. False: the task has changed since `row`
+        was read."""
         values = {"host": row.tenant, "id": row.id, "seen": row.number, "worked": row.work}
         condition = sql.SQL(
             "r.host_id = %(host)s AND r.task_id = %(id)s AND r.number = %(seen)s"
@@ -316,8 +317,8 @@ class A2ATasks(LeasedRows[StoredTask]):
         condition: sql.Composable,
     ) -> int | None:
         ended = change.task.status.state in TERMINAL or change.reply is not None
-        # the lease goes where the task waits for somebody else; a call that waits keeps it. A task
-        # that was cancelled meanwhile asks nobody: as one that waits it is due.
+        # Only a running task keeps its lease, also while its call waits. A question of a task that
+        # was cancelled meanwhile is not asked: the state `waiting` lets a process end the task.
         rows = await connection.execute(
             sql.SQL(
                 "UPDATE a2a_task_t AS r SET work = CASE WHEN r.cancel AND %(work)s = 'asking'"

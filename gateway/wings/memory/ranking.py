@@ -104,8 +104,8 @@ def rank(
 
 
 def named_speakers(query: str, candidates: Iterable[RecalledMemory]) -> frozenset[str]:
-    """The speakers of whose names the query has a word; none if it names all of them, for then it
-    tells nobody apart."""
+    """The speakers whose names share a word with the query. A query that names all of them
+    selects none."""
     speakers = {candidate.speaker for candidate in candidates if candidate.speaker}
     words = frozenset(_NAME.findall(query.casefold()))
     named = {name for name in speakers if not words.isdisjoint(_NAME.findall(name.casefold()))}
