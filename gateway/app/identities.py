@@ -101,6 +101,6 @@ def _authenticator(
         settings.tenant.host_id,
         public_url=settings.server.public_url,
         bound=bound_audiences(settings, resources),
-        own=None if login is None else login.issuer,
+        own_issuer=None if login is None else login.issuer,
         reserved=() if login is None else login.reserved,
     )

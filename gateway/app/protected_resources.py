@@ -37,7 +37,7 @@ class ProtectedResource:
         places: tuple[str, ...] = (AUTHORIZATION_SERVER,)
         if login is not None:
             well_known = WellKnown(
-                oauth, resources, login.metadata, own=login.issuer.iss, scopes=login.scopes
+                oauth, resources, login.metadata, own_server=login.issuer.iss, scopes=login.scopes
             )
             places = (AUTHORIZATION_SERVER, OPENID_CONFIGURATION)
         else:

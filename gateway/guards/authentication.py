@@ -65,18 +65,18 @@ class Authenticator:
         *,
         public_url: str = "",
         bound: Callable[[str], frozenset[str]] | None = None,
-        own: Issuer | None = None,
+        own_issuer: Issuer | None = None,
         reserved: Collection[str] = (),
     ) -> None:
         """An authenticator with these settings. `tenant`: the default tenant, for callers that no
         token assigns to one. `clock`: seconds since the epoch. `bound`: see TokenVerifier; used
-        only while `auth.bind_audience` is "endpoint". `own`: the issuer of the gateway's login, and
+        only while `auth.bind_audience` is "endpoint". `own_issuer`: the gateway's login, and
         `reserved` the prefixes of its principals. Raises ToolgateError for unusable keys."""
         self._anonymous = Identity(Principal("anonymous", tenant))
         self._open = auth.mode == "none"
         trusted = issuers_of(auth, tenant, public_url, reserved) if auth.mode == "jwt" else []
         self._issuers = trusted
-        self._issuers += [own] if own is not None else []
+        self._issuers += [own_issuer] if own_issuer is not None else []
         bound = bound if auth.bind_audience == "endpoint" else None
         self._tokens = TokenVerifier(auth, self._issuers, clock, bound)
         self.keys = KeyTable(clock) if auth.api_keys and not self._open else None
@@ -95,9 +95,9 @@ class Authenticator:
             elif self.keys is not None:
                 keys.append(value)
         if len(bearers) == 1 and not keys and not scope_tokens:
-            known = self._tokens.find_known(_bearer(bearers[0]), scope["path"])
-            if known is not None and known.identity is not None:
-                return known.identity
+            cached_token = self._tokens.find_known(_bearer(bearers[0]), scope["path"])
+            if cached_token is not None and cached_token.identity is not None:
+                return cached_token.identity
         caller = await self._caller(bearers, keys, scope["path"])
         if isinstance(caller, Fault):
             return replace(self._anonymous, refusal=caller)
@@ -151,24 +151,24 @@ class Authenticator:
             return _log_refusal(AUTHORIZATION, StatusFault(INVALID_AUTH_TOKEN), "names nobody")
         return token.identity
 
-    def _holder(self, sent: list[bytes], refusals: TokenFaults) -> Identity | Fault:
+    def _holder(self, fields: list[bytes], refusals: TokenFaults) -> Identity | Fault:
         """The identity of the single API key that was sent."""
         reason = "sent more than once"
-        if self.keys is not None and len(sent) == 1:
+        if self.keys is not None and len(fields) == 1:
             try:
-                return self.keys.read(sent[0].strip())
+                return self.keys.read(fields[0].strip())
             except InvalidTokenError as error:
                 reason = type(error).__name__
             except Unavailable as error:
                 return _log_refusal(refusals, error, type(error).__name__)
         return _log_refusal(refusals, StatusFault(refusals.invalid), reason)
 
-    async def _read(self, sent: list[bytes], refusals: TokenFaults, path: str) -> Token | Fault:
+    async def _read(self, fields: list[bytes], refusals: TokenFaults, path: str) -> Token | Fault:
         """The single bearer token that was sent, with or without the "Bearer" prefix."""
         try:
-            if len(sent) > 1:
+            if len(fields) > 1:
                 raise InvalidTokenError("sent more than once")
-            return await self._tokens.read(_bearer(sent[0]) or sent[0], path)
+            return await self._tokens.read(_bearer(fields[0]) or fields[0], path)
         except ExpiredSignatureError:
             return _log_refusal(refusals, StatusFault(refusals.expired), "expired")
         except InvalidTokenError as error:

@@ -47,15 +47,15 @@ class BodyBudget:
         self._most = most
         self._of_client = limits.client_buffered_body_bytes or most // CLIENT_SHARE
 
-    def take(self, client: str | None, size: int, held: int = 0) -> None:
-        """Count `size` more bytes of a client's body, which has `held` already. `client` None:
+    def take(self, client: str | None, size: int, of_request: int = 0) -> None:
+        """Count `size` more bytes of a client's body, after its first `of_request`. `client` None:
         behind a trusted proxy, where only the total is bounded. Raises TooManyRequests and
         Overloaded, except for the only body: one is always accepted."""
         of_client = self._clients.get(client, 0)
-        if client is not None and of_client > held and of_client + size > self._of_client:
+        if client is not None and of_client > of_request and of_client + size > self._of_client:
             self._on_refused("client_buffered_body_bytes")
             raise TooManyRequests(OF_CLIENT, RETRY_AFTER_S, "limits.client_buffered_body_bytes")
-        if self.held_bytes > held and self.held_bytes + size > self._most:
+        if self.held_bytes > of_request and self.held_bytes + size > self._most:
             self._on_refused("buffered_body_bytes")
             raise Overloaded(OF_ALL, RETRY_AFTER_S)
         self._clients[client] += size

@@ -68,12 +68,12 @@ class OriginGuard:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        sent = scope["headers"]
-        fields = dict(sent)  # of most requests, which repeat no header and come from no browser
+        pairs = scope["headers"]
+        fields = dict(pairs)  # of most requests, which repeat no header and come from no browser
         if (
             fields.get(b"host") in self._seen_hosts
             and b"origin" not in fields
-            and len(fields) == len(sent)
+            and len(fields) == len(pairs)
         ):
             return self._app(scope, receive, send)
         return self._check(scope, receive, send)
@@ -107,10 +107,10 @@ class OriginGuard:
 
     def _known_host(self, header: bytes) -> bool:
         host = header.decode("latin-1").lower()
-        known = host in self._hosts or re.sub(r":\d+$", "", host) in self._hosts
-        if known and len(self._seen_hosts) < HOSTS_REMEMBERED:
+        is_known = host in self._hosts or re.sub(r":\d+$", "", host) in self._hosts
+        if is_known and len(self._seen_hosts) < HOSTS_REMEMBERED:
             self._seen_hosts.add(header)
-        return known
+        return is_known
 
     def _known_origin(self, origin: str) -> bool:
         return origin in self._origins or self._loopback.fullmatch(origin) is not None

@@ -97,15 +97,15 @@ class TokenVerifier:
         if len(text) > self._auth.token_limit_bytes:
             raise InvalidTokenError("longer than auth.token_limit_bytes")
         digest = hashlib.sha256(text).digest()
-        known = self._known.get(digest)
-        if known is not None and known.ring is not known.issuer.keys.ring:
+        cached = self._known.get(digest)
+        if cached is not None and cached.ring is not cached.issuer.keys.ring:
             self._forget(digest)  # verified with keys that have been replaced since
-            known = None
-        token = known or await self._verify(text, digest)
+            cached = None
+        token = cached or await self._verify(text, digest)
         if token.ends <= self._clock():
             self._forget(digest)
             raise ExpiredSignatureError("expired")
-        if known is None:
+        if cached is None:
             self._remember(digest, token)
         if token.bound is not None and token.bound(path).isdisjoint(token.audiences):
             raise InvalidAudienceError("its `aud` names another endpoint")

@@ -28,10 +28,10 @@ class MetricsAccess:
         return self._open or self._has_token(scope) or is_local(scope)
 
     def _has_token(self, scope: Scope) -> bool:
-        sent = [value for name, value in scope["headers"] if name == b"authorization"]
-        if not self._token or len(sent) != 1 or sent[0][: len(BEARER)].lower() != BEARER:
+        fields = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not self._token or len(fields) != 1 or fields[0][: len(BEARER)].lower() != BEARER:
             return False
-        return compare_digest(sent[0][len(BEARER) :].strip(), self._token)
+        return compare_digest(fields[0][len(BEARER) :].strip(), self._token)
 
 
 def is_local(scope: Scope) -> bool:

@@ -98,14 +98,14 @@ def demanding(identify: Identify, required: Sequence[str]) -> Identify:
     required scopes or authentication it changes no result."""
     if not required:
         return identify
-    wanted = frozenset(required)
+    required_scopes = frozenset(required)
 
     async def demand(scope: Scope) -> Identity:
         identity = await identify(scope)
         has = identity.principal.scopes
-        if identity.refusal is not None or not identity.verified or wanted <= has:
+        if identity.refusal is not None or not identity.verified or required_scopes <= has:
             return identity
-        fault = ScopeMismatch(AUTH_TOKEN_SCOPE_MISMATCH, has, wanted)
+        fault = ScopeMismatch(AUTH_TOKEN_SCOPE_MISMATCH, has, required_scopes)
         return replace(identity, refusal=fault)
 
     return demand
@@ -164,17 +164,17 @@ class WellKnown:
         resources: ResourceIdentifiers,
         legacy: Metadata | None,
         *,
-        own: str = "",
+        own_server: str = "",
         scopes: Sequence[str] = (),
     ) -> None:
         """The metadata of `resources`. `legacy` gives the authorization server's own metadata;
-        None: it is not served. `own`: the issuer of the gateway's login, if it is on, which knows
+        None: it is not served. `own_server`: the gateway's login, if it is on, which knows
         `scopes`."""
         self._oauth = oauth
-        self._servers = [*([own] if own else []), *oauth.authorization_servers]
+        self._servers = [*([own_server] if own_server else []), *oauth.authorization_servers]
         self._scopes = [*dict.fromkeys((*oauth.required_scopes, *oauth.scopes_supported, *scopes))]
         # clients in browsers register and log in from any origin
-        self._open = {"Access-Control-Allow-Origin": "*"} if own else {}
+        self._open = {"Access-Control-Allow-Origin": "*"} if own_server else {}
         self._resources = resources
         self._legacy = legacy
 

@@ -125,11 +125,11 @@ def secret_keys(secret: str) -> LocalKeys:
 
 
 def _load(setting: str, path: str, accepted: Sequence[str]) -> KeyRing:
-    several = setting.endswith("jwks_file")
-    expected = JWKS if several else PEM
+    is_set = setting.endswith("jwks_file")
+    expected = JWKS if is_set else PEM
     try:
         data = Path(path).read_bytes()
-        return read_jwks(data, accepted) if several else KeyRing((_pem(data, accepted),), False)
+        return read_jwks(data, accepted) if is_set else KeyRing((_pem(data, accepted),), False)
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ToolgateError(f"{setting}: {path}: {reason}; {expected}") from error
@@ -196,11 +196,11 @@ def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
     verifies = isinstance(operations, list) and "verify" in operations
     if jwk.get("use", "sig") != "sig" or not verifies:
         raise UnusableKey("it is not for signatures (`use`, `key_ops`)")
-    read = READERS.get(str(jwk.get("kty")))
-    if read is None:
+    read_key = READERS.get(str(jwk.get("kty")))
+    if read_key is None:
         raise UnusableKey(f"its `kty` is none of {', '.join(READERS)}")
     try:
-        key = read(dict(jwk))
+        key = read_key(dict(jwk))
     except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UnusableKey("its members make no public key") from error
     return Key(

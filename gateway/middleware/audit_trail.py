@@ -178,10 +178,10 @@ class AuditTrail:
         self, context: Context, request: Request, note: AuditDraft, outcome: str, *, seconds: float
     ) -> None:
         principal, session = context.identity.principal, context.session
-        sent = note.arguments or _sent_params(request)
-        kept = note.shown
-        if not kept and self._settings.arguments == "masked":
-            kept = self._sent_shown(context, request, sent)
+        arguments = note.arguments or _sent_params(request)
+        shown_arguments = note.shown
+        if not shown_arguments and self._settings.arguments == "masked":
+            shown_arguments = self._sent_shown(context, request, arguments)
         writer = self._writer
         session_digest = "" if session is None else session.fingerprint or fingerprint_of(session)
         writer.add(
@@ -199,10 +199,10 @@ class AuditTrail:
                 note.rule,
                 outcome,
                 int(seconds * 1e6),
-                len(sent),
+                len(arguments),
                 note.result_bytes,
-                argument_digest(writer.key, sent) if sent else "",
-                kept.decode(),
+                argument_digest(writer.key, arguments) if arguments else "",
+                shown_arguments.decode(),
                 context.request_id,
                 context.headers.client,
                 note.connection,
@@ -216,15 +216,15 @@ class AuditTrail:
             arguments, encoded, self._masks_of(tool), self._settings.arguments_bytes
         )
 
-    def _sent_shown(self, context: Context, request: Request, sent: bytes) -> bytes:
+    def _sent_shown(self, context: Context, request: Request, arguments: bytes) -> bytes:
         """The arguments sent for a tool that was not reached, masked by that tool's schema."""
         params = _params(request)
         _, name = _meant_call(request, context.revision)
         tool = self._named(context, name) if name else None
         masks = None if tool is None else self._masks_of(tool)
         if masks is not None and isinstance(params, list):  # positional: no names to match marks
-            return b"[%d bytes]" % len(sent)
-        return format_arguments(params, sent, masks, self._settings.arguments_bytes)
+            return b"[%d bytes]" % len(arguments)
+        return format_arguments(params, arguments, masks, self._settings.arguments_bytes)
 
     def _masks_of(self, tool: Tool) -> Masks | None:
         masks = self._masks.get(tool.digest, UNSET)
@@ -240,8 +240,8 @@ class AuditTrail:
         client = str((scope.get("client") or ("",))[0])
         if self._refused[1] > REFUSALS:
             key = _Refused(tenant, code, network_of(client))
-            known = key in self._sums or len(self._sums) < ADDRESSES
-            self._sums[key if known else key._replace(client="")] += 1
+            has_sum = key in self._sums or len(self._sums) < ADDRESSES
+            self._sums[key if has_sum else key._replace(client="")] += 1
             return
         method = printable(str(scope.get("method", "")), METHOD_LIMIT)
         subject = printable(str(scope.get("path", "")))

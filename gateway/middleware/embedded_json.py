@@ -28,9 +28,9 @@ class EmbeddedJson:
     @classmethod
     def of(cls, text: str) -> "EmbeddedJson | None":
         """Split `text`; None if it has unreadable JSON: cut off, broken or too deep."""
-        whole = json_in(text)
-        if whole is not None:
-            return cls(((text, whole),))
+        whole_text_value = json_in(text)
+        if whole_text_value is not None:
+            return cls(((text, whole_text_value),))
         try:
             return cls(tuple(_parts(text)))
         except (ValueError, RecursionError):

@@ -81,7 +81,7 @@ class InspectedResult:
         """Mask members marked in a schema, also in the texts; whether all could be inspected."""
         changed = masks.applied_by_name if self.failed else masks.mask
         documents = [EmbeddedJson.of(text) for text in self.texts]
-        whole = self._is_prose_told(masks, documents) and not (self.opaque or self.has_bytes)
+        is_masked = self._is_prose_told(masks, documents) and not (self.opaque or self.has_bytes)
 
         def change(value: Any) -> Any:
             return changed(value, hidden)
@@ -91,7 +91,7 @@ class InspectedResult:
         for index, embedded in enumerate(documents):
             if embedded is not None:
                 self.texts[index] = embedded.change(change, _same)
-        return whole
+        return is_masked
 
     def _is_prose_told(self, masks: Masks, documents: list[EmbeddedJson | None]) -> bool:
         """Whether no text has unreadable JSON, or prose that mentions a marked member. Prose beside
@@ -125,9 +125,9 @@ def _of_ours(result: ToolResult) -> InspectedResult:
     linked = any(isinstance(item, ResourceLink) for item in result.content)
 
     def rebuilt(texts: list[str], structure: Raw | None) -> ToolResult:
-        left = iter(texts)
+        remaining = iter(texts)
         content = tuple(
-            TextContent(next(left)) if isinstance(item, TextContent) else item
+            TextContent(next(remaining)) if isinstance(item, TextContent) else item
             for item in result.content
         )
         changed = msgspec.structs.replace(result, content=content)
@@ -156,20 +156,20 @@ def _of_theirs(result: RelayedResult) -> InspectedResult:
     besides = [
         holder for item in content for holder in _objects(item) if _besides(holder, _OF_ITEMS)
     ]
-    own = _besides(members, _OF_RESULTS)
+    other_members = _besides(members, _OF_RESULTS)
     more = [encode(_besides(holder, _OF_ITEMS)).decode() for holder in besides]
-    more += [encode(own).decode()] if own else []
+    more += [encode(other_members).decode()] if other_members else []
     if unread := any(json_in(text) is None for text in more):
-        besides, own, more = [], {}, []
+        besides, other_members, more = [], {}, []
 
     def rebuilt(texts: list[str], structure: Raw | None) -> RelayedResult:
-        left = iter(texts)
+        remaining = iter(texts)
         for holder in holders:
-            holder["text"] = next(left)
+            holder["text"] = next(remaining)
         for holder in besides:
-            holder.update(decode_json(next(left).encode()))
+            holder.update(decode_json(next(remaining).encode()))
         changed = {"content": Raw(encode(content))} if content else {}
-        changed |= _rest.decode(next(left)) if own else {}
+        changed |= _rest.decode(next(remaining)) if other_members else {}
         if structure is not None:
             changed["structuredContent"] = structure
         return RelayedResult({**members, **changed})
@@ -198,19 +198,20 @@ def _read(raw: bytes) -> tuple[Any, bool]:
         return None, not raw
 
 
-def hide(seen: InspectedResult, hidden: Iterable[str]) -> None:
+def hide(inspected: InspectedResult, hidden: Iterable[str]) -> None:
     """Mask `hidden` values wherever a result repeats them. Raises InvalidPattern if too many."""
     long = sorted((text for text in hidden if len(text) >= SHORTEST), key=len, reverse=True)
     if long:
         any_of = Pattern.of_any(long)
         numbers = frozenset(long)
-        seen.value = _without(seen.value, any_of, numbers)
-        seen.texts = [
-            _change_text(text, lambda one: _without(one, any_of, numbers)) for text in seen.texts
+        inspected.value = _without(inspected.value, any_of, numbers)
+        inspected.texts = [
+            _change_text(text, lambda one: _without(one, any_of, numbers))
+            for text in inspected.texts
         ]
     if short := [text for text in hidden if 0 < len(text) < SHORTEST]:
         words = Pattern.of_words(short)
-        seen.texts = [_mask_words(text, words) for text in seen.texts]
+        inspected.texts = [_mask_words(text, words) for text in inspected.texts]
 
 
 def _change_text(text: str, change: Callable[[Any], Any]) -> str:
@@ -331,10 +332,10 @@ class CompiledGuardrail:
         """Inspect `value`, which is None where there is only text, and `texts`. The effect
         `redact` masks matches. Raises ExpressionFailed."""
         if self._when is not None:
-            seen = texts[0] if value is None and texts else value
-            if too_much := too_large(seen, *EXPRESSION_LIMITS):
+            inspected_value = texts[0] if value is None and texts else value
+            if too_much := too_large(inspected_value, *EXPRESSION_LIMITS):
                 raise ExpressionFailed(f"it got {too_much}")
-            if not self._when.holds({**facts, "value": seen}):
+            if not self._when.holds({**facts, "value": inspected_value}):
                 return GuardrailOutcome(value, texts)
         search = _Search(self._pattern, redacts=self.rule.effect == "redact")
         after = value if value is None else self._apply_to_fields(value, search.change)
@@ -391,8 +392,8 @@ def _at(value: Any, path: tuple[str, ...], change: Change) -> Any:
     if not path:
         return change(value)
     if isinstance(value, list):
-        rest = path[1:] if path[0] == "*" else path
-        items = [_at(inner, rest, change) for inner in value]
+        inner_path = path[1:] if path[0] == "*" else path
+        items = [_at(inner, inner_path, change) for inner in value]
         same = all(new is old for new, old in zip(items, value, strict=True))
         return value if same else items
     if not isinstance(value, dict):
@@ -515,26 +516,26 @@ class Guardrails:
         rules = _of(plan.results, call)
         if not (rules or plan.outputs or plan.inputs):
             return result
-        seen = inspect_result(result)
+        inspected = inspect_result(result)
         hidden: set[str] = set()
-        if plan.outputs is not None and not seen.mask(plan.outputs, hidden):
+        if plan.outputs is not None and not inspected.mask(plan.outputs, hidden):
             self._too_large(None)
         if plan.inputs is not None:
             plan.inputs.mask(call.arguments, hidden)
-            if seen.failed:  # errors may repeat arguments
-                seen.mask(plan.inputs, hidden)
+            if inspected.failed:  # errors may repeat arguments
+                inspected.mask(plan.inputs, hidden)
         try:
-            hide(seen, hidden)
+            hide(inspected, hidden)
         except InvalidPattern:  # too many to search for
             self._too_large(None)
-        if rules and (seen.opaque or seen.size > self._settings.inspect_bytes):
+        if rules and (inspected.opaque or inspected.size > self._settings.inspect_bytes):
             self._too_large(rules[0])
         elif rules:
             facts = _facts(call)
             for rule in rules:
-                looked = _look(rule, seen.value, seen.texts, facts)
-                seen.value, seen.texts = looked.value, looked.texts
-        return seen.result()
+                looked = _look(rule, inspected.value, inspected.texts, facts)
+                inspected.value, inspected.texts = looked.value, looked.texts
+        return inspected.result()
 
     def _inspect_fault(self, call: ToolCall, plan: _Plan, fault: RelayedFault) -> RelayedFault:
         """Inspect the error of another server as an equivalent result."""

@@ -110,27 +110,27 @@ class Sampler(Collector):
                 if token is not None:
                     CURRENT.reset(token)
                 if trace is not None or error or seconds > slow_s:
-                    own = trace or ActiveTrace(origin.context(), context.request_id)
-                    if self._finish(_Message(context, request, origin, own, error), seconds):
-                        series.exemplify(seconds, own.context)
+                    active = trace or ActiveTrace(origin.context(), context.request_id)
+                    if self._finish(_Message(context, request, origin, active, error), seconds):
+                        series.exemplify(seconds, active.context)
 
         return trace_request
 
     def _finish(self, message: "_Message", seconds: float) -> bool:
         """Queue the spans of a message that ends now; returns whether there was room."""
         ended = time.time_ns()
-        own, origin = message.trace, message.origin
+        trace, origin = message.trace, message.origin
         span = Span(
-            _name(message.request, own.tool),
+            _name(message.request, trace.tool),
             "server",
-            own.context,
+            trace.context,
             *(ended - int(seconds * 1e9), ended),
             attributes=_attributes(message),
             parent=origin.parent,
             link=origin.link,
             error=message.error,
         )
-        return self._keep(span, own.calls)
+        return self._keep(span, trace.calls)
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
         return not tool.binding.facts.own
@@ -144,10 +144,10 @@ class Sampler(Collector):
 
         async def call_sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
             trace.tool = call.tool.name
-            own = SpanContext(trace.context.trace_id, new_span_id())
-            token, began, error = CURRENT.set(own), time.time_ns(), "failed"
+            child = SpanContext(trace.context.trace_id, new_span_id())
+            token, began, error = CURRENT.set(child), time.time_ns(), "failed"
             try:
-                result = await execute(_with_trace(call, own))
+                result = await execute(_with_trace(call, child))
                 error = "tool_error" if is_error(result) else ""
                 return result
             except Fault as fault:
@@ -160,10 +160,10 @@ class Sampler(Collector):
                 CURRENT.reset(token)
                 ended = time.time_ns()
                 times = (began, ended)
-                span = _span_of(call.tool, own, trace.context, times=times, error=error)
+                span = _span_of(call.tool, child, trace.context, times=times, error=error)
                 trace.calls.append(span)
                 if self._calls is not None:
-                    self._calls.exemplify(call.tool, (ended - began) / 1e9, own)
+                    self._calls.exemplify(call.tool, (ended - began) / 1e9, child)
 
         return trace_call
 
@@ -175,8 +175,8 @@ class Sampler(Collector):
         outer = CURRENT.get()
         parent = outer.context if isinstance(outer, ActiveTrace) else outer
         sampled = parent is not None or random() < self._settings.ratio  # noqa: S311
-        own = SpanContext(new_trace_id() if parent is None else parent.trace_id, new_span_id())
-        token = CURRENT.set(own) if sampled and kind == "internal" else None
+        child = SpanContext(new_trace_id() if parent is None else parent.trace_id, new_span_id())
+        token = CURRENT.set(child) if sampled and kind == "internal" else None
         began, error = time.time_ns(), "failed"
         try:
             yield
@@ -192,7 +192,7 @@ class Sampler(Collector):
                 if error:
                     attributes["error.type"] = error
                 times = (began, time.time_ns())
-                self._keep(Span(name, kind, own, *times, attributes, parent, error=error), [])
+                self._keep(Span(name, kind, child, *times, attributes, parent, error=error), [])
 
     def _keep(self, span: Span, calls: list[Span]) -> bool:
         """Queue spans for the collector; returns whether there was room."""
@@ -281,14 +281,14 @@ def _attributes(message: _Message) -> dict[str, Any]:
 
 
 def _span_of(
-    tool: Tool, own: SpanContext, parent: SpanContext, *, times: tuple[int, int], error: str
+    tool: Tool, context: SpanContext, parent: SpanContext, *, times: tuple[int, int], error: str
 ) -> Span:
     """The span of one call of a service."""
     attributes = {"gen_ai.tool.name": tool.name, "toolgate.source": tool.source}
     if error:
         attributes["error.type"] = error
     name = tool.binding.operation_name or tool.name
-    return Span(name, "client", own, *times, attributes, parent, error=error)
+    return Span(name, "client", context, *times, attributes, parent, error=error)
 
 
 def _with_trace(call: ToolCall, own: SpanContext) -> ToolCall:

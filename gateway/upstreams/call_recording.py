@@ -105,14 +105,14 @@ class CallRecording:
         """Record a request over HTTP; None where there are enough."""
         base = address_of(pool, request.server)
         self._learn(pool, base)
-        shown = self._headers(headers, learns=True)
+        masked_headers = self._headers(headers, learns=True)
         address = without_userinfo(base + request.target)
         if self._parameters is not None:
             address = self._parameters.sub(rf"\1={MASK}", address)
         body = "" if request.body is None else self._body(request.body)
         if request.stream is not None:
             body = "…"
-        return self._add(ServiceExchange(request.method, self.mask(address), shown, body))
+        return self._add(ServiceExchange(request.method, self.mask(address), masked_headers, body))
 
     def begin_relayed(
         self, pool: SourcePool, request: RelayRequest, context: Context

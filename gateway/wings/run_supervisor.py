@@ -94,7 +94,7 @@ class RunSupervisor(ABC, Generic[Row]):
         self._group: TaskGroup | None = None
 
     @abstractmethod
-    async def work(self, held: HeldRun[Row]) -> None:
+    async def work(self, active: HeldRun[Row]) -> None:
         """Work on a run until it has ended or waits; it is cancelled by its scope. Raises LeaseLost
         and psycopg.OperationalError."""
 
@@ -144,46 +144,46 @@ class RunSupervisor(ABC, Generic[Row]):
             return  # it is due once its lease is over
         if context is not None:  # the run may outlive its request
             context = replace(context, session=None, peer=None, note=None)
-        self._held[row.id] = held = HeldRun(row, place.pop_all(), context)
-        self._group.start_soon(self._work, held)
+        self._held[row.id] = active = HeldRun(row, place.pop_all(), context)
+        self._group.start_soon(self._work, active)
 
     @contextmanager
-    def hold(self, held: HeldRun[Row]) -> Iterator[None]:
+    def hold(self, active: HeldRun[Row]) -> Iterator[None]:
         """Renew the lease of a run within, and end it when its owner wants it."""
-        self._held[held.row.id] = held
+        self._held[active.row.id] = active
         try:
             yield
         finally:
-            held.place.close()
-            if self._held.get(held.row.id) is held:  # else it was claimed anew
-                del self._held[held.row.id]
-            held.ended.set()
+            active.place.close()
+            if self._held.get(active.row.id) is active:  # else it was claimed anew
+                del self._held[active.row.id]
+            active.ended.set()
 
     def cancel_here(self, id_: str) -> bool:
         """Whether the run was in this process, which now ends it."""
         claims = [claim for claim in self._claims if claim.id == id_]
         for claim in claims:
             claim.is_cancelled = True
-        if (held := self._held.get(id_)) is not None:
-            held.cancel()
-        return held is not None or bool(claims)
+        if (active := self._held.get(id_)) is not None:
+            active.cancel()
+        return active is not None or bool(claims)
 
     def is_cancelled(self, id_: str) -> bool:
-        held = self._held.get(id_)
-        return held is not None and held.is_cancelled
+        active = self._held.get(id_)
+        return active is not None and active.is_cancelled
 
     async def wait_here(self, id_: str) -> None:
         """Wait until this process lets a run go; else for `poll_s`."""
-        held = self._held.get(id_)
+        active = self._held.get(id_)
         with anyio.move_on_after(self.parts.settings.poll_s):
-            await (held.ended.wait() if held is not None else anyio.sleep_forever())
+            await (active.ended.wait() if active is not None else anyio.sleep_forever())
 
-    async def context_of(self, held: HeldRun[Row]) -> Context:
+    async def context_of(self, active: HeldRun[Row]) -> Context:
         """The context of the run's calls: its caller's. Where the run was taken up, that has no
         token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
-        if held.context is not None:
-            return replace(held.context, request_id=new_request_id())
-        stored = read_caller(held.row.caller or b"")
+        if active.context is not None:
+            return replace(active.context, request_id=new_request_id())
+        stored = read_caller(active.row.caller or b"")
         principal = await current_caller(self.parts.pool, stored.principal)
         return later_context(
             stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
@@ -225,12 +225,12 @@ class RunSupervisor(ABC, Generic[Row]):
                     await self.claim(tenant, id_, place)
         self._is_crowded = is_crowded
 
-    async def _work(self, held: HeldRun[Row]) -> None:
-        row = held.row
+    async def _work(self, active: HeldRun[Row]) -> None:
+        row = active.row
         facts = {"wing": self._wing, "run": row.id}
-        with self.hold(held):
+        with self.hold(active):
             try:
-                await self.work(held)
+                await self.work(active)
             except LeaseLost:
                 log.warning("run_lease_lost", extra=facts)
             except AWAY as error:  # a process takes it up again when the database is back
@@ -245,24 +245,24 @@ class RunSupervisor(ABC, Generic[Row]):
                     await self.fail(row)
 
     async def _renew(self) -> None:
-        runs = [held for held in self._held.values() if held.row.claim is not None]
-        ours = await self._rows.renew(held.row for held in runs) if runs else {}
-        for held in runs:
-            if ours.get(held.row.id, False):
-                held.cancel()
-            elif held.row.id not in ours:
-                held.scope.cancel()
+        runs = [active for active in self._held.values() if active.row.claim is not None]
+        ours = await self._rows.renew(active.row for active in runs) if runs else {}
+        for active in runs:
+            if ours.get(active.row.id, False):
+                active.cancel()
+            elif active.row.id not in ours:
+                active.scope.cancel()
 
     async def _end_revoked(self) -> None:
         """End the runs whose callers' credentials were revoked; jobs are judged at their starts."""
         runs = defaultdict[str | bytes | None, list[HeldRun[Row]]](list)
-        for held in self._held.values():
-            runs[held.row.caller].append(held)
+        for active in self._held.values():
+            runs[active.row.caller].append(active)
         for caller, held_runs in runs.items():
             if caller is None:
                 continue
             try:
                 await current_caller(self.parts.pool, read_caller(caller).principal)
             except ProblemDetails:
-                for held in held_runs:
-                    held.cancel()
+                for active in held_runs:
+                    active.cancel()

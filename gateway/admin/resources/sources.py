@@ -209,18 +209,18 @@ class SourceOperations:
         dependencies: OperationDependencies,
         limits: Imports,
         *,
-        wanted: Callable[[], Mapping[str, SourceSettings]],
+        settings_sources: Callable[[], Mapping[str, SourceSettings]],
         lister: Lister | None,
         secrets: SecretOperations,
         connections: ConnectionOperations,
         toolsets: Mapping[str, Toolset],
         at_machine: bool,
     ) -> None:
-        """`wanted`: sources of the settings, which belong to the gateway's own tenant.
+        """`settings_sources`: those of the settings, which belong to the gateway's own tenant.
         `at_machine`: see `JobParts`."""
         self._dependencies = dependencies
         self._limits = limits
-        self._wanted = wanted
+        self._wanted = settings_sources
         self._lister = lister
         self._secrets = secrets
         self._connections = connections
@@ -233,7 +233,7 @@ class SourceOperations:
         return cls(
             parts.dependencies,
             parts.settings.imports,
-            wanted=parts.sources,
+            settings_sources=parts.sources,
             lister=parts.lister,
             secrets=SecretOperations.of(parts),
             connections=ConnectionOperations.of(parts),

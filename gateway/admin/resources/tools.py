@@ -207,16 +207,16 @@ class ToolOperations:
         dependencies: OperationDependencies,
         tiers: Sequence[str],
         catalogs: Catalogs,
-        wanted: Callable[[], Mapping[str, SourceSettings]],
+        settings_sources: Callable[[], Mapping[str, SourceSettings]],
         *,
         code: CodeSettings,
     ) -> None:
-        """`tiers`: the permitted ones; `wanted`: sources of the settings."""
+        """`tiers`: the permitted ones; `settings_sources`: those of the settings."""
         self._code = code
         self._dependencies = dependencies
         self._tiers = tiers
         self._catalogs = catalogs
-        self._wanted = wanted
+        self._wanted = settings_sources
         # a schema of megabytes takes seconds, once for each
         self._shaping = FairLimiter(1, reserve=True)
 

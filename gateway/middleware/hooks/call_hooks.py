@@ -101,8 +101,8 @@ class BeforeHooks:
                 raise
             if not _asks_client(result):
                 return result
-            own = result.members.get("requestState")
-            state = None if own is None else msgspec.json.decode(own, type=str)
+            own_state = result.members.get("requestState")
+            state = None if own_state is None else msgspec.json.decode(own_state, type=str)
             sealed = Raw(encode(STATE + await self._seal(call, state, bound)))
             return RelayedResult({**result.members, "requestState": sealed})
 
@@ -218,14 +218,16 @@ class AfterHooks:
         for hook in self._hooks:
             if not _is_asked(hook, call):
                 continue
-            seen = result if changed is None else changed
-            told = {"error": error} if seen is None else {"result": _encode_shown(seen, hook)}
+            latest = result if changed is None else changed
+            told = {"error": error} if latest is None else {"result": _encode_shown(latest, hook)}
             event = {**describe(hook, call), **told}
-            answer = await ask_for(call, hook, partial(hook.ask, event, partial(_check_last, seen)))
+            answer = await ask_for(
+                call, hook, partial(hook.ask, event, partial(_check_last, latest))
+            )
             if isinstance(answer, ToolResult):
                 return answer
             if isinstance(answer.result, HookResult):
-                changed = _replace_result(seen, answer.result)
+                changed = _replace_result(latest, answer.result)
         return changed
 
 
@@ -380,9 +382,9 @@ def _with_effects(call: ToolCall, answer: HookAnswer) -> ToolCall:
 
 def _with_selection(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
     """Changed arguments, with the fields that the caller has asked for."""
-    given = call.arguments
-    has_fields = isinstance(given, dict) and FIELDS in given
-    return {**arguments, FIELDS: given[FIELDS]} if has_fields else arguments
+    original = call.arguments
+    has_fields = isinstance(original, dict) and FIELDS in original
+    return {**arguments, FIELDS: original[FIELDS]} if has_fields else arguments
 
 
 def _resume(call: ToolCall, passed: _Passed) -> ToolCall:
@@ -411,13 +413,13 @@ def _check_last(result: Result | None, _answer: HookAnswer) -> None:
 
 def _encode_shown(result: Result, hook: Hook) -> Any:
     """The result as a hook gets it; size and SHA-256 of a long one."""
-    shown = encode(
+    encoded = encode(
         result
         if isinstance(result, ToolResult)
         else {name: result.members[name] for name in SHOWN if name in result.members}
     )
-    long = len(shown) > hook.settings.result_bytes
-    return _size_of(shown) if long else Raw(shown)
+    long = len(encoded) > hook.settings.result_bytes
+    return _size_of(encoded) if long else Raw(encoded)
 
 
 def _size_of(data: bytes) -> dict[str, Any]:
@@ -428,14 +430,14 @@ def _replace_result(result: Result | None, instead: HookResult) -> Result:
     """The result of a hook, in the form of the one that it replaces."""
     if not isinstance(result, RelayedResult):
         return _own_result(instead)
-    kept = {name: value for name, value in result.members.items() if name not in SHOWN}
-    return RelayedResult({**kept, "content": Raw(b"[]"), **_members(instead)})
+    other_members = {name: value for name, value in result.members.items() if name not in SHOWN}
+    return RelayedResult({**other_members, "content": Raw(b"[]"), **_members(instead)})
 
 
-def _own_result(given: HookResult) -> ToolResult:
-    return tool_result(_members(given))
+def _own_result(hook_result: HookResult) -> ToolResult:
+    return tool_result(_members(hook_result))
 
 
-def _members(given: HookResult) -> dict[str, Raw]:
-    members: dict[str, Raw] = msgspec.json.decode(encode(given), type=dict[str, Raw])
+def _members(hook_result: HookResult) -> dict[str, Raw]:
+    members: dict[str, Raw] = msgspec.json.decode(encode(hook_result), type=dict[str, Raw])
     return members

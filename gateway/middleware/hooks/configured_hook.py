@@ -135,13 +135,13 @@ class PythonHook:
         self._threads: ThreadPoolExecutor | None = None
 
     async def run(self, event: Event) -> Any:
-        own = msgspec.json.decode(encode(event))  # what it does to its copy changes nothing
+        event_copy = msgspec.json.decode(encode(event))  # what it does to its copy changes nothing
         if not self.blocks:
-            return await self._function(own)
+            return await self._function(event_copy)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._concurrency, f"hook-{self._name}")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._function, own)
+        return await loop.run_in_executor(self._threads, self._function, event_copy)
 
     async def close(self) -> None:
         threads, self._threads = self._threads, None
@@ -225,11 +225,11 @@ class HookCircuits:
     def _circuits(self, caller: Caller) -> tuple[SharedCircuit, SharedCircuit, Circuit]:
         tenant, breaker = caller[0], self._breaker
         of_tenant = self._of_tenants.use(tenant)
-        own = self._own.use(caller)
+        caller_circuit = self._own.use(caller)
         return (
             self._of_all,
             of_tenant or self._of_tenants.put(tenant, SharedCircuit(breaker)),
-            own or self._own.put(caller, Circuit(breaker, _no_jitter)),
+            caller_circuit or self._own.put(caller, Circuit(breaker, _no_jitter)),
         )
 
 
@@ -336,13 +336,13 @@ class Hook:
     async def _run(self, event: Event, place: AsyncExitStack) -> HookAnswer:
         """The answer of the code, which keeps its place where it goes on behind the deadline."""
         settings = self.settings
-        whole = {
+        full_event = {
             "v": 1, "id": f"hook_{secrets.token_urlsafe(12)}", "time": round(time.time(), 3),
             "at": settings.at, "hook": self.name, **event,
         }  # fmt: skip
         try:
             async with asyncio.timeout(settings.timeout_s):
-                said = await self._start(whole, place)
+                said = await self._start(full_event, place)
             answer = PASS if said is None else msgspec.convert(said, HookAnswer)
         except TimeoutError as error:
             raise HookFailed(f"no answer within {settings.timeout_s:g} s") from error
@@ -416,9 +416,9 @@ def _load(name: str, target: str) -> tuple[Callable[[Any], Awaitable[Any] | Any]
         return function, _version_of(inspect.getmodule(function))
     entries = metadata.entry_points(group=GROUP, name=target)
     if not entries:
-        known = ", ".join(sorted(metadata.entry_points(group=GROUP).names)) or "none"
+        hook_names = ", ".join(sorted(metadata.entry_points(group=GROUP).names)) or "none"
         raise ToolgateError(
-            f"{setting}: no installed package has the hook {target}; known: {known}"
+            f"{setting}: no installed package has the hook {target}; known: {hook_names}"
         )
     entry = next(iter(entries))
     function = load_function(entry.value, setting)

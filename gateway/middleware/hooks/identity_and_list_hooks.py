@@ -73,10 +73,10 @@ class IdentityHooks:
         principal = identity.principal
         made_by, cached = principal.prepared.get(CACHED, (NOTHING, None))
         if made_by.hooks == hooks and time.monotonic() < made_by.until:
-            known: Identity = cached
+            cached_identity: Identity = cached
             if made_by.identity is identity:
-                return known
-            return replace(identity, principal=known.principal)  # another X-Scope-Token
+                return cached_identity
+            return replace(identity, principal=cached_identity.principal)  # another X-Scope-Token
         extended = await self._ask_all(hooks, identity)
         if extended.refusal is None:
             until = time.monotonic() + min(hook.settings.cache_s for hook in hooks)
@@ -84,8 +84,8 @@ class IdentityHooks:
         return extended
 
     async def _ask_all(self, hooks: Sequence[Hook], identity: Identity) -> Identity:
-        own = identity.principal.roles - identity.principal.hook_roles
-        roles = set(own)
+        own_roles = identity.principal.roles - identity.principal.hook_roles
+        roles = set(own_roles)
         attributes: dict[str, Any] = {}
         for hook in hooks:
             try:
@@ -102,7 +102,7 @@ class IdentityHooks:
         principal = replace(
             identity.principal,
             roles=frozenset(roles),
-            hook_roles=frozenset(roles - own),
+            hook_roles=frozenset(roles - own_roles),
             claims=claims,
         )
         return replace(identity, principal=principal)

@@ -95,11 +95,11 @@ class AgentClient:
         async def read_events(response: Http1Response, limit_bytes: int) -> bytes:
             if response.status != 200 or response.content_type != SSE:
                 return await read(response, limit_bytes)
-            left = self.limits.a2a_events
+            events_left = self.limits.a2a_events
             async for data in _events(response, limit_bytes):
-                if (left := left - 1) < 0:
+                if (events_left := events_left - 1) < 0:
                     raise AgentMisbehaved(_too_many(agent, self.limits.a2a_events))
-                if left % YIELD_EVERY == 0:
+                if events_left % YIELD_EVERY == 0:
                     await sleep(0)  # other calls have their turn, too
                 event = await _decode(agent, StreamResponse, _result(agent, 200, data), len(data))
                 if not await on_event(event):

@@ -170,8 +170,8 @@ class Conversation:
 
     async def _log(self, text: str) -> None:
         """Send a client that wants log messages what the agent says of its work."""
-        peer, wanted = self._context.peer, wanted_level(self._context)
-        if peer is None or wanted is None or SEVERITY[LEVEL] < wanted:
+        peer, least_level = self._context.peer, wanted_level(self._context)
+        if peer is None or least_level is None or SEVERITY[LEVEL] < least_level:
             return
         params = {"level": LEVEL, "logger": self.agent.source.name, "data": plain_text(text)}
         with suppress(Unavailable):  # the client has left, and the call goes on
@@ -198,9 +198,9 @@ class Conversation:
             is_final = isinstance(error, AgentMisbehaved)
             if is_final or isinstance(error.__cause__, ConnectFailed):  # nothing was sent
                 raise
-            known = await self._look_up(message, error)
-            if known is not None:
-                await self._take_task(known)
+            earlier_task = await self._look_up(message, error)
+            if earlier_task is not None:
+                await self._take_task(earlier_task)
             elif error.late:
                 raise
             else:

@@ -100,11 +100,11 @@ def _join_texts(parts: Iterable[Part]) -> Iterator[Part]:
 
 def _contents(parts: Iterable[Part]) -> Iterator[Content]:
     """Content of all parts but data, which is structured."""
-    left = ITEMS
+    items_left = ITEMS
     for part in parts:
         if part.data is not UNSET or part.text == "":
             continue
-        if (left := left - 1) < 0:
+        if (items_left := items_left - 1) < 0:
             yield TextContent(f"Further parts than {ITEMS} are left out.")
             return
         if isinstance(part.text, str):

@@ -183,11 +183,11 @@ class A2aUpstream:
             parts.append(Part(text=text))
         if "data" in arguments:
             parts.append(Part(data=arguments["data"]))
-        left = self._agents.limits.upload_limit_bytes
+        budget_bytes = self._agents.limits.upload_limit_bytes
         for index, value in enumerate(arguments.get("files", ())):
             part = await self._file(f"files[{index}]", value, context)
-            left -= len(part.raw) if isinstance(part.raw, bytes) else 0
-            if left < 0:
+            budget_bytes -= len(part.raw) if isinstance(part.raw, bytes) else 0
+            if budget_bytes < 0:
                 raise InvalidParams(f"files[{index}]: too large (upstream.upload_limit_bytes)")
             parts.append(part)
         return tuple(parts)

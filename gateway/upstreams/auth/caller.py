@@ -88,13 +88,13 @@ def logged_in_caller(context: Context, tokens: LoginTokens) -> Caller:
 
 def caller_of(context: Context) -> Caller:
     """The caller of a request. Raises NoCaller."""
-    identity, sent = context.identity, context.headers.authorization
+    identity, authorization = context.identity, context.headers.authorization
     principal = identity.principal
     if not identity.verified:
         raise NoCaller("the caller is not known")
-    if sent is None or principal.mark.startswith(KEY_MARK):
+    if authorization is None or principal.mark.startswith(KEY_MARK):
         raise NoCaller("the caller has an API key")
-    token = bare(sent)
+    token = bare(authorization)
     verified = isinstance(identity.scope_token, frozenset)  # verified as well
     return Caller(
         token,
@@ -129,8 +129,8 @@ def audiences_of(token: str) -> frozenset[str]:
 def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
     """The audiences in `aud` (RFC 7519, section 4.1.3): one, or a list."""
     audience = claims.get("aud")
-    several = audience if isinstance(audience, list | tuple) else [audience]
-    return frozenset(audience for audience in several if isinstance(audience, str))
+    audiences = audience if isinstance(audience, list | tuple) else [audience]
+    return frozenset(audience for audience in audiences if isinstance(audience, str))
 
 
 def _ends(principal: Principal) -> float | None:

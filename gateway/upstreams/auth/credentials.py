@@ -63,22 +63,24 @@ async def check_used(
     """Check that a tool uses this secret. `configured`: the sources of the settings. Any `scheme`
     is accepted for a source whose tools name none: it is not imported yet, or needs a header.
     Raises NotAskedFor."""
-    known = {*configured, *(source.name for source in await store.sources(host_id))}
-    if source not in known:
+    source_names = {*configured, *(source.name for source in await store.sources(host_id))}
+    if source not in source_names:
         text = f"There is no source {source!r} in the settings or the registry."
-        raise UnusedSecret(f"{text} {did_you_mean(source, sorted(known))}".rstrip())
-    wanted = {
+        raise UnusedSecret(f"{text} {did_you_mean(source, sorted(source_names))}".rstrip())
+    by_scheme = {
         credential.scheme: credential
         for tool in await store.tools(host_id)
         if tool.source == source
         for alternative in tool.binding.security
         for credential in alternative
     }
-    if wanted and not any(entry_for({scheme: ANY}, entries) for entries in wanted.values()):
-        more = f" and {len(wanted) - SCHEMES_SHOWN} more" if len(wanted) > SCHEMES_SHOWN else ""
-        schemes = ", ".join([*wanted][:SCHEMES_SHOWN])
+    if by_scheme and not any(entry_for({scheme: ANY}, entries) for entries in by_scheme.values()):
+        more = (
+            f" and {len(by_scheme) - SCHEMES_SHOWN} more" if len(by_scheme) > SCHEMES_SHOWN else ""
+        )
+        schemes = ", ".join([*by_scheme][:SCHEMES_SHOWN])
         text = f"No tool of {source} uses {scheme!r}, only {schemes}"
-        raise UnusedSecret(f"{text}{more}. {did_you_mean(scheme, wanted)}".rstrip())
+        raise UnusedSecret(f"{text}{more}. {did_you_mean(scheme, by_scheme)}".rstrip())
 
 
 Alternative = tuple[Credential, ...]
@@ -106,9 +108,9 @@ def satisfied_by_token(
 ) -> Alternative | None:
     """The alternative that the caller's token satisfies, with the configured headers."""
     for alternative in security:
-        rest = [credential for credential in alternative if not takes_bearer(credential)]
-        if len(rest) < len(alternative) and all(
-            is_satisfied({}, headers, credential) for credential in rest
+        others = [credential for credential in alternative if not takes_bearer(credential)]
+        if len(others) < len(alternative) and all(
+            is_satisfied({}, headers, credential) for credential in others
         ):
             return alternative
     return None
@@ -146,12 +148,12 @@ def takes_bearer(credential: Credential) -> bool:
 def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
     """Error text: the missing credentials and how to configure them; no address and no secret."""
     stated = [alternative for alternative in security if alternative]
-    wanted = ", or ".join(
+    needs = ", or ".join(
         " and ".join(dict.fromkeys(map(_credential_text, alternative)))
         for alternative in stated[:ALTERNATIVES_SHOWN]
     )
     return (
-        f"{source} was not called: it requires the credentials {wanted}, and none are configured. "
+        f"{source} was not called: it requires the credentials {needs}, and none are configured. "
         f"{settings_hint(source, stated)}"
     )
 
@@ -283,25 +285,27 @@ class Credentials:
         self,
         source: Source,
         security: tuple[Alternative, ...],
-        sent: HttpRequest,
+        request: HttpRequest,
         response: HttpResponse,
     ) -> bool:
         """Whether a retry after a refusal gets new credentials: of a person's account, or, after a
-        401, where the gateway fetched the token that was `sent`, which is invalidated. Raises
+        401, where the gateway fetched the token of `request`, which is invalidated. Raises
         ConnectionRequired."""
         pool, status = self._connections.of(source), response.status
-        if pool.connector is not None and sent.account is not None:
+        if pool.connector is not None and request.account is not None:
             challenge = response.headers.get("WWW-Authenticate", "")
-            account = await pool.connector.renew(sent.account, status=status, challenge=challenge)
+            account = await pool.connector.renew(
+                request.account, status=status, challenge=challenge
+            )
             return account is not None
         if status != 401:
             return False
-        return self.invalidate(source, security, sent.headers)
+        return self.invalidate(source, security, request.headers)
 
     def invalidate(
-        self, source: Source, security: tuple[Alternative, ...], sent: Mapping[str, str]
+        self, source: Source, security: tuple[Alternative, ...], headers: Mapping[str, str]
     ) -> bool:
-        """Whether a token among the headers `sent` is one that the gateway fetched; it is
+        """Whether a token among `headers` is one that the gateway fetched; it is
         invalidated."""
         pool = self._connections.of(source)
         if pool.by_caller or not security:
@@ -310,7 +314,7 @@ class Credentials:
         for credential in satisfiable(security, pool.credentials, pool.headers) or ():
             entry = entry_for(pool.credentials, credential)
             if entry is not None and _is_fetched(entry, credential):
-                _, _, token = sent.get(credential.name, "").partition(" ")
+                _, _, token = headers.get(credential.name, "").partition(" ")
                 fetched |= pool.tokens.invalidate(credential.scheme, token)
         return fetched
 

@@ -65,8 +65,8 @@ class TokenExchangeProfile:
         }
 
     def has_type(self, answer: TokenAnswer) -> bool:
-        wanted = self._settings.requested_token_type
-        return answer.issued_token_type in ({wanted} if wanted else USUAL)  # 2.2.1: required
+        type_ = self._settings.requested_token_type
+        return answer.issued_token_type in ({type_} if type_ else USUAL)  # 2.2.1: required
 
     def refusal(self, claims: Mapping[str, Any]) -> str:  # noqa: ARG002
         return ""

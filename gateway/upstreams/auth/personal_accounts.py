@@ -38,10 +38,12 @@ class SourceAccount:
             or any(is_personal(each.scheme, self.personal) for each in alternative)
         )
 
-    def with_entries(self, own: Mapping[str, SchemeSettings]) -> dict[str, SchemeSettings]:
+    def with_entries(self, entries: Mapping[str, SchemeSettings]) -> dict[str, SchemeSettings]:
         """The entries of the person, and those of the operator for all other schemes."""
-        kept = {name: entry for name, entry in own.items() if not is_personal(name, self.personal)}
-        return {**kept, **self.entries}
+        shared = {
+            name: entry for name, entry in entries.items() if not is_personal(name, self.personal)
+        }
+        return {**shared, **self.entries}
 
 
 def is_personal(scheme: str, personal: frozenset[str]) -> bool:

@@ -101,35 +101,35 @@ def hint(name: str, found: SourceCredentials) -> str:
         )
     count = len(found.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
-    wanted = Counter(found.refused)
+    refusals = Counter(found.refused)
     helped = {
-        security: _satisfied_securities(security, wanted, found)
-        for security in list(wanted)[:CANDIDATES]
+        security: _satisfied_securities(security, refusals, found)
+        for security in list(refusals)[:CANDIDATES]
     }
     best = max(
-        helped, key=lambda security: sum(wanted[candidate] for candidate in helped[security])
+        helped, key=lambda security: sum(refusals[candidate] for candidate in helped[security])
     )
     text = f"{calls} without credentials. {settings_hint(name, [each for each in best if each])}"
-    others = wanted.keys() - helped[best]
+    others = refusals.keys() - helped[best]
     if not others:
         return text
     schemes = sorted({scheme.scheme for security in others for each in security for scheme in each})
     more = f" and {len(schemes) - NAMED} more" if len(schemes) > NAMED else ""
     named = ", ".join(schemes[:NAMED]) + more
-    count = sum(wanted[security] for security in helped[best])
+    count = sum(refusals[security] for security in helped[best])
     return f"{text} That is for {count}; others want {named}."
 
 
 def _satisfied_securities(
-    security: Security, wanted: Iterable[Security], found: SourceCredentials
+    security: Security, securities: Iterable[Security], found: SourceCredentials
 ) -> frozenset[Security]:
-    """Members of `wanted` that credentials for `security` satisfy, too."""
-    given = {credential.scheme for credential in settable(each for each in security if each) or ()}
-    given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
+    """Members of `securities` that credentials for `security` satisfy, too."""
+    met = {credential.scheme for credential in settable(each for each in security if each) or ()}
+    met |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
     met_too = (
         candidate
-        for candidate in wanted
-        if any({c.scheme for c in each} <= given for each in candidate)
+        for candidate in securities
+        if any({c.scheme for c in each} <= met for each in candidate)
     )
     return frozenset({security, *met_too})
 

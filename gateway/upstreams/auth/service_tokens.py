@@ -129,8 +129,8 @@ class SourceExchange:
         if actor:
             form |= {"actor_token": actor, "actor_token_type": ACCESS_TOKEN}
         requested_at, epoch_s = time.monotonic(), time.time()
-        sent = {name: value for name, value in form.items() if value}
-        answer = await self._endpoint.request(http, sent)
+        non_empty = {name: value for name, value in form.items() if value}
+        answer = await self._endpoint.request(http, non_empty)
         if not self.profile.has_type(answer):
             raise self._endpoint.failure("issued a token of another type than requested")
         token = self._endpoint.token(answer, requested_at)

@@ -88,8 +88,8 @@ def narrow(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str, 
         for segment in path:
             at = at.inner.setdefault(segment, _Wanted())
         at.whole = True
-    known = read_selection(selection)
-    nodes = dict(_render_nodes(root, known))
+    printed_nodes = read_selection(selection)
+    nodes = dict(_render_nodes(root, printed_nodes))
     for name, printed in always.items():
         nodes[name] = SelectionNode(printed)
     return _brace(nodes.values())
@@ -126,9 +126,9 @@ def _check_path(path: Sequence[str]) -> list[str]:
 
 
 def _render_nodes(
-    wanted: _Wanted, nodes: Mapping[str, SelectionNode]
+    fields: _Wanted, nodes: Mapping[str, SelectionNode]
 ) -> Iterator[tuple[str, SelectionNode]]:
-    for name, sub in wanted.inner.items():
+    for name, sub in fields.inner.items():
         if name in nodes or name.startswith("on "):
             yield name, _node(name, sub, nodes.get(name))
             continue
@@ -148,10 +148,10 @@ def _render_nodes(
             yield name, _node(name, sub, None)
 
 
-def _node(name: str, wanted: _Wanted, node: SelectionNode | None) -> SelectionNode:
+def _node(name: str, fields: _Wanted, node: SelectionNode | None) -> SelectionNode:
     head = node.head if node else f"... {name}" if _is_type(name) else name
-    inner = dict(node.inner) if node and wanted.whole else {}
-    inner |= _render_nodes(wanted, node.inner if node else {})
+    inner = dict(node.inner) if node and fields.whole else {}
+    inner |= _render_nodes(fields, node.inner if node else {})
     return SelectionNode(head, inner)
 
 

@@ -85,12 +85,12 @@ class Client:
         self,
         limits: Limits,
         sources: Mapping[str, SourceSettings],
-        own: OwnAudiences = NOBODY,
+        audiences: OwnAudiences = NOBODY,
         connector: Connector | None = None,
     ) -> None:
-        """`own`: the gateway's own names, as audiences of tokens; `connector`: of people's accounts
+        """`audiences`: the gateway's own names, in tokens; `connector`: of people's accounts
         at sources. Raises TlsUnusable."""
-        self.connections = Connections(limits, sources, own, connector)
+        self.connections = Connections(limits, sources, audiences, connector)
 
     async def close(self) -> None:
         await self.connections.close()
@@ -172,9 +172,9 @@ class Client:
                         raise
                 else:
                     if retries == 0 or response.status not in RETRIED:
-                        body, kept = (b"", data) if isinstance(data, Download) else (data, None)
+                        body, download = (b"", data) if isinstance(data, Download) else (data, None)
                         return HttpResponse(
-                            response.status, response.reason, response.headers, body, kept
+                            response.status, response.reason, response.headers, body, download
                         )
                 retries -= 1
                 await asyncio.sleep(pause_s)
@@ -216,8 +216,8 @@ def _failure(
 def replace_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     """The headers with `others`, which replace those of the same name in any case."""
     names = {name.lower() for name in others}
-    kept = {name: value for name, value in headers.items() if name.lower() not in names}
-    return {**kept, **others}
+    own_headers = {name: value for name, value in headers.items() if name.lower() not in names}
+    return {**own_headers, **others}
 
 
 class HookedHeaders(dict[str, str]):
@@ -246,8 +246,8 @@ def headers_of_hooks(source: Source, context: Context) -> Mapping[str, str]:
 
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
     """`request` with these headers instead of its own of the same names."""
-    kept = {n: value for n, value in request.headers.items() if n not in headers}
-    return replace(request, headers={**kept, **headers})
+    own_headers = {n: value for n, value in request.headers.items() if n not in headers}
+    return replace(request, headers={**own_headers, **headers})
 
 
 def _site(pool: SourcePool, server: str | None) -> Site:

@@ -29,10 +29,10 @@ class NoRoom(TooLarge):
 
 
 class Downloads:
-    def __init__(self, kept: StoredAnswers, inline_bytes: int, download_bytes: int) -> None:
+    def __init__(self, answers: StoredAnswers, inline_bytes: int, download_bytes: int) -> None:
         """Answers longer than `inline_bytes` are stored if they are neither JSON nor text, or
         declared as an attachment."""
-        self._kept = kept
+        self._kept = answers
         self.inline_bytes = inline_bytes
         self._download_bytes = download_bytes
 
@@ -57,14 +57,14 @@ class _Reading:
 
     def __init__(
         self,
-        kept: StoredAnswers,
+        answers: StoredAnswers,
         inline_bytes: int,
         download_bytes: int,
         *,
         principal: Principal,
         tool: str,
     ) -> None:
-        self._kept = kept
+        self._kept = answers
         self._inline_bytes = inline_bytes
         self._download_bytes = download_bytes
         self._principal = principal
@@ -169,5 +169,5 @@ def _one_line(header: str) -> str:
 def _safe(name: str) -> str:
     """Without directories and unprintable characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    shown = "".join(char for char in last if char.isprintable()).strip(" .")
-    return shown.encode("utf-8", errors="replace").decode()[:NAME_LIMIT]
+    printable = "".join(char for char in last if char.isprintable()).strip(" .")
+    return printable.encode("utf-8", errors="replace").decode()[:NAME_LIMIT]

@@ -103,27 +103,27 @@ def error(response: HttpResponse) -> ToolResult:
     if 300 <= response.status < 400:
         # not the body, which may contain an internal address; nor a query, which may repeat a key
         data: dict[str, Any] = {"status": response.status}
-        shown = f"{status}: redirects are not followed"
+        message = f"{status}: redirects are not followed"
         if location := public_location(response).partition("?")[0]:
             data["location"] = location
-            shown = f"{status}: it redirects to {location}, which is not followed"
-        return ToolResult((TextContent(shown),), Raw(encode(data)), is_error=True)
+            message = f"{status}: it redirects to {location}, which is not followed"
+        return ToolResult((TextContent(message),), Raw(encode(data)), is_error=True)
     kind = media_type(response)
     body: Any = text(response) if _is_text(kind, response.body) else f"[{kind}]"
-    shown = f"{status}\n{body}" if response.body else status
+    message = f"{status}\n{body}" if response.body else status
     if is_json(kind) and isinstance(raw := structure(response.body), Raw):
         body = raw
     wait_s = retry_after_s(response.headers.get("Retry-After", ""), LONGEST_WAIT_S)
-    return by_status(response, failure(response.status, shown, body, wait_s))
+    return by_status(response, failure(response.status, message, body, wait_s))
 
 
-def failure(status: int, shown: str, body: Any, wait_s: float | None = None) -> ToolResult:
+def failure(status: int, message: str, body: Any, wait_s: float | None = None) -> ToolResult:
     """A failure that has an HTTP status; `body` is the service's error body, text or JSON, and
     `wait_s` what it asks to wait."""
     data: dict[str, Any] = {"status": status, "body": body}
     if wait_s is not None:
         data["retryAfter"] = whole_seconds(wait_s)
-    return ToolResult((TextContent(shown),), Raw(encode(data)), is_error=True)
+    return ToolResult((TextContent(message),), Raw(encode(data)), is_error=True)
 
 
 def status_failure(status: int, data: Any, body: Any = None) -> ToolResult:
@@ -133,8 +133,8 @@ def status_failure(status: int, data: Any, body: Any = None) -> ToolResult:
     names = " ".join(str(members[name]) for name in ("code", "message") if members.get(name))
     head = " ".join(filter(None, (f"HTTP {status}", names)))
     description = data if isinstance(data, str) else members.get("description")
-    shown = f"{head}: {description}" if description else head
-    return failure(status, shown, data if body is None else body)
+    message = f"{head}: {description}" if description else head
+    return failure(status, message, data if body is None else body)
 
 
 def failed_hybrid_call(error: UpstreamFailed) -> ToolResult:

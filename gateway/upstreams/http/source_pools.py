@@ -237,8 +237,8 @@ class SourcePool:
                 proved = {name.lower() for name in names}
             headers = {name: value for name, value in headers.items() if name.lower() not in proved}
         configured = {name.lower() for name in headers}
-        kept = {name: value for name, value in asked.items() if name.lower() not in configured}
-        return {**kept, **headers}
+        passed = {name: value for name, value in asked.items() if name.lower() not in configured}
+        return {**passed, **headers}
 
     def confines(self, entry: SchemeSettings) -> bool:
         """Whether the token_url of `entry` has to be public: it comes from the registry."""
@@ -366,13 +366,13 @@ class Connections:
         return self._tls.get(name, USUAL).calls
 
     def of(self, source: Source) -> SourcePool:
-        known = self._pools.get(source.place)
-        if known is not None and known[0] is source:
-            return known[1]
-        if known is not None and _target(known[0]) == _target(source):
-            self._pools[source.place] = (source, known[1])
-            return known[1]
-        if known is not None:
+        entry = self._pools.get(source.place)
+        if entry is not None and entry[0] is source:
+            return entry[1]
+        if entry is not None and _target(entry[0]) == _target(source):
+            self._pools[source.place] = (source, entry[1])
+            return entry[1]
+        if entry is not None:
             self._retire(source)
         place = source.place
         pool = SourcePool(

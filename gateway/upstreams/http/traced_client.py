@@ -21,14 +21,14 @@ class TracedClient(Client):
         headers: Mapping[str, str] | None = None,
         inline_bytes: int = 0,
     ) -> Coroutine[Any, Any, HttpResponse]:
-        own = CURRENT.get()
-        if type(own) is SpanContext:  # isinstance takes 0.2 us, for it is a struct
+        current = CURRENT.get()
+        if type(current) is SpanContext:  # isinstance takes 0.2 us, for it is a struct
             if headers is None:
                 headers = pool.call_headers(request.headers, request.proofs)
             if type(headers) is FixedHeaders and not pool.headers:  # which may name another
-                headers = TracedHeaders(headers, own.traceparent)
+                headers = TracedHeaders(headers, current.traceparent)
             else:
-                headers = replace_headers(headers, {TRACEPARENT: own.traceparent})
+                headers = replace_headers(headers, {TRACEPARENT: current.traceparent})
         return Client.forward(
             self, pool, request, reader, headers=headers, inline_bytes=inline_bytes
         )  # super() takes 0.1 us

@@ -169,9 +169,9 @@ class _Sending:
     def request(self, request: HttpRequest, upload: StreamedBody) -> HttpRequest:
         content_type = upload.content_type or self._media_type or ANY_TYPE
         headers = {**request.headers, "Content-Type": content_type}
-        whole = [piece for piece in self._pieces if isinstance(piece, bytes)]
-        if len(whole) == len(self._pieces):
-            return replace(request, headers=headers, body=b"".join(whole), upload=None)
+        in_memory = [piece for piece in self._pieces if isinstance(piece, bytes)]
+        if len(in_memory) == len(self._pieces):
+            return replace(request, headers=headers, body=b"".join(in_memory), upload=None)
         length = self._length()
         if length is not None:
             headers["Content-Length"] = str(length)
@@ -228,8 +228,8 @@ def _head(piece: RemoteFile, found: CallFile) -> tuple[bytes, str | None]:
 
 def _of_url(piece: RemoteFile, response: aiohttp.ClientResponse) -> _Opened:
     stated_type = response.content_type if "Content-Type" in response.headers else None
-    known = piece.file.media_type or known_type(stated_type if stated_type != ANY_TYPE else None)
-    before, media_type = _head(piece, replace(piece.file, media_type=known))
+    named = piece.file.media_type or known_type(stated_type if stated_type != ANY_TYPE else None)
+    before, media_type = _head(piece, replace(piece.file, media_type=named))
     plain = "Content-Encoding" not in response.headers  # else its length is another one
     length = response.content_length if plain else None
     return _Opened(piece.file.argument, before, media_type, response, length)

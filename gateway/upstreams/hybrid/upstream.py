@@ -255,8 +255,8 @@ def _status_object(raw: Raw | UnsetType) -> dict[str, Any] | None:
     value = _plain(raw)
     if not isinstance(value, dict):
         return None
-    known = isinstance(value.get("code"), str) or type(value.get("statusCode")) is int
-    return value if known else None
+    has_code = isinstance(value.get("code"), str) or type(value.get("statusCode")) is int
+    return value if has_code else None
 
 
 def _plain(raw: Raw | UnsetType) -> Any:

@@ -149,9 +149,9 @@ class DuplexLink(SubscribableLink):
 
     @asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], handler: MessageHandler
+        self, filter_: Mapping[str, Any], handler: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
-        params = with_envelope({"notifications": dict(wanted)}, self._profile.client)
+        params = with_envelope({"notifications": dict(filter_)}, self._profile.client)
         acknowledged = AcknowledgementHandler(handler)
         exchange = self._exchanges.begin(LISTEN, params, acknowledged, UNLIMITED)
         exchange.endless = True

@@ -91,9 +91,9 @@ class _Discovered(Struct, rename="camel"):
 def with_envelope(params: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:
     """`params` with the required `_meta` members; values already there take precedence."""
     meta = params.get("_meta")
-    own = {META_CAPABILITIES: {}, META_CLIENT: dict(client)}
+    client_members = {META_CAPABILITIES: {}, META_CLIENT: dict(client)}
     members = meta if isinstance(meta, Mapping) else {}
-    return {**params, "_meta": {**own, **members, META_VERSION: V2026_07_28.name}}
+    return {**params, "_meta": {**client_members, **members, META_VERSION: V2026_07_28.name}}
 
 
 def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:

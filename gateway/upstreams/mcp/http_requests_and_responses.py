@@ -114,7 +114,7 @@ class ServerEndpoint:
         )
 
     async def headers(
-        self, own: Mapping[str, str], headers: Mapping[str, str]
+        self, own_headers: Mapping[str, str], headers: Mapping[str, str]
     ) -> Mapping[str, str]:
         """Headers of a request: configured ones, the credentials of the caller, and those of hooks,
         which replace all others. Raises UpstreamFailed."""
@@ -122,9 +122,9 @@ class ServerEndpoint:
         if self.pool.by_caller and not any(name in headers for name in self.pool.proofs):
             headers = {**headers, **await auth_headers(self.pool, self._holder.caller)}
         if not headers:
-            return self.pool.with_configured(own)
-        sent = self.pool.with_configured({**headers, **own})
-        return replace_headers(sent, asked.hooked) if isinstance(asked, HookedHeaders) else sent
+            return self.pool.with_configured(own_headers)
+        merged = self.pool.with_configured({**headers, **own_headers})
+        return replace_headers(merged, asked.hooked) if isinstance(asked, HookedHeaders) else merged
 
     def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False
@@ -278,12 +278,12 @@ class ServerEndpoint:
     def _proof_error(self, response: Http1Response) -> str:
         """Error text for a rejected authentication (401 or 403). After a 401 the gateway's own
         token is invalidated."""
-        status, sent = response.status, CIMultiDict(response.request.headers)
+        status, request_headers = response.status, CIMultiDict(response.request.headers)
         if not self.pool.by_caller:
             return f"{self.name} refused the gateway's credentials (HTTP {status})"
-        if AUTHORIZATION in sent:
+        if AUTHORIZATION in request_headers:
             if status == 401:
-                invalidate_token(self.pool, None, sent)
+                invalidate_token(self.pool, None, request_headers)
             return f"{self.name} refused the token that it got (HTTP {status})"
         return (
             f"{self.name} requires a token where there is no caller (HTTP {status}): set "

@@ -35,10 +35,10 @@ def main(memory_bytes: int, parent: int, command: list[str]) -> int:
         return NOT_FOUND
 
 
-def _limit(what: int, wanted: int) -> None:
-    """Set the limit to `wanted`, or to the hard limit if that is lower."""
+def _limit(what: int, value: int) -> None:
+    """Set the limit to `value`, or to the hard limit if that is lower."""
     _, hard = resource.getrlimit(what)
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(what, (limit, limit))
 
 

@@ -125,9 +125,9 @@ class SubscribableLink(Link, Protocol):
     """Link to a server of 2026-07-28."""
 
     def listen(
-        self, wanted: Mapping[str, Any], handler: MessageHandler
+        self, filter_: Mapping[str, Any], handler: MessageHandler
     ) -> AbstractAsyncContextManager["asyncio.Future[Any]"]:
-        """Open `subscriptions/listen` for the filter `wanted`. Inside, `handler` is notified; the
+        """Open `subscriptions/listen` for `filter_`. Inside, `handler` is notified; the
         future is done when the server ends the stream, with UpstreamFailed if that was no regular
         end.
 
@@ -223,10 +223,10 @@ class ClientHandler:
         return method == ELICITED and revision.handshake and revision.elicits_urls
 
     def _wants(self, level: Any) -> bool:
-        wanted = wanted_level(self._context)
-        if wanted is None:
+        least_level = wanted_level(self._context)
+        if least_level is None:
             return False
-        return SEVERITY.get(level, 0) >= wanted if isinstance(level, str) else True
+        return SEVERITY.get(level, 0) >= least_level if isinstance(level, str) else True
 
 
 class TranslatingHandler:

@@ -124,27 +124,27 @@ class Lister:
         self, link: Link, server: McpServer, method: str, reading: _Reading
     ) -> list[tuple[str, Raw]]:
         member = LISTS[method][0]
-        left = reading.items_limit
+        items_left = reading.items_limit
         entries: list[tuple[str, Raw]] = []
         cursor: str | None = None
-        seen: set[str] = set()
+        cursors: set[str] = set()
         for _ in range(self._limits.mcp_list_pages):
             params = {} if cursor is None else {"cursor": cursor}
             members = await link.request(method, params, None, server.timeout)
             listed = _read_list(members.get(member), method, reading)
-            entries += _entries(listed[:left], method, reading)
+            entries += _entries(listed[:items_left], method, reading)
             cursor = _cursor(members)
             reading.charge(len(cursor or ""))
-            left -= len(listed)
-            if left < 0:
+            items_left -= len(listed)
+            if items_left < 0:
                 reading.problem(f"{method} has over {reading.items_limit} entries: cut off")
                 return entries
             if cursor is None:
                 return entries
-            if cursor in seen:
+            if cursor in cursors:
                 reading.problem(f"{method} gave a cursor twice: its pages go in a circle")
                 return entries
-            seen.add(cursor)
+            cursors.add(cursor)
         reading.problem(f"{method} has over {self._limits.mcp_list_pages} pages: cut off")
         return entries
 
@@ -216,8 +216,8 @@ def _merge(method: str, stateless: Lists, handshake: Lists) -> tuple[SnapshotEnt
             return "both"
         return "stateless" if name in in_new else "handshake"
 
-    both = [(name, _with_execution(definition, in_old.get(name))) for name, definition in new]
-    listed = [*both, *((name, definition) for name, definition in old if name not in in_new)]
+    merged = [(name, _with_execution(definition, in_old.get(name))) for name, definition in new]
+    listed = [*merged, *((name, definition) for name, definition in old if name not in in_new)]
     return tuple(SnapshotEntry(definition, eras(name)) for name, definition in listed)
 
 

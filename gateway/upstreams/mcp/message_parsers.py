@@ -66,15 +66,15 @@ class JsonTextParser:
         if self._on_lines is False or b"\n" not in chunk:
             return []
         text = b"".join(self._parts)
-        *lines, rest = text.split(b"\n")
+        *lines, tail = text.split(b"\n")
         if self._on_lines is None:
             first = next((line for line in lines if line.strip()), None)
             if first is not None:
                 self._on_lines = _is_json(first)
                 if not self._on_lines:
                     return []
-        self._parts = [rest]
-        self._pending_bytes = len(rest)
+        self._parts = [tail]
+        self._pending_bytes = len(tail)
         return [ServerEvent(line) for line in lines if line.strip()]
 
     def end(self) -> list[ServerEvent]:
@@ -94,15 +94,15 @@ class LineSplitter:
         self._pending_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        *lines, rest = chunk.split(b"\n")
-        whole = []
+        *lines, tail = chunk.split(b"\n")
+        complete_lines = []
         for line in lines:
             self._add(line)
             if text := b"".join(self._parts).strip():
-                whole.append(text)
+                complete_lines.append(text)
             self._parts, self._pending_bytes = [], 0
-        self._add(rest)
-        return whole
+        self._add(tail)
+        return complete_lines
 
     def _add(self, part: bytes) -> None:
         if self._cut:

@@ -150,34 +150,34 @@ class McpRelay:
             if "inputRequests" in members or members.get("resultType") == INPUT_REQUIRED:
                 return self._check_input_required(members, request, context, asker)
             return _check_type(members, request.source.name)
-        left = self._requests_limit
+        requests_left = self._requests_limit
         while True:
             members = await server.authenticate(caller, send)
             if members.get("resultType") != INPUT_REQUIRED:
                 return _check_type(members, request.source.name)
-            wanted = _wanted_input(members, request.source.name)
-            left -= max(1, len(wanted.input_requests))
-            if left < 0:
+            input_required = _wanted_input(members, request.source.name)
+            requests_left -= max(1, len(input_required.input_requests))
+            if requests_left < 0:
                 raise Unreachable(_too_many(request.source.name, self._requests_limit))
-            params = await _with_answers(params, wanted, handler)
+            params = await _with_answers(params, input_required, handler)
 
     def _check_input_required(
         self, members: Members, request: RelayRequest, context: Context, asker: str
     ) -> Members:
         """A result that requires input of a 2026-07-28 client, with each request as the client can
         be asked it. Raises MissingClientCapability, and Unreachable for what no client is asked."""
-        name, wanted = request.source.name, _wanted_input(members, request.source.name)
-        if not wanted.input_requests and wanted.request_state is UNSET:
+        name, input_required = request.source.name, _wanted_input(members, request.source.name)
+        if not input_required.input_requests and input_required.request_state is UNSET:
             raise Unreachable(f"{name} requires input without saying which")
         if members.get("resultType") == INPUT_REQUIRED and request.method not in METHODS:
             raise Unreachable(f"{name} requires input for {request.method}, which can have none")
-        if len(wanted.input_requests) > self._requests_limit:
+        if len(input_required.input_requests) > self._requests_limit:
             raise Unreachable(_too_many(name, self._requests_limit))
         missing: dict[str, Any] = {}
         requests: dict[str, Any] = (
             msgspec.json.decode(members["inputRequests"]) if "inputRequests" in members else {}
         )
-        for key, asked in wanted.input_requests.items():
+        for key, asked in input_required.input_requests.items():
             capabilities = dict(context.capabilities)
             params = for_client(
                 asked.method, asked.params, context.revision, capabilities, asker=asker
@@ -328,15 +328,15 @@ def _check_type(members: Members, name: str) -> Members:
 
 
 async def _with_answers(
-    params: dict[str, Any], wanted: _InputRequired, handler: MessageHandler
+    params: dict[str, Any], input_required: _InputRequired, handler: MessageHandler
 ) -> dict[str, Any]:
     """The request to send again, with the client's answers (MRTR)."""
     again = {name: value for name, value in params.items() if name not in RETRY_MEMBERS}
-    if wanted.request_state is not UNSET:
-        again["requestState"] = wanted.request_state
+    if input_required.request_state is not UNSET:
+        again["requestState"] = input_required.request_state
     again["inputResponses"] = {
         key: await _answer_question(handler, question)
-        for key, question in wanted.input_requests.items()
+        for key, question in input_required.input_requests.items()
     }
     return again
 
@@ -383,8 +383,8 @@ async def _set_level(link: Link, server: McpServer, context: Context) -> None:
     level = wanted_level(context)
     if level is None or "logging" not in link.capabilities:
         return
-    known = server.levels.get(link)
-    if known is None or level < known:
+    level_set = server.levels.get(link)
+    if level_set is None or level < level_set:
         await link.request("logging/setLevel", {"level": LOG_LEVELS[level]}, None, server.timeout)
         server.levels[link] = level
 

@@ -200,15 +200,15 @@ class Watcher:
     async def _listen(self, capabilities: Mapping[str, Any]) -> None:
         """Listen to a 2026-07-28 server, whose filter is fixed at the start of a stream: for other
         resources a new stream is opened, and the old one closed only then."""
-        wanted = _listenable(capabilities)
-        if not wanted and not self._uris:
+        filter_ = _listenable(capabilities)
+        if not filter_ and not self._uris:
             await self._stand_by()
         current = AsyncExitStack()
         try:
             while True:
                 self._regroup.clear()
                 newer = AsyncExitStack()
-                ended = await newer.enter_async_context(await self._listening(wanted))
+                ended = await newer.enter_async_context(await self._listening(filter_))
                 await current.aclose()
                 current = newer
                 if self.failure is not None:
@@ -220,11 +220,11 @@ class Watcher:
             await current.aclose()
 
     async def _listening(
-        self, wanted: Mapping[str, Any]
+        self, filter_: Mapping[str, Any]
     ) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
         resources = {"resourceSubscriptions": sorted(self._uris)} if self._uris else {}
         link = await self._server.stateless()
-        return link.listen({**wanted, **resources}, self._server)
+        return link.listen({**filter_, **resources}, self._server)
 
     def _mark_up(self) -> None:
         """Mark the server as up, and report all of its lists and resources as changed:

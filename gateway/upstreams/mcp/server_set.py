@@ -45,24 +45,24 @@ class Servers:
 
     def of(self, source: Source) -> McpServer:
         """The server of `source`, created on first use."""
-        known = self._servers.get(source.place)
-        if known is not None:
-            if known.source is source:
-                return known
-            if _target(known.source) == _target(source):
-                known.source = source
-                return known
-            return self._replace(known, source)
+        present = self._servers.get(source.place)
+        if present is not None:
+            if present.source is source:
+                return present
+            if _target(present.source) == _target(source):
+                present.source = source
+                return present
+            return self._replace(present, source)
         server = self._servers[source.place] = self._server(source)
         return server
 
     def follow(self, sources: Iterable[Source]) -> None:
         """Watch the servers among `sources`, and no others. Servers that are only being probed for
         an import keep their state."""
-        wanted = {self.of(source) for source in sources if source.facts.server}
-        for server in self._following.keys() - wanted:
+        servers = {self.of(source) for source in sources if source.facts.server}
+        for server in self._following.keys() - servers:
             self._drop(server)
-        for server in wanted - self._following.keys():
+        for server in servers - self._following.keys():
             self._follow(server)
 
     def restart(self) -> None:
@@ -174,6 +174,6 @@ class ServerGauges(Collector):
             sessions.add_metric(name, len(server.pool))
             requests.add_metric(name, server.requests)
             failures.add_metric(name, server.failures)
-            for method, taken in list(server.times.items()):
-                times.add_metric((*name, method), taken.cumulative(), taken.sum)
+            for method, histogram in list(server.times.items()):
+                times.add_metric((*name, method), histogram.cumulative(), histogram.sum)
         yield from (up, sessions, requests, failures, times)

@@ -170,12 +170,12 @@ class HttpLink(Link):
 
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         events = EventStream(self._endpoint.limit_bytes)
-        sent = await self._endpoint.headers(self._headers, headers)
-        response = await self._endpoint.post(exchange.body, sent)
+        request_headers = await self._endpoint.headers(self._headers, headers)
+        response = await self._endpoint.post(exchange.body, request_headers)
         try:
             # `is_unsettled`, without a call for each answer
             if response.status in REDIRECTS or "Set-Cookie" in response.headers:
-                response = await self._endpoint.settle(response, sent)
+                response = await self._endpoint.settle(response, request_headers)
             await self._check(response)
             if self._session is None:
                 self._take_session(response)
@@ -342,10 +342,12 @@ class StatelessLink(SubscribableLink):
             raise SessionLost(f"The way to {self._endpoint.name} was closed", sent=False)
         params = with_envelope(params, self._profile.client)
         exchange = self._exchanges.begin(method, params, handler, timeout)
-        sent = self._headers(method, params)
+        method_headers = self._headers(method, params)
         try:
             with exchange.idle_timeout:
-                return await self._result_of(exchange, await self._endpoint.headers(sent, headers))
+                return await self._result_of(
+                    exchange, await self._endpoint.headers(method_headers, headers)
+                )
         except TROUBLE as error:
             raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
@@ -361,9 +363,9 @@ class StatelessLink(SubscribableLink):
 
     @asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], handler: MessageHandler
+        self, filter_: Mapping[str, Any], handler: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
-        params = with_envelope({"notifications": dict(wanted)}, self._profile.client)
+        params = with_envelope({"notifications": dict(filter_)}, self._profile.client)
         acknowledged = AcknowledgementHandler(handler)
         limit_s = self._endpoint.pool.timeout_s
         exchange = self._exchanges.begin(LISTEN, params, acknowledged, Timeout(limit_s, limit_s))
@@ -374,9 +376,9 @@ class StatelessLink(SubscribableLink):
 
     async def _follow(self, exchange: Exchange) -> None:
         """Receive the notifications of a stream until the server ends it."""
-        sent = {**HEADERS, **routing_headers(LISTEN, {})}
+        listen_headers = {**HEADERS, **routing_headers(LISTEN, {})}
         try:
-            headers = await self._endpoint.headers(sent, {})
+            headers = await self._endpoint.headers(listen_headers, {})
             response = await self._endpoint.post(exchange.body, headers, long_lived=True)
             try:
                 if response.status in REDIRECTS:
@@ -422,12 +424,12 @@ class StatelessLink(SubscribableLink):
         """The headers of all requests of a method for an item of this name."""
         name = params.get(NAMED_BY.get(method, ""))
         key = method, name if isinstance(name, str) else None
-        known = self._prepared.use(key)
-        if known is None:
-            known = FixedHeaders({**HEADERS, **routing_headers(method, params)})
+        prepared_headers = self._prepared.use(key)
+        if prepared_headers is None:
+            prepared_headers = FixedHeaders({**HEADERS, **routing_headers(method, params)})
             if len(key[1] or "") <= NAME:
-                self._prepared.put(key, known)
-        return known
+                self._prepared.put(key, prepared_headers)
+        return prepared_headers
 
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         response = await self._endpoint.post(exchange.body, headers)

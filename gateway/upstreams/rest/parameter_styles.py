@@ -214,10 +214,10 @@ def _join_members(parameter: Parameter, members: Iterable[str], delimiter: str) 
     if delimiter == "," and parameter.location != "header" and parameter.style != "cookie":
         members = [member.replace(",", "%2C") for member in members]
     if any(delimiter in _QUOTED.sub("", member) for member in members):
-        shown = unquote(delimiter)
+        separator = unquote(delimiter)
         raise InvalidParams(
-            f"{parameter.argument}: {shown!r} separates the members of this value, so that none of "
-            "them can contain it"
+            f"{parameter.argument}: {separator!r} separates the members of this value, so that none"
+            " of them can contain it"
         )
     return delimiter.join(members)
 

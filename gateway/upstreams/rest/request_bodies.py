@@ -61,10 +61,10 @@ class Multipart:
             for key, text in pairs_of(_as_query(part), value):
                 yield self._head(key, {}) + text.encode() + b"\r\n"
             return
-        whole = part.content_type is not None and is_json(part.content_type) and not part.file
-        items = value if isinstance(value, list) and not whole else [value]
+        is_one_part = part.content_type is not None and is_json(part.content_type) and not part.file
+        items = value if isinstance(value, list) and not is_one_part else [value]
         for item in items:
-            if item is not None or whole:
+            if item is not None or is_one_part:
                 yield from self._item(part, item)
 
     def _item(self, part: Part, value: Any) -> Iterator[Piece]:
@@ -177,10 +177,10 @@ def _value(body: Body, arguments: Mapping[str, Any]) -> Any:
         if not value and not body.required:
             return UNSET
         return {**value, **body.fixed} if body.fixed else value
-    whole = arguments.get(body.argument or "", UNSET)
-    if body.fixed and isinstance(whole, dict):
-        return {**whole, **body.fixed}
-    return whole
+    body_value = arguments.get(body.argument or "", UNSET)
+    if body.fixed and isinstance(body_value, dict):
+        return {**body_value, **body.fixed}
+    return body_value
 
 
 @lru_cache(maxsize=1024)

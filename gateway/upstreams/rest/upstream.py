@@ -170,10 +170,10 @@ class RequestTemplate:
         kind = request.headers.get("Content-Type")
         if not self._plain_headers or (request.body is not None and kind != JSON):
             return None
-        made = account.prepared.get(self)
-        if made is None:
-            made = account.prepared[self] = self._make_headers(account, pool)
-        return made[request.body is not None]
+        headers_by_body = account.prepared.get(self)
+        if headers_by_body is None:
+            headers_by_body = account.prepared[self] = self._make_headers(account, pool)
+        return headers_by_body[request.body is not None]
 
     def _make_headers(
         self, account: SourceAccount, pool: SourcePool
@@ -276,11 +276,11 @@ def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query:
 
 def _passed_headers(headers: CallHeaders, method: str) -> Mapping[str, str]:
     """The caller's headers that are passed on to a service, without credentials."""
-    given = {
+    passed = {
         IDEMPOTENCY_KEY: None if method in _SAFE else headers.idempotency_key,
         TRACEPARENT: None if parse(headers.traceparent) is None else headers.traceparent,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in passed.items() if value is not None}
 
 
 def _climbs(path: str) -> bool:
@@ -380,12 +380,12 @@ class OpenAPIUpstream:
         return response
 
     def _is_invalidated(
-        self, binding: OpenAPIBinding, source: Source, sent: Mapping[str, str] | None
+        self, binding: OpenAPIBinding, source: Source, headers: Mapping[str, str] | None
     ) -> bool:
         """Whether a retry after a 401 gets new credentials."""
-        if sent is None or not binding.security:
+        if headers is None or not binding.security:
             return False
-        return self._credentials.invalidate(source, binding.security, sent)
+        return self._credentials.invalidate(source, binding.security, headers)
 
     async def _send(
         self, calling: "_Calling", template: RequestTemplate, request: HttpRequest

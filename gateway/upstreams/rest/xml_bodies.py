@@ -34,8 +34,8 @@ class _Around:
     prefixes: frozenset[str] = frozenset()
 
     def within(self, xml: Xml) -> "_Around":
-        own = {xml.prefix} if xml.prefix and xml.namespace else set()
-        return _Around(self.depth + 1, self.prefixes | own)
+        own_prefix = {xml.prefix} if xml.prefix and xml.namespace else set()
+        return _Around(self.depth + 1, self.prefixes | own_prefix)
 
     def deeper(self) -> "_Around":
         return _Around(self.depth + 1, self.prefixes)
@@ -90,18 +90,18 @@ class _Writer:
 
     def _of(self, xml: Xml) -> Xml:
         """`xml`, with missing members from the type that it refers to."""
-        known = self._types.get(xml.type) if xml.type is not None else None
-        if known is None:
+        referenced = self._types.get(xml.type) if xml.type is not None else None
+        if referenced is None:
             return xml
         return Xml(
-            name=xml.name or known.name,
-            namespace=xml.namespace or known.namespace,
-            prefix=xml.prefix or known.prefix,
-            attribute=xml.attribute or known.attribute,
-            text=xml.text or known.text,
-            wrapped=xml.wrapped or known.wrapped,
-            properties=known.properties,
-            items=known.items,
+            name=xml.name or referenced.name,
+            namespace=xml.namespace or referenced.namespace,
+            prefix=xml.prefix or referenced.prefix,
+            attribute=xml.attribute or referenced.attribute,
+            text=xml.text or referenced.text,
+            wrapped=xml.wrapped or referenced.wrapped,
+            properties=referenced.properties,
+            items=referenced.items,
         )
 
 

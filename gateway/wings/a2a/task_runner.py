@@ -185,7 +185,7 @@ class TaskRunner(RunSupervisor[StoredTask]):
                 new,
                 limit=self.settings.open_tasks,
                 repeat_s=self.settings.repeat_s,
-                held=place is not None,
+                here=place is not None,
             )
             if created is None:
                 most = self.settings.open_tasks

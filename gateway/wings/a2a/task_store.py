@@ -145,10 +145,10 @@ class A2ATasks(LeasedRows[StoredTask]):
         super().__init__(pool, _STATEMENTS, node=node, lease=lease_s)
 
     async def create(
-        self, host_id: str, new: NewTask, *, limit: int, repeat_s: int, held: bool
+        self, host_id: str, new: NewTask, *, limit: int, repeat_s: int, here: bool
     ) -> tuple[StoredTask, bool] | None:
         """A new task, or that of the same message within `repeat_s`, and whether it is new; None:
-        the owner has `limit` that have not ended. `held`: by this process."""
+        the owner has `limit` that have not ended. `here`: in this process."""
         owned = {"host": host_id, "owner": new.owner, "agent": new.agent, "key": new.message_key}
         async with borrow(self._pool) as connection, connection.transaction():
             await connection.execute(_OWNER_LOCK, [host_id, new.owner])
@@ -191,8 +191,8 @@ class A2ATasks(LeasedRows[StoredTask]):
                     "id": task.id,
                     "context": task.context_id,
                     "caller": new.caller.decode(),
-                    "work": "running" if held else "queued",
-                    "attempt": int(held),
+                    "work": "running" if here else "queued",
+                    "attempt": int(here),
                     **self._values,
                     **_state_of(task),
                 },

@@ -129,10 +129,10 @@ class AgUi:
         conversations, tenant = self._runner.conversations, principal.tenant
         thread = await conversations.get(tenant, principal.id, conversation)
         turns = [] if thread is None else await conversations.turns(tenant, thread.id, 1)
-        own = [run for run, _ in turns if run.owner == principal.id]
-        if not own:
+        own_runs = [run for run, _ in turns if run.owner == principal.id]
+        if not own_runs:
             raise ProblemDetails(404, "not-found", "There is no such thread.")
-        return own[0]
+        return own_runs[0]
 
     async def _expired_interrupts(self, run: Run, run_input: _Input) -> list[str]:
         """Interrupts that are answered too late. Raises ProblemDetails if an open one is left
@@ -145,9 +145,9 @@ class AgUi:
         now = datetime.now(UTC)
         late = {entry.id for entry in waiting if entry.expires <= now}
         answered = {approval.interrupt_id for approval in run_input.resume}
-        left = [approval.id for approval in waiting if approval.id not in late | answered]
-        if left and run.state == "waiting":
-            text = f"Expected an answer to each open interrupt; resume lacks {', '.join(left)}."
+        missing = [approval.id for approval in waiting if approval.id not in late | answered]
+        if missing and run.state == "waiting":
+            text = f"Expected an answer to each open interrupt; resume lacks {', '.join(missing)}."
             raise ProblemDetails(400, "bad-request", text)
         return sorted(late & answered)
 

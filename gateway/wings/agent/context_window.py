@@ -19,8 +19,8 @@ STUB_CHARACTERS = 200  # shorter results are not replaced
 def size(message: ChatMessage) -> int:
     """Estimated tokens of a message."""
     calls = sum(tokens(call.name + call.arguments) + 8 for call in message.calls)
-    kept = 0 if message.kept is None else tokens(bytes(message.kept.data))
-    return tokens(message.text) + calls + kept + 4
+    provider_tokens = 0 if message.kept is None else tokens(bytes(message.kept.data))
+    return tokens(message.text) + calls + provider_tokens + 4
 
 
 def window(
@@ -32,32 +32,32 @@ def window(
     parts = [turn.messages for turn in turns]
     if level:
         parts = _stub_results(parts)
-    kept = [parts.pop()]
-    count = len(kept[0])
-    used = tokens(instructions) + sum(map(size, kept[0]))
+    recent = [parts.pop()]
+    count = len(recent[0])
+    used = tokens(instructions) + sum(map(size, recent[0]))
     while parts and level < 2:
         part = parts[-1]
         cost = sum(map(size, part))
         if count + len(part) > messages or used + cost > limit_tokens:
             break
-        kept.insert(0, parts.pop())
+        recent.insert(0, parts.pop())
         count, used = count + len(part), used + cost
     pinned = [ChatMessage("user", turns[0].content)] if parts else []
     system = [ChatMessage("system", instructions)] if instructions else []
-    return [*system, *pinned, *(message for part in kept for message in part)]
+    return [*system, *pinned, *(message for part in recent for message in part)]
 
 
 def _stub_results(parts: Sequence[list[ChatMessage]]) -> list[list[ChatMessage]]:
     """Replace all but the newest long results of tools. Errors stay."""
-    left = KEPT_RESULTS
+    results_left = KEPT_RESULTS
     stubbed: list[list[ChatMessage]] = []
     for part in reversed(parts):
-        kept = []
+        messages = []
         for message in reversed(part):
             long = message.role == "tool" and len(message.text) > STUB_CHARACTERS
-            if long and not message.is_error and (left := left - 1) < 0:
+            if long and not message.is_error and (results_left := results_left - 1) < 0:
                 text = f"[cleared, {len(message.text):,} characters; call again if needed]"
                 message = replace(message, text=text)
-            kept.append(message)
-        stubbed.append(kept[::-1])
+            messages.append(message)
+        stubbed.append(messages[::-1])
     return stubbed[::-1]

@@ -255,8 +255,8 @@ class Conversations(Tables):
         """A new conversation, or the owner's own of this id; None: it belongs to another owner. An
         id that a caller chose is stored as one that only this owner can have."""
         if id_ is not None:
-            if (own := await self.get(host_id, owner, id_)) is not None:
-                return own
+            if (conversation := await self.get(host_id, owner, id_)) is not None:
+                return conversation
             id_ = owned_id(host_id, owner, id_)
         return await self._fetch_row(
             Conversation,
@@ -356,9 +356,9 @@ class Runs(LeasedRows[Run]):
         super().__init__(pool, _STATEMENTS, node=node, lease=lease_s)
 
     async def create(
-        self, host_id: str, conversation: str, new: NewRun, limit: int, *, held: bool
+        self, host_id: str, conversation: str, new: NewRun, limit: int, *, here: bool
     ) -> Run | None:
-        """A new run; None: the owner has `limit` that have not ended. `held`: by this process; else
+        """A new run; None: the owner has `limit` that have not ended. `here`: in this process; else
         any may take it up. Raises ConversationBusy."""
         try:
             async with borrow(self._pool) as connection:
@@ -397,7 +397,7 @@ class Runs(LeasedRows[Run]):
                         "streams": new.streams,
                         "history": new.history.decode(),
                         **self._values,
-                        "held": held,
+                        "held": here,
                     },
                 )
         except psycopg.errors.UniqueViolation as error:

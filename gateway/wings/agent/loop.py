@@ -171,12 +171,12 @@ class Loop:
         async with asyncio.TaskGroup() as tasks:
             searching = tasks.create_task(self._find_tools())
             reading = [tasks.create_task(self._read(name)) for name in self.settings.context_tools]
-        tools, read = searching.result(), [text for task in reading if (text := task.result())]
+        tools, texts = searching.result(), [text for task in reading if (text := task.result())]
         lines = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
         hints = [mark_foreign("search_tools", f"Tools that may help:\n{lines}")] if tools else []
         names = tuple(tool.name for tool in tools)
-        tainted = bool(read) or self.tools.describes_outside(self.context, names)
-        return FoundContext("\n".join([*hints, *read]), names, tainted)
+        tainted = bool(texts) or self.tools.describes_outside(self.context, names)
+        return FoundContext("\n".join([*hints, *texts]), names, tainted)
 
     async def _find_tools(self) -> Sequence[FoundTool]:
         try:
@@ -186,9 +186,9 @@ class Loop:
             return ()
 
     async def _read(self, name: str) -> str:
-        given = {"query": self.turn.content[:QUERY], "session": self.run.conversation}
+        arguments = {"query": self.turn.content[:QUERY], "session": self.run.conversation}
         try:
-            return await self.tools.ask_tool(self._calling(f"read:{name}", 0), name, given)
+            return await self.tools.ask_tool(self._calling(f"read:{name}", 0), name, arguments)
         except SearchFailed as error:
             self.events.put("StatusUpdate", status="read_failed", phase=f"{name}: {error}"[:200])
             return ""
@@ -199,11 +199,11 @@ class Loop:
             {"role": role, "content": text, "id": f"{self.run.id}:{role}"}
             for role, text in (("user", self.turn.content), ("assistant", answer))
         ]
-        given = {"turns": turns, "session": self.run.conversation}
+        arguments = {"turns": turns, "session": self.run.conversation}
         for name in self.settings.observer_tools if answer.strip() else ():
             try:
                 context = self._calling(f"keep:{name}", len(self.turn.rounds))
-                await self.tools.ask_tool(context, name, given)
+                await self.tools.ask_tool(context, name, arguments)
             except SearchFailed as error:
                 log.warning(
                     "agent_observation_failed", extra={"tool": name, "reason": str(error)[:200]}
@@ -353,8 +353,8 @@ class Loop:
         except UnusableArguments as error:
             await self._refuse(call, str(error))
             return None
-        if (held := last.held.get(call.id)) is not None:
-            return await self._planned_if_approved(planned, held)
+        if (pending := last.held.get(call.id)) is not None:
+            return await self._planned_if_approved(planned, pending)
         intent = last.intents.get(call.id)
         if intent is not None and not intent.repeatable:
             await self._refuse(call, UNKNOWN)
@@ -362,10 +362,10 @@ class Loop:
         return planned
 
     async def _planned_if_approved(
-        self, planned: PlannedCall, held: PendingCall
+        self, planned: PlannedCall, pending: PendingCall
     ) -> PlannedCall | None:
         """A call that waited for an approval, if it was approved."""
-        approval = await self.approvals.get(held.approval)
+        approval = await self.approvals.get(pending.approval)
         if (
             approval is not None
             and approval.state != "denied"

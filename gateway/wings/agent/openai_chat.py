@@ -111,10 +111,10 @@ class Facade:
     async def _read_request(self, request: Request) -> _Completion:
         """Raises ProblemDetails."""
         body = await self._api.body(request)
-        given = [name for name in UNSUPPORTED if body.get(name)]
-        given += [name for name, values in HARMLESS.items() if body.get(name) not in values]
-        if given:
-            raise _bad(f"The agent does not support {', '.join(given)}.")
+        unsupported = [name for name in UNSUPPORTED if body.get(name)]
+        unsupported += [name for name, values in HARMLESS.items() if body.get(name) not in values]
+        if unsupported:
+            raise _bad(f"The agent does not support {', '.join(unsupported)}.")
         try:
             completion = msgspec.convert(body, _Completion)
         except msgspec.ValidationError as error:

@@ -275,8 +275,8 @@ class ConversationOperations:
 
     async def create(self, request: OperationInput) -> OperationOutput:
         body: NewConversation = request.body or NewConversation()
-        made = await self._create(request, body.title, body.strategy, body.id)
-        return OperationOutput(_view(made), location=f"/conversations/{made.id}")
+        conversation = await self._create(request, body.title, body.strategy, body.id)
+        return OperationOutput(_view(conversation), location=f"/conversations/{conversation.id}")
 
     async def all(self, request: OperationInput) -> ConversationPage:
         query: ConversationQuery = request.query
@@ -370,12 +370,12 @@ class ConversationOperations:
         self, request: OperationInput, title: str, strategy: str, id_: str | None = None
     ) -> Conversation:
         self._strategy_name(strategy)
-        made = await self._runner.conversations.create(
+        conversation = await self._runner.conversations.create(
             request.tenant, request.principal.id, title, strategy=strategy, id_=id_
         )
-        if made is None:
+        if conversation is None:
             raise conflict("There is a conversation of this id, of somebody else.")
-        return made
+        return conversation
 
     async def _conversation(self, request: OperationInput, id_: str) -> Conversation:
         conversation = await self._runner.conversations.get(

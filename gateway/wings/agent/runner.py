@@ -80,8 +80,8 @@ class Runner(RunSupervisor[Run]):
         has as many as may be open. Raises ConversationBusy."""
         principal, limit = context.principal, self._settings.open_runs
         with self.take_place(principal.tenant, new.owner) as place:
-            held = place is not None
-            run = await self.runs.create(principal.tenant, conversation, new, limit, held=held)
+            here = place is not None
+            run = await self.runs.create(principal.tenant, conversation, new, limit, here=here)
             if run is not None and place is not None:
                 self.start(run, place, context)
         return run
@@ -118,9 +118,9 @@ class Runner(RunSupervisor[Run]):
     async def get(self, context: Context, run_id: str) -> Run | None:
         """The run of a caller; one of this process as it was when it was taken up."""
         principal = context.principal
-        held = self._held.get(run_id)
-        if held is not None and (held.row.tenant, held.row.owner) == principal.key:
-            return held.row
+        active = self._held.get(run_id)
+        if active is not None and (active.row.tenant, active.row.owner) == principal.key:
+            return active.row
         return await self.runs.get(principal.tenant, principal.id, run_id)
 
     async def decide(self, principal: Principal, approval: str, approve: bool) -> bool:
@@ -148,14 +148,14 @@ class Runner(RunSupervisor[Run]):
         self._looked = now
         await super().take_up()
 
-    async def work(self, held: HeldRun[Run]) -> None:
-        run, writer = held.row, EventWriter(self._log, held.row)
+    async def work(self, active: HeldRun[Run]) -> None:
+        run, writer = active.row, EventWriter(self._log, active.row)
         ending: Ending | None = None
         writing = asyncio.create_task(writer.run())
         try:
-            with held.scope:
-                ending = await self._advance(held, writer)
-            if held.is_cancelled:
+            with active.scope:
+                ending = await self._advance(active, writer)
+            if active.is_cancelled:
                 ending = Ending(state="cancelled", stopped="cancelled")
             if ending is not None:
                 await writer.flush()
@@ -166,8 +166,8 @@ class Runner(RunSupervisor[Run]):
     async def fail(self, run: Run) -> None:
         await self._let_go(run, BROKEN)
 
-    async def _advance(self, held: HeldRun[Run], writer: EventWriter) -> Ending:
-        run = held.row
+    async def _advance(self, active: HeldRun[Run], writer: EventWriter) -> Ending:
+        run = active.row
         if run.cancel:
             return Ending(state="cancelled", stopped="cancelled")
         try:
@@ -175,7 +175,7 @@ class Runner(RunSupervisor[Run]):
         except ModelFailed as error:
             return Ending(state="failed", error=f"provider_{error.kind}", stopped=str(error))
         try:
-            context = replace(await self.context_of(held), run=RunMark())
+            context = replace(await self.context_of(active), run=RunMark())
         except ProblemDetails as problem:
             return Ending(state="failed", error=problem.kind, stopped=problem.detail)
         budgets = self._settings.budgets

@@ -75,18 +75,18 @@ class PlannedCall:
 
     def limit_calls(self, left: int) -> "PlannedCall | None":
         """This run of a program with at most `left` calls; None: its arguments are no object."""
-        given = self.arguments
+        arguments = self.arguments
         if self.call.name == self.reached:
-            return replace(self, arguments=_limit_calls(given, left))
-        inner = given.get("arguments")
+            return replace(self, arguments=_limit_calls(arguments, left))
+        inner = arguments.get("arguments")
         if not isinstance(inner, dict):
             return None
-        return replace(self, arguments={**given, "arguments": _limit_calls(inner, left)})
+        return replace(self, arguments={**arguments, "arguments": _limit_calls(inner, left)})
 
 
 def _limit_calls(arguments: Mapping[str, Any], left: int) -> dict[str, Any]:
-    wanted = arguments.get("calls", left)
-    return {**arguments, "calls": min(wanted, left) if isinstance(wanted, int) else wanted}
+    calls = arguments.get("calls", left)
+    return {**arguments, "calls": min(calls, left) if isinstance(calls, int) else calls}
 
 
 class Toolbox:
@@ -108,21 +108,23 @@ class Toolbox:
         catalog = self._view(context)
         return [tool for tool in tools if not self._is_closed(catalog.find(tool.name))]
 
-    async def ask_tool(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
-        """Answer of a tool that settings name to the arguments of `given` that it has,
+    async def ask_tool(self, context: Context, name: str, offered: Mapping[str, Any]) -> str:
+        """Answer of a tool that settings name to the arguments of `offered` that it has,
         marked; "": nothing, or the caller does not see it. Raises SearchFailed."""
         tool = self._view(context).find_configured(name)
         if tool is None:
             return ""
-        known = msgspec.json.decode(tool.input_schema).get("properties", {})
-        arguments = {key: value for key, value in given.items() if key in known}
+        parameters = msgspec.json.decode(tool.input_schema).get("properties", {})
+        arguments = {key: value for key, value in offered.items() if key in parameters}
         text = _result_text(await self._answer(context, tool.name, arguments))
         return mark_foreign(name, self._cut_text(text)) if text.strip() else ""
 
-    async def _answer(self, context: Context, name: str, given: Mapping[str, Any]) -> ToolResult:
+    async def _answer(
+        self, context: Context, name: str, arguments: Mapping[str, Any]
+    ) -> ToolResult:
         """Raises SearchFailed."""
         try:
-            result = await self._call(context, name, given)
+            result = await self._call(context, name, arguments)
         except Fault as fault:
             raise SearchFailed(fault.message) from fault
         if result.is_error:
@@ -140,19 +142,23 @@ class Toolbox:
         that the profile can express and that fit the budget. The order is stable, so that caches of
         providers hold."""
         catalog = self._view(context)
-        own = [catalog.own[name] for name in OWN if name in catalog.own]
+        tools = [catalog.own[name] for name in OWN if name in catalog.own]
         if self._settings.code:
-            own += filter(_is_program, map(catalog.get, CODE_TOOLS))
-        offered = [made for tool in own if (made := _definition(catalog, tool, tool.name, profile))]
-        left = self._settings.tool_tokens - sum(map(_size, offered))
+            tools += filter(_is_program, map(catalog.get, CODE_TOOLS))
+        offered = [
+            definition
+            for tool in tools
+            if (definition := _definition(catalog, tool, tool.name, profile))
+        ]
+        room = self._settings.tool_tokens - sum(map(_size, offered))
         for name in dict.fromkeys(names):
             tool = catalog.find(name)
             if tool is None or name in (*OWN, *CODE_TOOLS) or self._is_closed(tool):
                 continue
-            made = _definition(catalog, tool, name, profile)
-            if made is not None and (size := _size(made)) <= left:
-                offered.append(made)
-                left -= size
+            definition = _definition(catalog, tool, name, profile)
+            if definition is not None and (size := _size(definition)) <= room:
+                offered.append(definition)
+                room -= size
         return offered
 
     def plan(self, context: Context, call: ModelCall, *, cut: bool) -> PlannedCall:
@@ -189,15 +195,15 @@ class Toolbox:
             return self._result(planned, fault.message, is_error=True)
         except Fault as fault:
             return self.refusal(call, fault.message)
-        held = await awaited_approval(result, approvals, context.principal.id, planned.reached)
-        if held is not None:
-            return PendingCall(call.id, held.id, held.expires)
+        approval = await awaited_approval(result, approvals, context.principal.id, planned.reached)
+        if approval is not None:
+            return PendingCall(call.id, approval.id, approval.expires)
         outside = self._tells_outside(context, planned, result)
-        made = self._result(
+        result_made = self._result(
             planned, text_for_model(result), is_error=result.is_error, outside=outside
         )
         inner = _count_calls(result) if planned.runs_program else 0
-        return msgspec.structs.replace(made, inner_calls=inner)
+        return msgspec.structs.replace(result_made, inner_calls=inner)
 
     def describes_outside(self, context: Context, names: Iterable[str]) -> bool:
         """Whether others have written the names, descriptions or schemas of some of these tools."""
@@ -336,12 +342,12 @@ def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDe
     chosen = profiles.chosen_profile(profile) or profiles.default
     if chosen.profile.names_fold or not accepts(msgspec.structs.replace(chosen, prefix=""), name):
         name = catalog.display_name(tool, chosen)
-    shown = catalog.shaper.express(tool, chosen, DESCRIBER.name)
-    if shown.left_out is not None:
+    expressed = catalog.shaper.express(tool, chosen, DESCRIBER.name)
+    if expressed.left_out is not None:
         return None
-    text = shown.tool.description
+    text = expressed.tool.description
     description = text if _is_program(tool) else shorten(text, DESCRIPTION_CHARACTERS)
-    return ToolDefinition(name, description, shown.tool.input_schema)
+    return ToolDefinition(name, description, expressed.tool.input_schema)
 
 
 def _size(tool: ToolDefinition) -> int:

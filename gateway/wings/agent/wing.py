@@ -40,12 +40,12 @@ def _offer(parts: WingParts, runner: Runner, pool: Pool) -> WingContributions:
     streams = StreamApi(parts, runner)
     agui = AgUi(streams, runner)
     facade = Facade(streams, runner, parts.models.configured_strategies)
-    own = streams.app(Route(PATH, agui.run, methods=["POST"]))
+    agui_app = streams.app(Route(PATH, agui.run, methods=["POST"]))
     return WingContributions(
         operations=operations.operations,
         tasks=[runner.run],
         pages=PAGES,
-        apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
+        apps={ROOT: agui_app, COMPLETIONS: facade.app, MODELS: facade.app},
         follow=streams.events_of_run,
         concerns=partial(used_budgets, runner.conversations, parts.settings.budgets.day),
         erasers=[

@@ -19,7 +19,7 @@ def operations() -> SourceOperations:
     return SourceOperations(
         nothing,
         LIMITS,
-        wanted=dict,
+        settings_sources=dict,
         lister=None,
         secrets=nothing,
         connections=nothing,

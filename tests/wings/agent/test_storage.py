@@ -81,7 +81,7 @@ class Store:
 
     async def run(self, conversation: str, content: str = "Hi", *, held: bool = True) -> Run:
         new = NewRun(self.owner, b"{}", content, "s", streams=False)
-        made = await self.runs.create(HOST, conversation, new, 2, held=held)
+        made = await self.runs.create(HOST, conversation, new, 2, here=held)
         assert made is not None
         return made
 
@@ -123,7 +123,7 @@ async def test_a_conversation_has_one_run_at_a_time_and_an_owner_so_many(store: 
     await store.run(other.id, held=False)
     third = await store.conversation()
     new = NewRun(store.owner, b"{}", "More", "s", streams=False)
-    assert await store.runs.create(HOST, third.id, new, 2, held=True) is None
+    assert await store.runs.create(HOST, third.id, new, 2, here=True) is None
     await store.runs.end(run, Ending(state="completed", answer="Yes."))
     assert (await store.run(one.id, "Again")).turn == 2
     titled = await store.conversations.get(HOST, store.owner, one.id)
@@ -136,7 +136,7 @@ async def test_runs_that_are_begun_at_once_share_the_limit(store: Store) -> None
 
     async def begin(conversation: Conversation) -> None:
         new = NewRun(store.owner, b"{}", "Hi", "s", streams=False)
-        made.append(await store.runs.create(HOST, conversation.id, new, 2, held=True))
+        made.append(await store.runs.create(HOST, conversation.id, new, 2, here=True))
 
     conversations = [await store.conversation() for _ in range(8)]
     async with anyio.create_task_group() as tasks:

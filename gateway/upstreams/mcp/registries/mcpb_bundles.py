@@ -153,13 +153,13 @@ def _read_manifest(archive: Archive) -> _Manifest:
 
 def _unpack(archive: Archive, folder: Path, limit_bytes: int) -> None:
     """Write the files, none outside the folder. Raises ImportRejected."""
-    left = limit_bytes
+    budget_bytes = limit_bytes
     for name in archive.members:
         try:
-            data = archive.read(name, left)
+            data = archive.read(name, budget_bytes)
         except Unreadable as error:
             raise ImportRejected(f"{name[:200]!r} in the bundle: {error}.") from error
-        left -= len(data)
+        budget_bytes -= len(data)
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

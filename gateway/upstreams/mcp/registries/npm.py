@@ -71,8 +71,10 @@ class _Installation:
 
     async def fill(self, folder: Path) -> str:
         """Lock all dependencies, compare the package, then install what is locked."""
-        wanted = {"private": True, "dependencies": {self.name: self.version}}
-        await to_thread.run_sync((folder / "package.json").write_bytes, msgspec.json.encode(wanted))
+        manifest = {"private": True, "dependencies": {self.name: self.version}}
+        await to_thread.run_sync(
+            (folder / "package.json").write_bytes, msgspec.json.encode(manifest)
+        )
         lock_only = ("install", "--package-lock-only", "--ignore-scripts")
         await self._npm(folder, *lock_only, *_REGISTRY_ONLY)
         lock = _object(await to_thread.run_sync((folder / _LOCK).read_bytes), _LOCK)
@@ -87,8 +89,8 @@ class _Installation:
         for path, entry in locked.items():
             if path and not (entry.get("integrity") or entry.get("inBundle")):
                 raise ImportRejected(f"{path} has no integrity in the lock: it cannot be pinned.")
-        own = locked.get(f"node_modules/{self.name}") or {}
-        check_digest(self.name, str(own.get("integrity")), self.integrity)
+        locked_package = locked.get(f"node_modules/{self.name}") or {}
+        check_digest(self.name, str(locked_package.get("integrity")), self.integrity)
 
     async def _npm(self, folder: Path, *words: str) -> None:
         quiet = ("--no-audit", "--no-fund", "--loglevel=error", *_RETRIES)
@@ -98,11 +100,11 @@ class _Installation:
 
 def _binary(stated: Any, name: str) -> str:
     """The command of a package: its only one, or that of its own name."""
-    own = name.rpartition("/")[2]
+    command_name = name.rpartition("/")[2]
     if isinstance(stated, str):
-        return own
+        return command_name
     names = [word for word in stated or () if isinstance(word, str)]
-    chosen = names[0] if len(names) == 1 else own
+    chosen = names[0] if len(names) == 1 else command_name
     if chosen not in names or "/" in chosen or chosen.startswith((".", "-")):
         listed = ", ".join(names)[:200] or "none"
         raise ImportRejected(f"{name} has no command of its own name; it has {listed}.")

@@ -101,7 +101,7 @@ async def program(
     )
 
 
-async def _install(workshop: Workshop, folder: Path, wanted: str, expected: str) -> str:
+async def _install(workshop: Workshop, folder: Path, requirement: str, expected: str) -> str:
     settings = workshop.settings
     await workshop.run((settings.python, "-I", "-m", "venv", "--without-pip", str(folder)), folder)
     quiet = ("--isolated", "--no-input", "--disable-pip-version-check")
@@ -109,14 +109,14 @@ async def _install(workshop: Workshop, folder: Path, wanted: str, expected: str)
     report = folder / "report.json"
     resolve = ("install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report))
     resolver = (settings.python, "-I", "-c", _RESOLVE, *quiet)
-    await workshop.run((*resolver, *resolve, *index, wanted), folder)
+    await workshop.run((*resolver, *resolve, *index, requirement), folder)
     resolved = _read(await to_thread.run_sync(report.read_bytes))
-    name = _normal(wanted.partition("==")[0])
-    own = next((each for each in resolved if _normal(each.metadata.name) == name), None)
-    if own is None:
-        raise ImportRejected(f"pip resolved {wanted} without it.")
+    name = _normal(requirement.partition("==")[0])
+    package = next((each for each in resolved if _normal(each.metadata.name) == name), None)
+    if package is None:
+        raise ImportRejected(f"pip resolved {requirement} without it.")
     if expected:
-        check_digest(wanted, own.sha256, expected)
+        check_digest(requirement, package.sha256, expected)
     lock = "".join(
         f"{each.metadata.name}=={each.metadata.version} --hash=sha256:{each.sha256}\n"
         for each in resolved
@@ -126,8 +126,8 @@ async def _install(workshop: Workshop, folder: Path, wanted: str, expected: str)
     installer = (settings.python, "-I", "-m", "pip", *quiet,
                  "--python", str(folder / "bin" / "python"))  # fmt: skip
     await workshop.run((*installer, *install, *index), folder)
-    await to_thread.run_sync(_check_command, folder, wanted.partition("==")[0])
-    return f"sha256:{own.sha256}"
+    await to_thread.run_sync(_check_command, folder, requirement.partition("==")[0])
+    return f"sha256:{package.sha256}"
 
 
 def _read(data: bytes) -> tuple[_Resolved, ...]:

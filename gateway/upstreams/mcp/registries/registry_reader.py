@@ -82,8 +82,8 @@ class RegistryReader:
                 "{official: {url: https://registry.modelcontextprotocol.io}}."
             )
         if registry and registry not in self._registries:
-            known = ", ".join(self._registries)
-            raise ImportRejected(f"There is no registry {registry} in the settings, but {known}.")
+            names = ", ".join(self._registries)
+            raise ImportRejected(f"There is no registry {registry} in the settings, but {names}.")
         return (registry,) if registry else tuple(self._registries)
 
     async def search(self, registry: str, text: str, cursor: str, limit: int) -> EntryPage:
@@ -126,10 +126,12 @@ class RegistryReader:
     async def _read(self, registry: str, name: str, version: str) -> Entry:
         path = f"{_path(name)}/{quote(version, safe='')}"
         entry = _entry(registry, _decode(await self._get(registry, path), _Response, registry))
-        wanted = (name, entry.server.version if version == LATEST else version)
-        if (entry.server.name, entry.server.version) != wanted:
+        expected = (name, entry.server.version if version == LATEST else version)
+        if (entry.server.name, entry.server.version) != expected:
             answer = f"{entry.server.name}@{entry.server.version}"
-            raise ImportRejected(f"{registry} was asked for {'@'.join(wanted)}, and gave {answer}.")
+            raise ImportRejected(
+                f"{registry} was asked for {'@'.join(expected)}, and gave {answer}."
+            )
         return entry
 
     async def _get(self, registry: str, path: str) -> bytes:
@@ -169,8 +171,8 @@ def _entry(registry: str, answer: _Response) -> Entry:
     document = _decode(bytes(answer.server), dict[str, Any], registry)
     version = schema_version(document.get("$schema", ""))
     if version and version not in SCHEMA_VERSIONS:
-        known = ", ".join(sorted(SCHEMA_VERSIONS))
-        text = f"{registry} has a server.json of the version {version}; known are {known}."
+        versions = ", ".join(sorted(SCHEMA_VERSIONS))
+        text = f"{registry} has a server.json of the version {version}; known are {versions}."
         raise ImportRejected(without_hidden_in(text))
     try:
         server = msgspec.convert(without_hidden_in(document), ServerDetail)

@@ -81,8 +81,8 @@ class Inputs:
     def check_used(self) -> None:
         """Raises ImportRejected for values that were given for nothing."""
         if unused := sorted(self.given.keys() - self.used):
-            known = ", ".join(self.questions) or "none"
-            raise ImportRejected(f"It has no input {unused[0]}; its inputs: {known}.")
+            input_names = ", ".join(self.questions) or "none"
+            raise ImportRejected(f"It has no input {unused[0]}; its inputs: {input_names}.")
 
     def _variables(
         self, template: str, described: Mapping[str, Input]

@@ -184,11 +184,11 @@ def _remotes(server: ServerDetail) -> Sequence[Remote]:
 
 
 def _no_choice(
-    server: ServerDetail, wanted: str | None, choices: Sequence[str], advice: str
+    server: ServerDetail, choice: str | None, choices: Sequence[str], advice: str
 ) -> str:
     if choices:
         named = " or ".join(choices)
-        return f"{server.name} cannot be added as {wanted}. Choose {named}, or {advice}."
+        return f"{server.name} cannot be added as {choice}. Choose {named}, or {advice}."
     types = sorted({package.registry_type for package in server.packages})
     if not types:
         return f"{server.name} has neither a remote server nor a package."
@@ -234,10 +234,10 @@ class _Planner:
                 for name, value in {**program.environment, **arguments.environment}.items()
             },
         }
-        own = program.arguments
-        if own is None:
-            own = program_arguments(self.inputs, package.package_arguments)
-        command = (*_with_environment(program.command, environment), *own)
+        package_arguments = program.arguments
+        if package_arguments is None:
+            package_arguments = program_arguments(self.inputs, package.package_arguments)
+        command = (*_with_environment(program.command, environment), *package_arguments)
         plan = self._plan(
             choice, choices, command=command, environment=tuple(environment),
             hosts=program.hosts, digest=program.digest, pinned=pinned, notes=program.notes,
