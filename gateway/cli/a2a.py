@@ -5,8 +5,9 @@ from typing import IO
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.output import print_json
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import gateway_options, running_gateway
 
 ROOT = "/a2a-api/v1"

@@ -7,9 +7,10 @@ import click
 
 from config.settings import Settings
 from gateway.cli.common.arguments import read_object, read_pairs
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.options import tenant_option
 from gateway.cli.common.output import print_json, print_rows, remark
+from gateway.cli.common.settings import settings_option
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import GatewayAnswer, gateway_options
 from gateway.cli.running.jobs import finish, wait_for_job

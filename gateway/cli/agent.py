@@ -9,9 +9,10 @@ import anyio
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.output import err, remark, stream
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import one_line
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.http_client.sse_parser import EventStream, ServerEvent

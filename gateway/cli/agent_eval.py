@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json

@@ -13,7 +13,7 @@ from gateway.audit.queries import RecordedEntry
 from gateway.audit.records import AuditEntry
 from gateway.audit.verification import PROBLEMS
 from gateway.cli.commands import RESOURCES
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.options import json_option, tenant_option
 from gateway.cli.common.output import err, print_json, say

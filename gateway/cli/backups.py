@@ -6,10 +6,11 @@ import click
 
 from config.settings import Settings
 from gateway.admin.resources.backups import BackupReport, StoredBackup, backups_of, opened_database
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.databases import backup as to_file
 
 

@@ -6,10 +6,11 @@ from typing import IO, Any
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, note, print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import gateway_options, running_gateway
 
 ROOT = "/code/v1"

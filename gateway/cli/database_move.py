@@ -14,11 +14,12 @@ from config.load import PREFIX, settings_file
 from config.settings import Settings
 from config.yaml_document import REFERENCE, InterpolationError, interpolate
 from gateway.app.database_move import move_database, reopen_database
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import err, note, print_json, print_rows, say
 from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.settings import settings_option
 
 URL_VARIABLES = (f"{PREFIX}DATABASE__URL", f"{PREFIX}DATABASE")
 

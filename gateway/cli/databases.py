@@ -7,10 +7,12 @@ import click
 
 from config.settings import Settings
 from gateway.app.components import components_of
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
 from gateway.wings.table import wing_components
 from registry.database.backup import back_up
 from registry.database.backup import restore as restored

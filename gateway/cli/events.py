@@ -6,8 +6,9 @@ from typing import IO, Any
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.output import print_json, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import harmless
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 

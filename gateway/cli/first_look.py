@@ -7,8 +7,10 @@ import click
 
 from config.load import settings_file
 from config.settings import Settings
-from gateway.cli.common.database import has_database, open_present_registry, read_settings, run
+from gateway.cli.common.database import has_database, open_present_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.output import say
+from gateway.cli.common.settings import read_settings
 from gateway.cli.doctor.local_checks import is_toolgate
 
 

@@ -8,11 +8,12 @@ import click
 import msgspec
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows
+from gateway.cli.common.settings import settings_option
 from gateway.middleware.hooks.configured_hook import Hook, HookAnswer, HookFailed, Hooks
 from schemas.errors import ToolgateError
 

@@ -12,11 +12,12 @@ from config.load import mask_secrets, settings_file
 from config.published_schema import json_schema
 from config.settings import Settings
 from gateway.cli.common.checks import collect
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.lazy import Group
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.unmatched_patterns import idle_in_registry
 from gateway.cli.doctor.environment import missing_imports, missing_resources, wings_of_installation
 from gateway.cli.serve.exposure import check_exposure

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.evaluation_questions import ScoredQuestion, Scores, rank_scores, read_questions
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import progress_bar, track
@@ -24,6 +25,7 @@ from gateway.cli.common.questions import (
     print_figures,
     score_questions,
 )
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.wings.table import wing_kinds
 from schemas.jsonrpc import encode

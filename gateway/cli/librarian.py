@@ -11,9 +11,10 @@ from xml.sax.saxutils import escape, quoteattr
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, fail
 from gateway.cli.common.output import print_json
+from gateway.cli.common.settings import settings_option
 from gateway.cli.knowledge import upload_files
 from gateway.cli.running.client import AS_JOB, RunningGateway, gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, wait_for_job

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.evaluation_questions import ScoredQuestion, Scores, rank_scores, read_questions
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import track
@@ -19,6 +19,7 @@ from gateway.cli.common.questions import (
     print_figures,
     score_questions,
 )
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode

@@ -10,11 +10,13 @@ import click
 from config.models import Strategy
 from config.settings import Settings
 from gateway.app.access_for_commands import stored_in
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, remark, stream
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import harmless
 from gateway.wings.models.configured_models import ConfiguredModels
 from gateway.wings.models.messages import (

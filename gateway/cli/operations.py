@@ -19,7 +19,7 @@ import click
 from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
 from gateway.cli.commands import GROUPS, RESOURCES, STATUS, CommandGroup, CommandRow
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.lazy import LazyGroup, load
 from gateway.cli.common.options import (
@@ -41,6 +41,7 @@ from gateway.cli.common.parameters import (
     members_of_call,
     option,
 )
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.tables import cell, print_entries, print_entry
 from gateway.cli.common.text import one_line
 from gateway.cli.running.client import (

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import print_json, print_rows, say

@@ -8,9 +8,10 @@ import msgspec
 
 from config.settings import Settings
 from config.sources import SchemeSettings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.output import say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import OperationRefused, gateway_options
 

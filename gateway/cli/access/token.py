@@ -18,11 +18,13 @@ from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
 from gateway.app.access_for_commands import Revocations, revocations_in
 from gateway.app.protected_resources import bound_audiences
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import DURATION, json_option, tenant_option
 from gateway.cli.common.output import out, print_json, remark, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import gateway_options
 from gateway.context import Principal

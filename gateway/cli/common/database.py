@@ -1,29 +1,15 @@
-"""Loads the settings and opens the registry for commands."""
+"""Opens the registry for commands."""
 
-import asyncio
-import functools
-import logging
-import os
-import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from threading import current_thread, main_thread
-from typing import Any, TypeVar
 
-import click
 import psycopg
-from msgspec.structs import replace
 
-from config.load import load
-from config.logging import configure
-from config.settings import LoggingSettings, Settings
-from config.yaml_document import SettingsError
+from config.settings import Settings
 from gateway.app.components import components_of
 from gateway.audit.command_trail import CommandTrail, open_trail
 from gateway.cli.common.audited_commands import AuditedCommand
-from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
-from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err
 from registry.database.embedded_server import (
     DatabaseError,
@@ -34,44 +20,6 @@ from registry.database.embedded_server import (
 from registry.database.postgres import Database, failure
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def settings_option(command: F) -> F:
-    """Add `--config FILE` and pass the `Settings` as the first argument."""
-
-    @config_option
-    @functools.wraps(command)
-    def read_and_call(config_file: str | None, **kwargs: Any) -> Any:
-        settings = read_settings(named_file(config_file))
-        configure(_quieter(settings.logging))
-        return command(settings, **kwargs)
-
-    return read_and_call  # type: ignore[return-value]  # click keeps the signature out of the types
-
-
-def named_file(config_file: str | None) -> str | None:
-    """The file given by --config, before the command (`toolgate -c FILE ...`) or after it."""
-    meta = click.get_current_context().meta
-    named: str | None = config_file or meta.get(CONFIG_FILE)
-    meta[CONFIG_FILE] = named
-    return named
-
-
-def read_settings(config_file: str | None) -> Settings:
-    try:
-        return load(config_file, os.environ)
-    except SettingsError as error:
-        fail(str(error), USAGE)
-
-
-def _quieter(logging: LoggingSettings) -> LoggingSettings:
-    """Log settings for commands: they print their own results, so only errors are logged."""
-    return replace(logging, level="error") if logging.level in {"info", "warning"} else logging
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,27 +78,8 @@ def _note_instances(settings: Settings) -> None:
         )
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; expected errors become a message and an exit code."""
-    # psycopg warns of errors reported below, and of queries that end with the command.
-    logging.getLogger("psycopg").setLevel("ERROR")
-    try:
-        return asyncio.run(_stoppable(work))
-    except DatabaseError as error:
-        fail(str(error), NO_DATABASE)
-    except psycopg.Error as error:
-        fail(failure(error), NO_DATABASE)
-    except ToolgateError as error:
-        fail(str(error))
-    except asyncio.CancelledError:
-        fail("terminated", TERMINATED)
-
-
-async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """Cancel `work` on SIGTERM as on Ctrl-C; else an embedded database would be orphaned."""
-    task = asyncio.current_task()
-    if task and current_thread() is main_thread():  # no other may handle signals
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup
-                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await work
+def database_problem(error: Exception) -> str | None:
+    """The reason why a command failed at the database, and its remedy. None: another error."""
+    if isinstance(error, psycopg.Error):
+        return failure(error)
+    return str(error) if isinstance(error, DatabaseError) else None

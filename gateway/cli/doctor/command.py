@@ -15,12 +15,14 @@ from config.yaml_document import SettingsError
 from gateway.app.access_for_commands import stored_in
 from gateway.app.components import has_jobs
 from gateway.cli.common.checks import MARKS, STYLES, Check, collect
-from gateway.cli.common.database import named_file, open_present_registry, run
+from gateway.cli.common.database import open_present_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
+from gateway.cli.common.settings import named_file
 from gateway.cli.common.text import harmless
 from gateway.cli.common.unmatched_patterns import (
     idle_in_settings,

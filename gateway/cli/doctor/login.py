@@ -13,10 +13,10 @@ from config.load import load
 from config.settings import Settings
 from config.yaml_document import SettingsError
 from gateway.cli.common.checks import Check, print_check
-from gateway.cli.common.database import named_file
 from gateway.cli.common.failure import FAILED, USAGE, fail, warn
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import print_json
+from gateway.cli.common.settings import named_file
 from gateway.cli.doctor.login_clients import CLIENTS
 from gateway.cli.doctor.login_walk import TIMEOUT_S, Walk, can_come_back
 

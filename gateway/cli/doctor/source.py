@@ -9,10 +9,12 @@ from config.load import load
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.checks import Check, print_check
-from gateway.cli.common.database import Registry, named_file, open_present_registry, run
+from gateway.cli.common.database import Registry, open_present_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import print_json
+from gateway.cli.common.settings import named_file
 from gateway.cli.doctor.local_checks import reachable
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.required_accounts import most_needed

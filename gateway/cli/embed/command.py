@@ -7,11 +7,13 @@ from rich.progress import TimeRemainingColumn
 
 from config.settings import EmbeddingSettings, Settings
 from gateway.cli.commands import RESOURCES
-from gateway.cli.common.database import Registry, open_registry, run, settings_option
+from gateway.cli.common.database import Registry, open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, print_json, print_rows, remark, say
 from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import harmless
 from gateway.cli.doctor.registry import mismatch
 from gateway.cli.operations import open_client

@@ -7,8 +7,8 @@ import click
 from config.decode import absolute
 from config.settings import Settings
 from config.value_types import HostAndPort, HttpUrl
-from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,

@@ -8,9 +8,9 @@ import click
 from config.decode import absolute
 from config.settings import Settings
 from config.value_types import EntryName, HttpUrl
-from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import Group
+from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.a2a import a2a
 from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp

@@ -7,7 +7,7 @@ import click
 from config.decode import absolute
 from config.settings import Settings
 from config.value_types import HttpUrl
-from gateway.cli.common.database import settings_option
+from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,

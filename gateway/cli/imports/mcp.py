@@ -8,9 +8,10 @@ import click
 
 from config.settings import Settings
 from config.value_types import McpUrl
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import yes_option
+from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.published import PublishedImport, Values, add_published
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (

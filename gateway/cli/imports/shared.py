@@ -15,7 +15,7 @@ from config.decode import kind_of
 from config.settings import Settings
 from config.value_types import SourceName
 from gateway.cli.commands import RESOURCES
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.output import say
 from gateway.cli.common.progress import progress_of

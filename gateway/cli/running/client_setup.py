@@ -13,9 +13,9 @@ import click
 
 from config.mcp_clients import NAME, McpClient, client_values, fill, read_clients
 from config.settings import Settings
-from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.output import note, say
+from gateway.cli.common.settings import settings_option
 
 
 def merge(client: McpClient, file: Path, values: Mapping[str, str], with_key: bool) -> str:

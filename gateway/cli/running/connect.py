@@ -14,7 +14,7 @@ import click
 import msgspec
 from anyio import to_thread
 
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.running.bridge import CONNECT_S, MESSAGE_BYTES, Bridge
 from gateway.cli.running.client import read_key

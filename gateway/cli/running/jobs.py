@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import progress_bar

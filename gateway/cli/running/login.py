@@ -14,7 +14,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.running.http_requests import FORM_TIMEOUT_S, post_form
 from gateway.cli.running.stored_logins import (

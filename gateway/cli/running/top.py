@@ -14,10 +14,11 @@ from rich.live import Live
 from rich.table import Table
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import out, print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import (
     EXPECTED_URL,
     RunningGateway,

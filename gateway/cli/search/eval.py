@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from config.settings import EmbeddingProvider, Settings
 from gateway.app.local_search import open_serving
 from gateway.cli.commands import RESOURCES
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import err, out, print_json, print_rows, say
 from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.settings import settings_option
 from gateway.cli.operations import Connect, client_option, open_client
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry

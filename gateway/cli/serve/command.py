@@ -19,9 +19,9 @@ from config.load import load
 from config.logging import configure
 from config.settings import Settings
 from config.yaml_document import SettingsError
-from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE
+from gateway.cli.common.settings import settings_option
 from gateway.cli.running.connect import carry, key_of_client, own_streams
 from gateway.cli.serve.exposure import ANY_AUDIENCE, OPEN, check_exposure, takes_any_audience
 from gateway.cli.serve.process import Client, ServingProcess

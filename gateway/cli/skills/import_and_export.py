@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions

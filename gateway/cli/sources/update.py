@@ -3,9 +3,10 @@
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.options import ask, yes_option
 from gateway.cli.common.output import say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.tables import print_entries
 from gateway.cli.imports.published import CATALOG, Values, confirm, print_plan
 from gateway.cli.imports.report import Json, ReportOptions

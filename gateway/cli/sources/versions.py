@@ -11,7 +11,7 @@ from rich.text import Text
 
 from config.decode import absolute
 from config.settings import Settings
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, CommandFailure, fail, warn
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import note, print_json, say

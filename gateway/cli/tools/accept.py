@@ -10,10 +10,11 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import ask, yes_option
 from gateway.cli.common.output import out, remark, say
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import harmless
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting

@@ -9,7 +9,7 @@ import click
 
 from config.settings import Settings
 from gateway.cli.commands import RESOURCES
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say

@@ -11,10 +11,12 @@ from rich.json import JSON
 from config.settings import Settings
 from gateway.app.gateway import Gateway
 from gateway.cli.common.arguments import parse_arguments, read_object, read_pairs
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import open_registry
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json
+from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import harmless
 from gateway.context import Context, Identity, new_request_id
 from schemas.jsonrpc import ErrorReply, Request

@@ -7,7 +7,7 @@ import click
 from config.settings import Settings
 from gateway.cli.commands import RESOURCES
 from gateway.cli.common.catalog import how_to_get_tools
-from gateway.cli.common.database import run
+from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark
