@@ -76,7 +76,7 @@ COMMANDS = {
         "List and end sessions at a running gateway.",
     ),
     "status": ("gateway.cli.operations:status", "Show the status of a running gateway."),
-    "health": ("gateway.cli.running.top:health", "Tell whether a gateway takes requests."),
+    "health": ("gateway.cli.running.health:health", "Tell whether a gateway takes requests."),
     "top": ("gateway.cli.running.top:top", "Show requests, times and errors of gateways."),
     "audit": ("gateway.cli.operations:audit", "Search, verify and export the audit log."),
     "costs": ("gateway.cli.operations:costs", "Show tokens and money by caller and model."),

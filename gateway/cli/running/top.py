@@ -1,4 +1,4 @@
-"""`toolgate top` and `toolgate health`: what a running gateway does, from its own endpoints."""
+"""`toolgate top`: requests, times and errors of gateways, from their own metrics."""
 
 import math
 from collections import defaultdict
@@ -17,17 +17,15 @@ from config.settings import Settings
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import Number, json_option
-from gateway.cli.common.output import out, print_json, print_rows, say
+from gateway.cli.common.output import out, print_json, print_rows
 from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import (
     EXPECTED_URL,
     RunningGateway,
-    gateway_options,
     running_gateway,
 )
-from gateway.cli.running.http_requests import send_request
+from gateway.cli.running.health import get_text
 
-TIMEOUT_S = 10.0
 SERVED = "ok"
 FAST = 0.95  # share of the requests that are faster than the time shown
 COLUMNS = ("per second", "p95", "errors per second")
@@ -103,24 +101,6 @@ def top(
     run(_top(looked_at, by, interval_s=interval, once=once or as_json, as_json=as_json))
 
 
-@click.command()
-@gateway_options(key_required=False)
-@settings_option
-def health(settings: Settings, *, url: str | None, key_file: IO[str] | None) -> None:
-    """Tell whether a gateway takes requests: exit code 0, or 1 if not.
-
-    It is for container images and unit files, which need no curl then.
-    """
-    gateway = running_gateway(settings, "/ready", url=url, key_file=key_file)
-    status, text = run(_get(gateway))
-    state = text.partition('"status":"')[2].partition('"')[0]
-    if status != 200:
-        fail(f"{gateway.url} is not ready: {state or f'answers {status}'}")
-    if not state:
-        fail(f"{gateway.url} answers, but not as a gateway: {EXPECTED_URL}")
-    say(state)
-
-
 async def _top(
     scrape: Callable[[], Awaitable[Scrape]],
     by: str,
@@ -153,7 +133,7 @@ async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
     counts: defaultdict[Key, float] = defaultdict(float)
     buckets: defaultdict[tuple[str, float], float] = defaultdict(float)
     for gateway in gateways:
-        status, text = await _get(gateway)
+        status, text = await get_text(gateway)
         if status != 200:
             text = "metrics.public or metrics.token let others read /metrics"
             fail(f"{gateway.url} answers {status}: {text}")
@@ -169,16 +149,6 @@ async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
     if not is_known:
         fail(f"nothing is counted by {by}: set metrics.tools, such as to 200")
     return Scrape(anyio.current_time(), counts, buckets)
-
-
-async def _get(gateway: RunningGateway) -> tuple[int, str]:
-    """Status and body of what the gateway has at its root."""
-    url, key = f"{gateway.url}{gateway.root}", gateway.key
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    data, status, _ = await send_request(
-        "GET", url, headers, gateway=url, tls=gateway.tls, timeout_s=TIMEOUT_S
-    )
-    return status, data.decode(errors="replace")
 
 
 def rates(before: Scrape, after: Scrape) -> list[CallRate]:
