@@ -1,6 +1,7 @@
 """The files that deploy the gateway: their settings exist, and their hardening is there."""
 
 import base64
+import importlib.util
 import os
 import re
 import shutil
@@ -68,6 +69,13 @@ def test_the_image_runs_without_root_from_locked_packages() -> None:
     assert "\nUSER 65532:65532\n" in final
     assert 'CMD ["toolgate", "health"]' in final
     assert "--require-hashes" in (DEPLOY / "Containerfile").read_text()
+
+
+def test_the_image_keeps_the_bytecode_of_modules_that_exist() -> None:
+    container_file = (DEPLOY / "Containerfile").read_text().replace("\\\n", "")
+    [imports] = re.findall(r'-c "import ([^"]*)"', container_file)
+    for module in re.split(r",\s*", imports):
+        assert importlib.util.find_spec(module), module
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:
