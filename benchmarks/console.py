@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.operations.paging import cursor
-from registry.database.postgres import EMBEDDED, Database, borrow
+from registry.database.postgres import EMBEDDED_URL, Database, borrow
 from registry.evaluation.temporary_catalog import CARELESS
 from registry.sources.import_plan import SourceDraft
 from registry.sources.tool_store import ToolStore
@@ -103,7 +103,7 @@ async def fill(database: Database, host_id: str) -> None:
 async def filled(settings: Settings, folder: Path) -> AsyncIterator[Settings]:
     options = {**settings.database.options, **CARELESS}
     database_settings = replace(
-        settings.database, url=EMBEDDED, data_dir=str(folder / "data"), options=options
+        settings.database, url=EMBEDDED_URL, data_dir=str(folder / "data"), options=options
     )
     async with Database.open(database_settings, wait=False) as database:
         await fill(database, settings.tenant.host_id)

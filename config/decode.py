@@ -33,7 +33,7 @@ from schemas.urls import without_credentials
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 EXCERPT = 60
-LISTED = 10  # members of a section that are listed where none is similar
+LISTED_MEMBERS = 10  # members of a section that are listed where none is similar
 SAME = 0.85  # similarity, of 1, of a name that is but misspelled
 MISSING = object()
 WITH_PASSWORDS = (
@@ -192,7 +192,7 @@ def _section(
         near = get_close_matches(plain, kinds, n=1, cutoff=SAME)
         hint = "" if near else explanation(dotted_path(path), key)
         near = near if near or hint else get_close_matches(plain, kinds, n=1)
-        if not near and not hint and len(kinds) <= LISTED:
+        if not near and not hint and len(kinds) <= LISTED_MEMBERS:
             hint = f"there is {', '.join(kinds)}"
         meant = dotted_path((*path, *near)) if near else None
         # `{value:hunter2}`, without the space, is parsed as one key.

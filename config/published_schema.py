@@ -20,7 +20,7 @@ from config.sources import SchemeSettings, SourceSettings
 from config.yaml_document import VARIABLE_PATTERN, KeyPath
 from schemas.json_schema.references import definition_name, refer_to
 
-PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
+SCHEMA_FILE = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
 KEY_LINE = re.compile(r"( *)([a-z0-9_]+):")
 ENTRY_LINE = re.compile(
     r"  ([a-z0-9_]+): (.+)"
@@ -60,7 +60,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def write(path: Path = PUBLISHED) -> None:
+def write(path: Path = SCHEMA_FILE) -> None:
     path.write_text(text(), encoding="utf-8")
 
 

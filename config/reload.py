@@ -11,7 +11,7 @@ from config.code import CodeSettings
 from config.settings import Imports, Settings
 
 # Reloadable sections, and of each the members that need a restart.
-RELOADED: Mapping[str, frozenset[str]] = {
+RELOADABLE_MEMBERS: Mapping[str, frozenset[str]] = {
     "sources": frozenset(),
     "upstream": frozenset({"python_threads", "python_calls"}),
     "logging": frozenset({"access"}),
@@ -52,7 +52,7 @@ def reload_settings(running: Settings, new: Settings) -> Settings:
         running,
         **{
             name: _merge_section(getattr(running, name), getattr(new, name), fixed)
-            for name, fixed in RELOADED.items()
+            for name, fixed in RELOADABLE_MEMBERS.items()
         },
     )
 
@@ -70,11 +70,11 @@ def _merge_section(running: Any, new: Any, fixed: frozenset[str]) -> Any:
 
 def _differing(section: str, running: Settings, new: Settings) -> Iterator[str]:
     before, after = getattr(running, section), getattr(new, section)
-    if before == after or RELOADED.get(section) == frozenset():
+    if before == after or RELOADABLE_MEMBERS.get(section) == frozenset():
         return
     if not isinstance(before, Struct):
         yield section
         return
-    for name in sorted(RELOADED.get(section, before.__struct_fields__)):
+    for name in sorted(RELOADABLE_MEMBERS.get(section, before.__struct_fields__)):
         if getattr(before, name) != getattr(after, name):
             yield f"{section}.{name}"

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PINNED = ("schemas", "config", "registry")
+PACKAGES = ("schemas", "config", "registry")
 
 
 def pin_packages() -> None:
     """Import our packages from the folder of this one, whatever else `sys.path` has."""
-    for name in PINNED:
+    for name in PACKAGES:
         if name in sys.modules:
             continue
         spec = importlib.machinery.PathFinder.find_spec(name, [str(ROOT)])

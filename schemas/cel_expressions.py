@@ -25,7 +25,7 @@ from schemas.cel_syntax import ExpressionSyntaxError, Node, parse
 from schemas.errors import ToolgateError
 from schemas.json_schema.pattern_cost import SATURATION, UnboundedPattern, matching_steps
 
-NESTED = 4  # deepest nesting of macros
+MACRO_DEPTH = 4  # deepest nesting of macros
 MINIMUM_SIZE = 50  # input size that every expression must be able to handle
 MINIMUM_SIZE_OF_TOOL = 20  # the same for one over a tool alone
 SIZES = tuple(int(MINIMUM_SIZE_OF_TOOL * 1.25**power) for power in range(36))  # to 50,000
@@ -43,7 +43,7 @@ _OF_A_CALL = frozenset(("arguments", "value"))  # variables that differ with eac
 _OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: 10,000 evaluations per list of 10,000
 PER_TOOL = 50  # divisor of the steps for an expression over a tool alone
 LARGEST_SIZE = SIZES[-1]  # more than the size of any input
-CONVERTED = 32  # steps to convert one unit of size; a cheaper expression is accepted
+STEPS_PER_UNIT = 32  # steps to convert one unit of size; a cheaper expression is accepted
 # What follows a variable of which only a part is used: `principal.claims.team`.
 _MEMBER = r"\s*\.\s*([A-Za-z_]\w*)(?!\w)(?!\s*\()"
 _PART = rf"\b%s\b(?:{_MEMBER}(?:{_MEMBER})?)?"
@@ -64,7 +64,7 @@ class ExpressionBound(NamedTuple):
 
 def steps_of(tree: Node, size: int) -> int:
     """Upper bound of the steps for an input of this size. Raises TooCostly for macros nested deeper
-    than NESTED, and for patterns that are not literals."""
+    than MACRO_DEPTH, and for patterns that are not literals."""
     return _of(tree, {}, size, 0).steps
 
 
@@ -125,8 +125,8 @@ def _call(node: Node, parts: list[ExpressionBound], sizes: int, steps: int) -> E
 
 
 def _macro(node: Node, bounds: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
-    if depth >= NESTED:
-        raise TooCostly(f"macros stand more than {NESTED} deep inside each other")
+    if depth >= MACRO_DEPTH:
+        raise TooCostly(f"macros stand more than {MACRO_DEPTH} deep inside each other")
     range_, *bodies = node.parts
     over = _of(range_, bounds, default, depth)
     times = len(range_.parts) if range_.kind == "list" else over.size
@@ -294,7 +294,7 @@ def _size_limit(tree: Node, steps: int, minimum_size: int) -> int:
     `minimum_size`."""
     try:
         needed_steps = steps_of(tree, minimum_size)
-        if steps_of(tree, LARGEST_SIZE) <= CONVERTED * LARGEST_SIZE and needed_steps <= steps:
+        if steps_of(tree, LARGEST_SIZE) <= STEPS_PER_UNIT * LARGEST_SIZE and needed_steps <= steps:
             return LARGEST_SIZE
     except TooCostly as error:
         raise InvalidExpression(f"it may take too long: {error}") from error

@@ -13,7 +13,7 @@ from schemas.errors import ToolgateError
 
 LEVELS = 48  # of nested brackets: parsing each takes nine stack frames
 DEPTH = 150  # of the tree: chains of members and of operators
-SHOWN = 24  # characters shown before and after the position of an error
+REACH = 24  # characters shown before and after the position of an error
 
 MACROS = {"all": 2, "exists": 2, "exists_one": 2, "existsOne": 2, "filter": 2, "map": 2}
 _OPERATORS: tuple[tuple[str, ...], ...] = (
@@ -97,7 +97,7 @@ def _error(text: str, at: int, problem: str) -> ExpressionSyntaxError:
     line = text.count("\n", 0, at) + 1
     begins = text.rfind("\n", 0, at) + 1
     ends = text.find("\n", at) if "\n" in text[at:] else len(text)
-    before, after = text[max(begins, at - SHOWN) : at], text[at : min(ends, at + SHOWN)]
+    before, after = text[max(begins, at - REACH) : at], text[at : min(ends, at + REACH)]
     excerpt = f"{before}^{after}".strip() or "^"
     return ExpressionSyntaxError(
         f"line {line}, character {at - begins + 1}: {problem}, at ^ in `{excerpt}`"
@@ -137,7 +137,7 @@ class _Parser:
 
     def _unexpected_token_error(self, expected: str) -> ExpressionSyntaxError:
         token = self._token
-        actual = f"found `{token.text[:SHOWN]}`" if token.text else "found the end"
+        actual = f"found `{token.text[:REACH]}`" if token.text else "found the end"
         hint = f" ({_HINTS[token.text]})" if token.text in _HINTS else ""
         return _error(self._text, token.at, f"expected {expected}, {actual}{hint}")
 

@@ -10,7 +10,7 @@ LIMIT = 8192  # characters of the headers that are read
 _BEARER = re.compile(r"(?:^|,)\s*bearer(?=\s|,|$)", re.IGNORECASE)
 _NEXT = re.compile(r",\s*[A-Za-z0-9-]+\s+[A-Za-z0-9_-]+\s*=")  # the scheme after this one
 _PARAMETER = re.compile(r'([A-Za-z0-9_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 class Challenge(Struct, frozen=True):
@@ -29,7 +29,7 @@ def read_challenge(headers: Iterable[str]) -> Challenge | None:
     """The first Bearer challenge of WWW-Authenticate headers; None without one."""
     text = ", ".join(headers)[:LIMIT]
     # schemes are looked for outside of quoted texts, which are as long without their content
-    bare = _QUOTED.sub(lambda quoted: '"' + "_" * (len(quoted[0]) - 2) + '"', text)
+    bare = _QUOTED_STRING.sub(lambda quoted: '"' + "_" * (len(quoted[0]) - 2) + '"', text)
     start = _BEARER.search(bare)
     if start is None:
         return None

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from schemas.errors import InvalidParams, ParseError
 from schemas.jsonrpc import decode_json
 
-STRUCTURED = "application/cloudevents+json"
+CLOUD_EVENT = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 PREFIX = "ce-"  # of the headers of binary mode
 BATCH_LIMIT = 100  # events
 
-_ESCAPED = re.compile(r"\\(.)")  # in a quoted string
+_ESCAPE = re.compile(r"\\(.)")  # in a quoted string
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -56,7 +56,7 @@ def read_events(
     InvalidParams."""
     kind = media_type(content_type)
     with _as_invalid("No CloudEvent of version 1.0"):
-        if kind == STRUCTURED:
+        if kind == CLOUD_EVENT:
             return [_read_structured(decode_json(body))]
         if kind == BATCH:
             members = msgspec.convert(decode_json(body), list[Any])
@@ -114,7 +114,7 @@ def _binary(
     }
     if "specversion" not in attributes:
         raise InvalidParams(
-            f"Expected {STRUCTURED}, {BATCH}, or the ce- headers of binary mode, found {kind!r}"
+            f"Expected {CLOUD_EVENT}, {BATCH}, or the ce- headers of binary mode, found {kind!r}"
         )
     _check_data_type(kind)
     return msgspec.convert({**attributes, "data": _data(body)}, CloudEvent)
@@ -124,7 +124,7 @@ def _decode_attribute(name: str, value: str) -> str:
     """An attribute as its header has it, quoted or percent-encoded (HTTP binding, 3.1.3.2). Raises
     InvalidParams."""
     if len(value) > 1 and value[0] == value[-1] == '"':
-        value = _ESCAPED.sub(r"\1", value[1:-1])
+        value = _ESCAPE.sub(r"\1", value[1:-1])
     try:
         return unquote_to_bytes(value.encode("latin-1")).decode()
     except UnicodeError as error:

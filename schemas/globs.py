@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from functools import lru_cache
 
-COMPILED = 1000  # cached patterns of imports
+PATTERNS_CACHED = 1000  # cached patterns of imports
 TAG, DOMAIN = "tag:", "domain:"
 WILDCARDS = 1000  # of patterns of a tenant: to compile each takes up to 0.3 ms
 
@@ -38,7 +38,7 @@ class Globs:
         return any(map(self.match, names))
 
 
-@lru_cache(COMPILED)
+@lru_cache(PATTERNS_CACHED)
 def glob(pattern: str) -> Globs:
     """One compiled pattern, cached, for code that gets the text each time."""
     return Globs((pattern,))

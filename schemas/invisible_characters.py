@@ -35,7 +35,7 @@ _SYMBOLS = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
 _EMOJI = f"{_SYMBOLS}\ufe0f"
-_VARIED = f"{_SYMBOLS}#*0-9\u1800-\u180a\u1810-\u18af"
+_WITH_VARIANTS = f"{_SYMBOLS}#*0-9\u1800-\u180a\u1810-\u18af"
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 
 _ALWAYS = (
@@ -51,24 +51,24 @@ _FLAGS = "|".join(
     for region in ("gbeng", "gbsct", "gbwls")
 )
 # Sequences to keep are matched first, so that their parts are not matched again.
-_HIDDEN = re.compile(
+_INVISIBLE = re.compile(
     f"(?P<kept>\U0001f3f4(?:{_FLAGS})"
     f"|(?<=[{_JOINING}])[\u200c\u200d](?![\u200c\u200d])"
     f"|(?<=[{_EMOJI}])\u200d(?=[{_SYMBOLS}])"
-    f"|(?<=[{_VARIED}])[\ufe00-\ufe0f]|(?<=[{_HAN}])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+    f"|(?<=[{_WITH_VARIANTS}])[\ufe00-\ufe0f]|(?<=[{_HAN}])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
     f"|(?<=[\u1800-\u18af])[\u180b-\u180d\u180f]"
     f"|(?<=[{_RIGHT_TO_LEFT}])[\u200e\u200f\u061c]|[\u200e\u200f\u061c](?=[{_RIGHT_TO_LEFT}]))"
     f"|{_ALWAYS}|[\u061c\u200c-\u200f\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 # Also the backslash of text that looks like an escaped hidden character.
 _WRITTEN_OUT = re.compile(
-    rf"{_HIDDEN.pattern}|\\(?=u\{{(?P<code>[0-9a-f]{{1,5}}|10[0-9a-f]{{4}})\}})"
+    rf"{_INVISIBLE.pattern}|\\(?=u\{{(?P<code>[0-9a-f]{{1,5}}|10[0-9a-f]{{4}})\}})"
 )
 
 
 def without_hidden(text: str) -> str:
     """`text` without hidden characters."""
-    return text if _is_plain(text) else _HIDDEN.sub(_keep_match, text)
+    return text if _is_plain(text) else _INVISIBLE.sub(_keep_match, text)
 
 
 def visible(text: str) -> str:
@@ -81,7 +81,7 @@ def visible(text: str) -> str:
 
 def visible_json(text: str) -> str:
     r"""Equivalent JSON text with hidden characters escaped, as in `\u202e`."""
-    return _HIDDEN.sub(_escape_match, text)
+    return _INVISIBLE.sub(_escape_match, text)
 
 
 def visible_in(value: Any) -> Any:
@@ -157,4 +157,4 @@ def _unescape_match(match: re.Match[str]) -> str:
 
 
 def _is_hidden(letter: str) -> bool:
-    return _HIDDEN.fullmatch(letter) is not None
+    return _INVISIBLE.fullmatch(letter) is not None

@@ -25,7 +25,7 @@ RequestId = int | float | str | None
 Params = dict[str, Any] | list[Any]
 
 LARGE_RESULT_BYTES = 65536
-NAMED_BYTES = 65536
+NAME_BYTES = 65536
 TOO_DEEP = "The body is nested too deeply"
 DEPTH = 200  # default limit of nesting levels
 
@@ -166,7 +166,7 @@ def decode_strict(body: bytes) -> Any:
 
 def _twice(body: bytes) -> str:
     """Error message that names the duplicate member; for a large body, without the name."""
-    if len(body) <= NAMED_BYTES:
+    if len(body) <= NAME_BYTES:
         try:
             json.loads(body, object_pairs_hook=_unique, parse_int=str, parse_float=str)
         except DuplicateKeys as fault:

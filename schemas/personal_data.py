@@ -53,7 +53,7 @@ def _all(kind: str) -> _Replace:
 
 def _mask_assignment(found: str) -> str:
     """`name = value` with the value masked."""
-    name = _ASSIGNED.match(found)
+    name = _ASSIGNMENT.match(found)
     return found if found.endswith("[key]") else f"{name[0] if name else ''}[key]"
 
 
@@ -93,7 +93,7 @@ def _phone(found: str) -> str:
     return "[phone]" if 8 <= digits <= 15 else found
 
 
-_ASSIGNED = re.compile(
+_ASSIGNMENT = re.compile(
     r"[^:=\uff1a]*?(?:[:=\uff1a]|\bis\b)\s*[\"'`]?(?:(?:bearer|basic)\s+)?", re.I
 )
 _NAMES = r"(?:(?:api|access|secret)[ _-]?key|secret|authorization|password|passwd|passphrase|token)"

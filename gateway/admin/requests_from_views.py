@@ -24,7 +24,7 @@ Json = dict[str, Any]
 AnyBinding = (
     OpenAPIBinding | GraphQLBinding | HybridBinding | McpBinding | FunctionBinding | ScriptBinding
 )
-MASKED = "***"  # in a URL: a part that may be a secret
+MASK = "***"  # in a URL: a part that may be a secret
 
 
 class NotPortable(ValueError):
@@ -36,7 +36,7 @@ def source_request(view: Json) -> Json | None:
     if view["kind"] == MANUAL:
         return None
     location, options = view["location"], view["options"] or {}
-    if MASKED in location or MASKED in str(options):
+    if MASK in location or MASK in str(options):
         raise NotPortable("its address has a query or a command that is not shown")
     members = {
         "name": view["name"],

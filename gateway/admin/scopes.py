@@ -10,7 +10,7 @@ from registry.database.postgres import Pool
 from registry.sources.tool_store import ToolStore
 from schemas.similar_names import SIMILARITY, did_you_mean
 
-SHOWN = 30
+SCOPES_LISTED = 30
 
 OF_ADMIN = (
     *(
@@ -83,4 +83,4 @@ def _of_last_part(scope: str, scope_names: Collection[str]) -> str:
     parts = {name.rpartition(":")[2] for name in scope_names}
     near = get_close_matches(scope.rpartition(":")[2], parts, n=1, cutoff=SIMILARITY)
     names = [name for name in sorted(scope_names) if not near or name.rpartition(":")[2] == near[0]]
-    return f"Known: {', '.join(names[:SHOWN])}."
+    return f"Known: {', '.join(names[:SCOPES_LISTED])}."

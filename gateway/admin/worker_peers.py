@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 LINE_BYTES = 1000
-DONE = b"\n"
+END_LINE = b"\n"
 TIMEOUT_S = 2.0  # after which a worker without an answer counts as away
 STATUS_S = 0.5  # the same for its status: probes of /ready wait for it
 # The other worker has stopped, or the question is unknown to this version.
@@ -53,7 +53,7 @@ class WorkerPeers:
                 with suppress(*NO_ANSWER, *NO_QUESTION), anyio.fail_after(TIMEOUT_S):
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", LINE_BYTES)
                     word, _, subject = line.decode().partition(" ")
-                    await stream.send(answers[word](subject) or DONE)
+                    await stream.send(answers[word](subject) or END_LINE)
 
         async with (
             await anyio.create_unix_listener(self._path(self.slot)) as listener,

@@ -10,15 +10,15 @@ from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Pool
 
 Revocations = RevocationCache
-Stored = Mapping[str, Entries]  # credentials of the registry, by source
-NONE: Stored = {}
+Stores = Mapping[str, Entries]  # credentials of the registry, by source
+NONE: Stores = {}
 
 
 async def rules_in(pool: Pool, host_id: str) -> Sequence[StoredRule]:
     return await Policies(pool, host_id).all()
 
 
-async def stored_in(settings: Settings, pool: Pool) -> Stored:
+async def stored_in(settings: Settings, pool: Pool) -> Stores:
     """The readable credentials of the registry, by source."""
     secrets = Secrets(pool, settings.tenant.host_id, Keys.of(settings.secrets))
     entries, _ = await secrets.read()

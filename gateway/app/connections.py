@@ -33,7 +33,7 @@ from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.revisions import V2025_11_25
 
-COUNTED_S = 60.0  # between counts for the metrics
+COUNT_INTERVAL_S = 60.0  # between counts for the metrics
 WRONG = 300  # characters of the text of a failed check
 
 
@@ -77,7 +77,7 @@ class PersonalConnections:
             if is_open:
                 with suppress(*AWAY):
                     await self.count()
-            await anyio.sleep(COUNTED_S if is_open else 1)
+            await anyio.sleep(COUNT_INTERVAL_S if is_open else 1)
 
     async def count(self) -> None:
         """Count connections by source and state. Raises Unavailable and OperationalError."""

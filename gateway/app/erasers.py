@@ -27,7 +27,7 @@ GetPool = Callable[[], Pool | None]
 EraseHeld = Callable[[str, str], Awaitable[None]]  # of a tenant's person
 
 OF_PRINCIPAL: LiteralString = "r.host_id = %(host)s AND r.principal = %(person)s"
-MADE: LiteralString = "r.host_id = %(host)s AND %(person)s = ANY (r.makers)"
+OF_MAKER: LiteralString = "r.host_id = %(host)s AND %(person)s = ANY (r.makers)"
 RENAMED_MAKERS: LiteralString = "makers = array_replace(r.makers, %(person)s, %(pseudonym)s)"
 OF_LOGIN: LiteralString = "r.tenant_id = %(host)s AND r.principal = %(person)s"
 OF_CALL: LiteralString = (
@@ -48,9 +48,9 @@ ENDED_JOB: LiteralString = (
     " state = CASE WHEN ended_ts IS NULL THEN 'cancelled' ELSE state END,"
     " ended_ts = coalesce(ended_ts, clock_timestamp())"
 )
-REVOKED = timedelta(days=30)  # longer than tokens of an issuer are valid
-REFUSED = "the id, so that tokens from before the erasure are refused, for 30 days"
-UNDATED = (
+REVOCATION_LIFETIME = timedelta(days=30)  # longer than tokens of an issuer are valid
+REVOCATION_TEXT = "the id, so that tokens from before the erasure are refused, for 30 days"
+UNDATED_TEXT = (
     "backups and the WAL of the database, until they end",
     "logs, traces and metrics of the gateway and of proxies before it",
 )
@@ -70,14 +70,14 @@ def rows_of_gateway(settings: Settings, pool: GetPool) -> list[HeldRows]:
     rows = [
         rows_of("API keys", "api_key_t", OF_PRINCIPAL,
              before=partial(_revoke, pool), is_copy=False),
-        rows_of("keys of others", "api_key_t", MADE, RENAMED_MAKERS, is_copy=False),
+        rows_of("keys of others", "api_key_t", OF_MAKER, RENAMED_MAKERS, is_copy=False),
         rows_of("waiting approvals", "approval_t", OF_PRINCIPAL + " AND r.state = 'waiting'"),
         rows_of("calls in approvals", "approval_call_t", OF_CALL, "arguments = '{}'"),
         rows_of("decided approvals", "approval_t", OF_PRINCIPAL,
              "principal = %(pseudonym)s, arguments = '{}', program = NULL"),
         rows_of("decisions", "approval_t", "r.host_id = %(host)s AND r.decide_user = %(person)s",
              "decide_user = %(pseudonym)s", is_copy=False),
-        rows_of("approvals by keys", "approval_t", MADE, RENAMED_MAKERS, is_copy=False),
+        rows_of("approvals by keys", "approval_t", OF_MAKER, RENAMED_MAKERS, is_copy=False),
         rows_of("log of searches", "usage_request_t",
              "r.host_id = %(host)s AND r.caller = md5(%(person)s)"),
         rows_of("searches as feedback", "usage_query_t",
@@ -114,7 +114,8 @@ async def _revoke(pool: GetPool, person: ErasedPerson) -> None:
     if (opened := pool()) is not None:
         now = datetime.now(UTC)
         await Revocations(opened, person.tenant).add(Revocation(
-            None, person.id, issued_before=now, expires=now + REVOKED, reason="person erased",
+            None, person.id, issued_before=now, expires=now + REVOCATION_LIFETIME,
+            reason="person erased",
         ))  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def rows_of_login(pool: GetPool, erase_login: EraseHeld, disconnect: EraseHeld) 
         _Whole(place="accounts at services", table="connection_t", pool=pool, condition=OF_LOGIN,
                before=before(disconnect)),
         _Whole(place="people and logins", table="login_person_t", pool=pool, condition=OF_LOGIN,
-               before=before(erase_login), remains=REFUSED),
+               before=before(erase_login), remains=REVOCATION_TEXT),
     ]  # fmt: skip
 
 
@@ -213,7 +214,7 @@ class ErasedPlaces:
             *(f"{name}: an account of the person was connected there" for name in accounts),
             *(f"{name}: was called for the person" for name in called),
             *(f"{name}: a chat model, if it was asked for the person" for name in models),
-            *UNDATED,
+            *UNDATED_TEXT,
         ]
 
     async def _remains(self, person: ErasedPerson) -> list[tuple[str, str]]:
@@ -238,7 +239,7 @@ class ErasedPlaces:
             "SELECT 'audit_t' WHERE NOT has_table_privilege('audit_t', 'UPDATE')", person
         )
         return [
-            ("tokens", REFUSED),
+            ("tokens", REVOCATION_TEXT),
             *((place, edits) for place in places),
             *((f"policy rule {name}", "it names the person: edit the rule") for name in rules),
             *((f"tables of {name}", "the wing is off: enable it, and run again") for name in off),

@@ -18,12 +18,12 @@ from config.settings import Settings
 from gateway.app.admin import job_operations
 from gateway.context import Principal
 from gateway.operations.job_declarations import (
-    ENDED,
+    END_STATES,
     RESPOND_ASYNC,
     SCHEDULE,
-    Heard,
     JobAct,
     JobView,
+    OnJobAct,
 )
 from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
@@ -123,7 +123,7 @@ class Jobs(Collector):
         handle: DatabaseHandle,
         server: Callable[[], OperationServer],
         *,
-        heard: Heard,
+        heard: OnJobAct,
         rules: JobRules,
     ) -> None:
         """A queue and its worker. `server` has the operations but those of wings; `heard` is called
@@ -231,7 +231,7 @@ class Jobs(Collector):
         ended = CounterMetricFamily(
             "toolgate_jobs_ended", "Jobs that ended in this process.", labels=("state",)
         )
-        for state in ENDED:
+        for state in END_STATES:
             ended.add_metric((state,), self._ended[state])
         yield ended
         failed = CounterMetricFamily(

@@ -206,9 +206,9 @@ def _usage(settings: SearchSettings, pool: Callable[[], Pool | None]) -> Usage |
     if settings.feedback:
         records.append(_drawing(Feedback(pool)))
     if settings.usage_log:
-        from registry.search.usage_log import MASKED
+        from registry.search.usage_log import MASKING_FACTOR
 
-        characters = MASKED * settings.query_characters
+        characters = MASKING_FACTOR * settings.query_characters
         records.append(_logging(usage_log(settings, pool)))
     return Usage(records, characters=characters) if records else None
 

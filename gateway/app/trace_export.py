@@ -34,8 +34,8 @@ KINDS = {
     "client": trace_pb2.Span.SPAN_KIND_CLIENT,
     "internal": trace_pb2.Span.SPAN_KIND_INTERNAL,
 }
-FAILED = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR)
-SAMPLED = 1  # of the flags of a span
+ERROR_STATUS = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR)
+SAMPLED_FLAG = 1  # of the flags of a span
 HAS_REMOTE, REMOTE = 0x100, 0x200  # whether it is known if the parent is remote, and that it is
 INT64 = 1 << 63
 AGAIN = frozenset({429, 502, 503, 504})  # statuses after which a batch may be sent again
@@ -142,7 +142,7 @@ def _add(spans: Any, span: Span) -> None:
         span_id=context.span_id.to_bytes(8, "big"),
         start_time_unix_nano=span.started_ns,
         end_time_unix_nano=span.ended_ns,
-        flags=SAMPLED | HAS_REMOTE | (REMOTE if span.kind == "server" else 0),
+        flags=SAMPLED_FLAG | HAS_REMOTE | (REMOTE if span.kind == "server" else 0),
     )
     _fill(exported.attributes, span.attributes)
     if parent is not None:
@@ -155,7 +155,7 @@ def _add(spans: Any, span: Span) -> None:
             flags=link.sampled | HAS_REMOTE | REMOTE,
         )
     if span.error:
-        exported.status.CopyFrom(FAILED)
+        exported.status.CopyFrom(ERROR_STATUS)
 
 
 def _fill(attributes: Any, found: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from gateway.app.jobs import JobRules, Jobs
 from gateway.app.wings import READY_WAIT_S, migrate_wing, stored_parts
 from gateway.audit.database_writer import AuditWriter, is_recorded
 from gateway.middleware.guardrails import Guardrails
-from gateway.operations.job_declarations import Heard
+from gateway.operations.job_declarations import OnJobAct
 from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
@@ -59,7 +59,7 @@ async def jobs_of_worker(
 
 
 @asynccontextmanager
-async def _recording(settings: Settings, handle: DatabaseHandle) -> AsyncIterator[Heard]:
+async def _recording(settings: Settings, handle: DatabaseHandle) -> AsyncIterator[OnJobAct]:
     """Writes starts and ends to the audit log, if there is one."""
     pool = handle.pool()
     if not is_recorded(settings) or pool is None:

@@ -17,7 +17,7 @@ from schemas.errors import ApprovalRequired, ConnectionRequired
 
 NOT_CALLS = ("admin", "cli", "job")  # fronts of records that are no calls
 NO_FAILURES = ("ok", "cancelled", str(ApprovalRequired.code), str(ConnectionRequired.code))
-RANKED = 5  # tools of a ranking
+RANKED_TOOLS = 5  # tools of a ranking
 
 # The newest records of the window, by audit_host_ix; then the calls among them.
 _LATEST = sql.SQL("""
@@ -89,7 +89,7 @@ async def sum_calls(
     """The sums, and the newest calls that failed or were denied."""
     values = {
         "host": host_id, "since": since, "records": records, "fronts": [*NOT_CALLS],
-        "good": [*NO_FAILURES], "failures": failures, "ranked": RANKED,
+        "good": [*NO_FAILURES], "failures": failures, "ranked": RANKED_TOOLS,
     }  # fmt: skip
     async with borrow(pool) as connection:
         async with connection.cursor(row_factory=tuple_row) as cursor:
@@ -117,6 +117,6 @@ def _summary(rows: Sequence[tuple[Any, ...]], since: datetime) -> SummedCalls:
         whole.errors,
         whole.denied,
         tuple(sorted(by_level[_OF_SOURCE], key=lambda source: -source.calls)),
-        tuple(sorted(tools, key=lambda tool: -tool.p95_ms)[:RANKED]),
-        tuple(failing[:RANKED]),
+        tuple(sorted(tools, key=lambda tool: -tool.p95_ms)[:RANKED_TOOLS]),
+        tuple(failing[:RANKED_TOOLS]),
     )

@@ -40,7 +40,7 @@ class _Written(Struct):
     hash: str
 
 
-_written = msgspec.json.Decoder(_Written)
+_entry_decoder = msgspec.json.Decoder(_Written)
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class Spool:
         lines: list[Line] = []
         while len(lines) < limit and (raw := file.readline()):
             try:
-                written = _written.decode(raw)
+                written = _entry_decoder.decode(raw)
                 hash_ = bytes.fromhex(written.hash)
             except (msgspec.DecodeError, ValueError):  # torn write of a killed process
                 log.warning("audit_spool_torn", extra={"file": file.name, "bytes": len(raw)})

@@ -21,7 +21,7 @@ from schemas.jsonrpc import decode_json, encode
 
 ROOT = "/agent/v1"
 EVENT_BYTES = 1 << 26
-SHOWN = 200  # characters of arguments and results
+TEXT_LIMIT = 200  # characters of arguments and results
 POLL_S = 1.0  # while a run waits for an approval
 BYE = ("exit", "quit", "/exit", "/quit")
 
@@ -207,4 +207,4 @@ def _problem(body: bytes) -> str:
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else encode(value).decode()
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}..."

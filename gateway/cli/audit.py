@@ -28,7 +28,7 @@ SEARCH = declared_operations((RESOURCES + RESOURCE,))["searchAudit"]
 MEMBERS = {name: member for name, member in members_of_call(SEARCH).items() if name != "order"}
 EVERY_S = 1.0  # polling interval for new records
 PAGE = 500  # records that a follower reads at a time
-REMEMBERED = 10_000  # records that a follower knows
+RECORDS_REMEMBERED = 10_000  # records that a follower knows
 
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +46,7 @@ def _with_filters(command: click.Command) -> click.Command:
 @click.option(
     "-n",
     "--lines",
-    type=click.IntRange(0, REMEMBERED),
+    type=click.IntRange(0, RECORDS_REMEMBERED),
     default=20,
     show_default=True,
     help="Number of records.",
@@ -139,7 +139,7 @@ async def unknown_records(
             break
     records.reverse()
     places.update(dict.fromkeys(map(_place, records)))
-    for place in list(places)[:-REMEMBERED]:
+    for place in list(places)[:-RECORDS_REMEMBERED]:
         del places[place]
     return records
 

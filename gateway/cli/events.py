@@ -14,8 +14,8 @@ from gateway.cli.running.client import RunningGateway, gateway_options, running_
 
 ROOT = "/events/v1"
 EVERY_S = 1.0
-SHOWN = 20  # at first
-KEPT = 10_000  # states that are remembered
+FIRST_ENTRIES = 20  # at first
+STATES_REMEMBERED = 10_000  # states that are remembered
 
 
 @click.command()
@@ -45,7 +45,7 @@ def tail(
                 say(harmless(_line(event)))
         if once:
             return
-        if len(state_by_id) > KEPT:
+        if len(state_by_id) > STATES_REMEMBERED:
             state_by_id.clear()
         time.sleep(EVERY_S)
 
@@ -61,7 +61,7 @@ def show(settings: Settings, *, invocation: str, key_file: IO[str] | None, url: 
 
 
 async def _newest(gateway: RunningGateway, everyone: bool) -> list[dict[str, Any]]:
-    query = {"limit": SHOWN, **({"everyone": True} if everyone else {})}
+    query = {"limit": FIRST_ENTRIES, **({"everyone": True} if everyone else {})}
     items: list[dict[str, Any]] = (await gateway.call("events_list", query)).value["items"]
     return items
 

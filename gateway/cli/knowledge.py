@@ -38,7 +38,7 @@ WATCH_S = 1.0
 ROOT, FILES = "/knowledge/v1", "/knowledge/files"
 DEPTHS = (2, 5, 10, 20)
 LIMIT = 100  # passages of one query
-CITED = 3  # passages of each question whose citations are read
+PASSAGES_READ = 3  # passages of each question whose citations are read
 PAGE = 500
 
 
@@ -74,7 +74,7 @@ async def _score_question(gateway: RunningGateway, question: ScoredQuestion) -> 
     query = {"limit": LIMIT, "tokens": 1_000_000, **question.arguments, "query": question.query}
     evidence = (await gateway.call("knowledge_query", query)).value["evidence"]
     paths = list(dict.fromkeys(passage["path"] for passage in evidence))
-    cited = [await _is_there(gateway, passage) for passage in evidence[:CITED]]
+    cited = [await _is_there(gateway, passage) for passage in evidence[:PASSAGES_READ]]
     share = 100.0 * statistics.mean(cited) if cited else 100.0
     return {**path_scores(paths, question.answers), "cited": share}
 

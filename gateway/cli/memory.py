@@ -25,7 +25,7 @@ from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 
 AT_ONCE = 100  # memories, entities or relations of one call
-EXPORTED = 500  # memories of one page
+EXPORT_PAGE = 500  # memories of one page
 DEPTHS = (1, 5, 10, 20, 50)
 ROOT = "/memory/v1"
 
@@ -79,7 +79,7 @@ def export(
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     owner = {} if subject is None else {"subject": subject}
-    for memory in run(gateway.items("memory_export", {**owner, "limit": EXPORTED})):
+    for memory in run(gateway.items("memory_export", {**owner, "limit": EXPORT_PAGE})):
         output.write(encode(memory).decode() + "\n")
 
 

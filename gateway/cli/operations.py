@@ -60,7 +60,7 @@ SEVERAL = """Entries are changed one after another. The first failure stops the 
 names those that are done."""
 LISTS = frozenset({"items", "next"})  # members of a page
 UNREAD = ("expected a time with", "expected integer")  # of spans and times
-HINTED = 2000  # entries among which a similar name is looked for
+ENTRIES_COMPARED = 2000  # entries among which a similar name is looked for
 LOCAL = "gateway.cli.local:open_operations"  # imported by commands that run here
 
 Json = dict[str, Any]
@@ -539,7 +539,7 @@ async def _hint(client: OperationClient, arguments: Mapping[str, Any]) -> str:
         if view is None or not view.key or not isinstance(value, str):
             continue
         try:
-            entries = await client.items(view.lists, {}, HINTED)
+            entries = await client.items(view.lists, {}, ENTRIES_COMPARED)
         except CommandFailure:  # such as that of a list that only a gateway has
             continue
         members = [member for member in (view.key, view.names) if member]

@@ -43,7 +43,7 @@ from schemas.source import Source
 
 log = logging.getLogger("toolgate.connections")
 
-ELICITED = "notifications/elicitation/complete"
+ELICITATION_COMPLETE = "notifications/elicitation/complete"
 FORM_BYTES = 65_536
 HINT = 4  # characters of a key that are shown later
 SHORTEST = 12  # characters of a key of which any are shown
@@ -52,7 +52,7 @@ SHARE = "admin:connections:write"  # the scope that is needed for that, or a rol
 CACHEABLE = {"cache-control": "public, max-age=3600"}
 PROBLEM = "application/problem+json"
 
-GONE = "This link is not open any more."
+CLOSED_LINK_TEXT = "This link is not open any more."
 CALL_AGAIN = "Call the tool again: you then get another link."
 FOREIGN = "This link belongs to somebody else's call."
 NOT_ACCEPTED = "The service did not accept it: copy it once more, as a whole. Its answer:"
@@ -352,7 +352,7 @@ class ConnectionPages(FormPages):
         ticket = await self._connector.tickets.find(text)
         principal = identity.principal
         if ticket is None:
-            raise ProblemDetails(404, "not-found", f"{GONE} {CALL_AGAIN}")
+            raise ProblemDetails(404, "not-found", f"{CLOSED_LINK_TEXT} {CALL_AGAIN}")
         if (ticket.tenant, ticket.principal) != principal.key or not identity.verified:
             raise ProblemDetails(403, "forbidden", FOREIGN)
         # people decide themselves, in a browser
@@ -381,7 +381,7 @@ class ConnectionPages(FormPages):
     ) -> _Visit | Response:
         ticket = await self._connector.tickets.find(text)
         if ticket is None:
-            return self._problem(request, 404, GONE, CALL_AGAIN)
+            return self._problem(request, 404, CLOSED_LINK_TEXT, CALL_AGAIN)
         return self._check_ticket(request, visit, account, ticket)
 
     def _check_ticket(
@@ -394,12 +394,12 @@ class ConnectionPages(FormPages):
         facts = self._facts(person.tenant, ticket.source)
         connect = self._connector.connect_of(ticket.source)
         if facts is None or not self._may_connect(account, connect):
-            return self._problem(request, 404, GONE, CALL_AGAIN)
+            return self._problem(request, 404, CLOSED_LINK_TEXT, CALL_AGAIN)
         return _Visit(visit, account, ticket, facts)
 
     async def _use_up(self, digest: bytes) -> None:
         """End a link, and tell the sessions that were asked to open it (MCP 2025-11-25)."""
-        done = Notification(ELICITED, {"elicitationId": elicitation_of(digest)})
+        done = Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_of(digest)})
         for session in await self._connector.tickets.use_up(digest):
             await self._notify(session, encode(done))
 

@@ -71,7 +71,7 @@ TEXTS: Mapping[Reason, str] = {
 }
 AWAY_S = 60.0  # for which what was read is good while the database does not answer
 POLL_S = 0.1  # while another gateway renews
-NOTED_S = 3600.0  # between notes of use
+USE_NOTE_INTERVAL_S = 3600.0  # between notes of use
 NO_PARAMETERS: Mapping[str, str] = {}
 ACR_LIMIT = 500  # characters
 AGE_DIGITS = 9
@@ -544,7 +544,7 @@ class PersonalConnector:
 
     async def _note_use(self, connections: Connections, rows: Sequence[StoredConnection]) -> None:
         """Note that accounts are used, so that those that are not are idle some time."""
-        since = datetime.now(UTC) - timedelta(seconds=NOTED_S)
+        since = datetime.now(UTC) - timedelta(seconds=USE_NOTE_INTERVAL_S)
         good = (row for row in rows if row.state == "ok" and not self._is_idle(row))
         unnoted = [row.id for row in good if row.used is None or row.used < since]
         if unnoted:

@@ -32,7 +32,7 @@ from registry.connections.accounts import Owner
 from schemas.errors import Forbidden, Unavailable
 from schemas.source import Source
 
-CACHED_BYTES = 16_777_216
+CACHE_BYTES = 16_777_216
 
 
 class IdentityAssertions:
@@ -47,7 +47,7 @@ class IdentityAssertions:
         self._settings = settings
         self._limits = settings().connections
         self._discovery = Discovery(self._limits)
-        self._tokens = AccessTokens(CACHED_BYTES)
+        self._tokens = AccessTokens(CACHE_BYTES)
 
     def of_mode(self, mode: str) -> Connector:  # noqa: ARG002
         return self

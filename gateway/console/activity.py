@@ -17,7 +17,7 @@ from gateway.wings.interface import Subject, pressing_concerns
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
-LISTED = 5  # of each kind of thing that needs attention
+ITEMS = 5  # of each kind of thing that needs attention
 READ = 200  # entries of a list that are looked through
 ENDING = timedelta(days=14)  # before its end a key is named
 FIRST_CLIENT = "claude-code"
@@ -167,20 +167,20 @@ async def _attention(
 ) -> AsyncIterator[AttentionItem]:
     texts = visit.texts
     last = {row["source"]: row["last_ok"] for row in (sums or {}).get("sources", ())}
-    for name in down[:LISTED]:
+    for name in down[:ITEMS]:
         at = last.get(name) or ""
         text = "" if at else texts("No call has succeeded in the last day.")
         url = visit.url("sources", name)
         yield AttentionItem(texts("source down"), "bad", name, url, at, texts("last success"), text)
-    for name in [name for name, state in status["sources"].items() if state == "failed"][:LISTED]:
+    for name in [name for name, state in status["sources"].items() if state == "failed"][:ITEMS]:
         text = texts("The log of the gateway has the reason.")
         yield AttentionItem(texts("import failed"), "bad", name, visit.url("sources"), text=text)
-    for item in await visit.operations.items("listApprovals", limit=LISTED):
+    for item in await visit.operations.items("listApprovals", limit=ITEMS):
         yield AttentionItem(
             texts("approval"), "warn", item["tool"], visit.url("approvals"), item["created"],
             texts("waits since"), item["reason"],
         )  # fmt: skip
-    for job in await visit.operations.items("listJobs", state="failed", limit=LISTED):
+    for job in await visit.operations.items("listJobs", state="failed", limit=ITEMS):
         yield AttentionItem(
             texts("job failed"), "bad", job["operation"], visit.url("jobs", job["job"]),
             job.get("ended") or job["created"], texts("at"), _problem_text(job),
@@ -209,7 +209,7 @@ async def _concerns_of_wings(visit: PageRequest) -> AsyncIterator[AttentionItem]
     share = visit.parts.settings().notifications.budget_share
     for offer in visit.parts.offers.values():
         concerns = await offer.concerns(visit.operations.tenant) if offer.concerns else ()
-        for item in pressing_concerns(concerns, share)[:LISTED]:
+        for item in pressing_concerns(concerns, share)[:ITEMS]:
             kind, name = visit.texts(CONCERNS[item.subject]), visit.texts.sentence(item.title)
             yield AttentionItem(
                 kind,

@@ -18,7 +18,7 @@ from gateway.middleware.message_metrics import Metrics
 from gateway.telemetry.histograms import BUCKETS_S
 
 CALLS = frozenset({"tools/call", "other"})
-KEPT = 720  # samples
+SAMPLES = 720  # samples
 OWN = -1  # stands for the number of this worker
 
 
@@ -92,7 +92,7 @@ class Figures:
         self._streams = streams
         self._every_s = every_s
         self._others = others
-        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._seen: dict[int, WorkerCounts] = {}  # by number of the worker; OWN is this one
         self.workers = 1  # that the newest sample is of
 

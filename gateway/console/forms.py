@@ -24,7 +24,7 @@ DEPTH = 3  # levels of objects
 FIELDS = 60
 CHOICES = 200
 BOXES = 20  # texts of a list that are offered as boxes
-RESOLVED = 20  # references in a row
+REFERENCE_DEPTH = 20  # references in a row
 WORK = 5000  # keywords, members and steps of references that are looked at for a form
 LINES = "openapi: 3.1.0\ninfo: {}\n"
 LINE = 255  # longest text that gets one line
@@ -293,7 +293,7 @@ class Form:
 
     def _resolve(self, schema: Any, seen: tuple[int, ...]) -> tuple[Json | None, tuple[int, ...]]:
         """The schema without references, with those of `allOf` merged; None: it cannot be drawn."""
-        for _ in range(RESOLVED):
+        for _ in range(REFERENCE_DEPTH):
             if not isinstance(schema, dict):
                 return None, seen
             self._spend(1 + len(schema))

@@ -25,7 +25,7 @@ from schemas.memo import Memo
 
 OPEN_ID = "console"  # principal of visitors where nobody logs in
 YEAR_S = 31_536_000
-ENDED = 10_000  # ids of sessions that are known to have ended
+ENDED_SESSIONS = 10_000  # ids of sessions that are known to have ended
 NOBODY = Identity(Principal("anonymous", ""), refusal=Forbidden("Log in first"))
 
 
@@ -41,7 +41,7 @@ class LoginMethods:
         prefix = urlsplit(settings.server.public_url).path.rstrip("/")
         self._login = f"{prefix}/login" if settings.login.enabled else ""
         self._ids = SignedIds(settings.tenant.host_id)
-        self._ended: Memo[str, bool] = Memo(ENDED)  # ids of sessions that are no more
+        self._ended: Memo[str, bool] = Memo(ENDED_SESSIONS)  # ids of sessions that are no more
         gateway_tenant, operator = settings.tenant.host_id, settings.admin.operator_role
         self._host_id = gateway_tenant
         admin = Principal(OPEN_ID, gateway_tenant, frozenset({ALL}), roles=frozenset({operator}))

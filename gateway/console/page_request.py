@@ -30,9 +30,9 @@ from schemas.jsonrpc import nests_within
 
 THEMES = ("auto", "light", "dark")
 FIELDS = 2000  # of a posted form
-SHOWN_BYTES = 200_000  # of JSON on a page
+JSON_BYTES = 200_000  # of JSON on a page
 INDENTED_BYTES, INDENTED_LEVELS = 1 << 20, 32  # of JSON: indented, 800 kB in 900 levels are 720 MB
-RENDERED = 20_000  # characters of Markdown
+MARKDOWN_CHARACTERS = 20_000  # characters of Markdown
 FLAT = 6  # members of an object in one line
 KINDS = {
     "openapi": "OpenAPI", "graphql": "GraphQL", "mcp": "MCP", "a2a": "A2A", "hybrid": "light-4j",
@@ -202,7 +202,7 @@ def environment() -> Environment:
         words=words,
         short=short,
         short_id=lambda text: f"{text[:8]}…" if UUID.fullmatch(text) else text,
-        short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
+        short_text=lambda text: text if len(text) <= JSON_BYTES else f"{text[:JSON_BYTES]}\n…",
     )
     templates.tests.update(flat=_is_flat)
     templates.globals.update(
@@ -229,7 +229,7 @@ def _finalize(value: Any) -> Any:
 def pretty(value: Any) -> str:
     """Any value as indented JSON, cut where it is too long for a page."""
     text = in_lines(value)
-    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…"
+    return text if len(text) <= JSON_BYTES else f"{text[:JSON_BYTES]}\n…"
 
 
 def in_lines(value: Any) -> str:
@@ -252,8 +252,8 @@ def indent_json(text: str) -> str:
 def markdown(text: str) -> Markup:
     """CommonMark as HTML, without HTML of its own and without pictures, which another host has. A
     long text is shown as it is written: hostile Markdown takes 10 us a character."""
-    if len(text) > RENDERED:
-        return Markup('<pre tabindex="0">{}</pre>').format(visible(text[:SHOWN_BYTES]))
+    if len(text) > MARKDOWN_CHARACTERS:
+        return Markup('<pre tabindex="0">{}</pre>').format(visible(text[:JSON_BYTES]))
     return _render_markdown(text)
 
 

@@ -21,7 +21,7 @@ from schemas.issuers import is_same_issuer, well_known
 log = logging.getLogger("toolgate.auth")
 
 RETRY_S = 5.0  # backoff after a failure, so that retries of clients are not all passed on
-NEEDED = ("issuer", "token_endpoint")
+REQUIRED_MEMBERS = ("issuer", "token_endpoint")
 
 
 class NoMetadata(Unreachable):
@@ -97,7 +97,7 @@ def check_metadata(body: bytes, issuer: str) -> bytes:
         raise _Unusable("it is no JSON") from error
     if not isinstance(document, dict):
         raise _Unusable("it is no JSON object")
-    for name in NEEDED:
+    for name in REQUIRED_MEMBERS:
         if not isinstance(document.get(name), str):
             raise _Unusable(f"it has no {name}")
     if not is_same_issuer(document["issuer"], issuer):

@@ -32,7 +32,7 @@ from gateway.guards.token_issuers import Issuer, plain
 from gateway.guards.verification_keys import Key, KeyRing, KeysMissing
 from registry.access.revocations import RevocationCache
 
-KNOWN_BYTES = 32 << 20  # of cached tokens; their decoded claims take some times as much
+CACHE_BYTES = 32 << 20  # of cached tokens; their decoded claims take some times as much
 MARK_LENGTH = 16  # of 64 hexadecimal digits: enough to distinguish the tokens of a day
 
 _jws = PyJWS()
@@ -140,7 +140,7 @@ class TokenVerifier:
         self._forget(digest)  # another request may have cached it meanwhile
         self._known[digest] = token
         self._known_bytes += token.size
-        while len(self._known) > self._auth.cached_tokens or self._known_bytes > KNOWN_BYTES:
+        while len(self._known) > self._auth.cached_tokens or self._known_bytes > CACHE_BYTES:
             self._forget(next(iter(self._known)))
 
     def _forget(self, digest: bytes) -> None:

@@ -28,7 +28,7 @@ LOOK_EVERY_S = 0.25
 SHARE = 0.8  # of the machine's memory, without a limit in the settings
 RELIEF = 0.95  # of the memory limit, below which work resumes
 RECLAIM_EVERY = 8  # samples, while memory is full: collecting and trimming take some milliseconds
-SETTLED = 3  # consecutive reclaims without effect while no call ran
+VAIN_RECLAIMS = 3  # consecutive reclaims without effect while no call ran
 GAIN = 0.02  # of the memory: less counts as no effect
 CGROUPS = ("memory.max", "memory/memory.limit_in_bytes")  # version 2, version 1
 CGROUP = Path("/sys/fs/cgroup")
@@ -123,9 +123,9 @@ class Shedding:
             return
         self._reclaim()
         settling.note(self.memory_bytes, self._running())
-        if settling.times >= SETTLED:
+        if settling.times >= VAIN_RECLAIMS:
             self._floor = self.memory_bytes
-        self._full = self.memory_bytes >= self._limit * RELIEF and settling.times < SETTLED
+        self._full = self.memory_bytes >= self._limit * RELIEF and settling.times < VAIN_RECLAIMS
 
     def _reclaim(self) -> None:
         """Collect reference cycles, and return freed memory to the system."""

@@ -14,7 +14,7 @@ from config.settings import MetricsSettings
 # Headers that proxies add; some only X-Forwarded-Proto or -Host (Envoy without use_remote_address).
 PASSED_ON = frozenset({b"forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"via"})
 X_FORWARDED = b"x-forwarded-"
-MAPPED = "::ffff:"  # IPv4 on an IPv6 socket
+MAPPED_PREFIX = "::ffff:"  # IPv4 on an IPv6 socket
 BEARER = b"bearer "
 
 
@@ -36,7 +36,7 @@ class MetricsAccess:
 
 def is_local(scope: Scope) -> bool:
     """Whether a client on this machine sent the request directly, not through a proxy."""
-    address = (scope.get("client") or ("",))[0].removeprefix(MAPPED)
+    address = (scope.get("client") or ("",))[0].removeprefix(MAPPED_PREFIX)
     # nginx forwards by HTTP/1.0, without any such header, unless it is told otherwise
     is_direct = scope.get("http_version") != "1.0"
     return (

@@ -29,7 +29,7 @@ HEAD_BYTES = 65536
 HEADERS = 128  # of one response, as in aiohttp
 CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts as part of a head
 BUFFER_BYTES = 262144  # body bytes that wait for their reader; no more are read from the socket
-JOINED_BYTES = 65536  # longest body that is copied behind its head, to be one write
+JOINED_BODY_BYTES = 65536  # longest body that is copied behind its head, to be one write
 
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # their lack of a body is not declared
 DEFAULT_HEADERS = {
@@ -187,7 +187,7 @@ def _basic(url: URL) -> str:
 
 _NO_LENGTH = b"\r\nContent-Length: 0\r\n"
 _NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_KEPT_S = re.compile(r"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
+_KEEP_ALIVE_TIMEOUT = re.compile(r"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
 
 
@@ -352,7 +352,7 @@ class Http1Connection(asyncio.Protocol):
             self.transport.write(head)
             self._sending = asyncio.create_task(self._send_stream(body))
             self._sending.add_done_callback(self._stream_ended)
-        elif len(body) <= JOINED_BYTES:
+        elif len(body) <= JOINED_BODY_BYTES:
             self.transport.write(head + body)
         else:
             self.transport.writelines((head, body))
@@ -560,7 +560,7 @@ class Http1Connection(asyncio.Protocol):
 @lru_cache(64)
 def _keep_alive_s(header: str) -> float:
     """How long a connection may be idle by a `Keep-Alive` header, with a margin for the way."""
-    match = _KEPT_S.search(header)
+    match = _KEEP_ALIVE_TIMEOUT.search(header)
     if match is None:
         return math.inf
     timeout_s = float(match[1])

@@ -32,7 +32,7 @@ IDLE_S = (
 )
 LOOK_AFTER_S = 1.0  # idle for longer, the server may have closed it unnoticed
 DNS_TTL_S = 10.0  # resolved addresses are used for this long, as by aiohttp
-RESOLVED = 100  # names whose addresses are held
+NAMES_CACHED = 100  # names whose addresses are held
 EYEBALLS_S = 0.25  # RFC 8305, 5: before the next address of a host is tried beside the first
 
 
@@ -233,7 +233,7 @@ class Pool:
 
     async def _resolve(self, origin: Origin) -> list[AddrInfoType]:
         entries = await self._resolver.resolve(origin.host, origin.port, socket.AF_UNSPEC)
-        if len(self._resolved) >= RESOLVED:
+        if len(self._resolved) >= NAMES_CACHED:
             self._resolved.clear()
         addresses = [_address(entry["host"], entry["port"]) for entry in entries]
         until = asyncio.get_running_loop().time() + self._dns_ttl_s

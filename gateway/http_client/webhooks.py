@@ -55,8 +55,8 @@ def sign(id_: str, timestamp: int, body: bytes, secrets: Sequence[str]) -> dict[
     return {ID: id_, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
 
 
-UNSIGNED = "expected a webhook-signature of the body"
-_SIGNED = re.compile("v1,[A-Za-z0-9+/]{43}=")
+SIGNATURE_EXPECTED = "expected a webhook-signature of the body"
+_SIGNATURE = re.compile("v1,[A-Za-z0-9+/]{43}=")
 
 
 def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now: float) -> str:
@@ -68,7 +68,7 @@ def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now:
     # All pairs, each in constant time: how long it takes tells nothing.
     agree = [hmac.compare_digest(a.encode(), b.encode()) for a in signatures for b in expected]
     if not any(agree):
-        raise SignatureRefused(UNSIGNED)
+        raise SignatureRefused(SIGNATURE_EXPECTED)
     return id_
 
 
@@ -80,9 +80,9 @@ def check_headers(headers: Mapping[str, str], now: float) -> None:
     if not timestamp.isdecimal() or abs(int(timestamp[:15]) - now) > TOLERANCE_S:
         raise SignatureRefused(f"expected a webhook-timestamp within {TOLERANCE_S} s")
     if not any(
-        _SIGNED.fullmatch(signature) for signature in headers.get(SIGNATURE, "").split()[:20]
+        _SIGNATURE.fullmatch(signature) for signature in headers.get(SIGNATURE, "").split()[:20]
     ):
-        raise SignatureRefused(UNSIGNED)
+        raise SignatureRefused(SIGNATURE_EXPECTED)
 
 
 def _signature(id_: str, timestamp: str, body: bytes, secret: str) -> str:

@@ -23,7 +23,7 @@ from gateway.hybrid.python_services import Call, Handler
 from schemas.errors import InvalidParams, ToolgateError
 from schemas.json_schema.references import definition_name
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _NOTHING: Mapping[str, "Function"] = {}
 
@@ -83,7 +83,7 @@ def load_function(target: str) -> Function:
     except (NameError, TypeError, ValueError, SyntaxError) as error:
         raise ToolgateError(f"{target}: its signature cannot be read: {error}") from error
     for parameter in signature.parameters.values():
-        if parameter.kind not in _NAMED:
+        if parameter.kind not in _BY_KEYWORD:
             raise ToolgateError(f"{target}: arguments come by name, and {parameter} takes none")
     callers = [
         parameter.name for parameter in signature.parameters.values() if _is_for_call(parameter)

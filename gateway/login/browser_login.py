@@ -245,7 +245,7 @@ class BrowserLogin(FormPages):
         account = await self._accounts.begin(response, person, refresh, user)
         self._note(request, person, "login", person.provider, allowed=account is not None)
         if account is None:
-            return self._problem(request, 403, texts.DISABLED, texts.ASK)
+            return self._problem(request, 403, texts.ACCOUNT_DISABLED, texts.ASK)
         if authorization is None:
             return response
         client = await self._parts.clients.find(authorization.client_id)

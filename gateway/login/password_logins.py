@@ -114,7 +114,7 @@ class UserLogins:
     async def find_invited(self, ticket: str) -> User:
         user = await self._users().find_by_invitation(ticket)
         if user is None:
-            raise PasswordRefused(texts.USED, 404)
+            raise PasswordRefused(texts.INVITATION_USED, 404)
         return user
 
     async def accept(self, ticket: str, form: PasswordForm) -> User:
@@ -122,7 +122,7 @@ class UserLogins:
         user = await self.find_invited(ticket)
         accepted = await self._users().accept(ticket, await self._new_hash(form, user.name))
         if accepted is None:
-            raise PasswordRefused(texts.USED, 404)
+            raise PasswordRefused(texts.INVITATION_USED, 404)
         return accepted
 
     async def change(self, name: str, form: PasswordForm, address: str) -> User:

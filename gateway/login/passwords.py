@@ -27,7 +27,7 @@ SALT_BYTES = 16
 LONGEST = 256  # characters
 WAITING = 32  # for each password that is hashed at once
 RUN = 0.6  # share of characters that follow the one before in the alphabet, or repeat it
-LEFT = 6  # different characters that have to be left without well-known words
+LEAST = 6  # different characters that have to be left without well-known words
 WORDS = (
     *("correcthorsebatterystaple", "qwertzuiop", "qwertyuiop", "asdfghjkl", "yxcvbnm", "zxcvbnm"),
     *("1qaz2wsx3edc", "1q2w3e4r5t", "administrator", "qwerty", "qwertz", "azerty", "asdfgh"),
@@ -107,7 +107,7 @@ def weakness(password: str, name: str, least: int) -> str:
     steps = [abs(ord(b) - ord(a)) for a, b in pairwise(plain)]
     is_run = sum(step <= 1 for step in steps) > RUN * len(steps)
     is_repeated = plain in (plain + plain)[1:-1]
-    return texts.EASY if is_run or is_repeated or len(set(remaining) - {" "}) < LEFT else ""
+    return texts.EASY if is_run or is_repeated or len(set(remaining) - {" "}) < LEAST else ""
 
 
 def _derive(password: str, parameters: str, salt: bytes) -> bytes:

@@ -29,7 +29,7 @@ from registry.database.postgres import AWAY, Pool
 from registry.login.logins_and_grants import LOGIN_MARK, Logins
 from schemas.errors import Unavailable
 
-CACHED_BYTES = 16_777_216
+CACHE_BYTES = 16_777_216
 POLL_S = 0.1  # while another node renews
 WAIT_S = 30.0
 FAILURE = "has no token for this caller: "
@@ -48,7 +48,7 @@ class ProviderTokens:
         self._vault = Vault(Keys.of(settings.secrets), self._host_id)
         entries = settings.login.providers.items()
         self._providers = {name: Provider(name, entry, settings) for name, entry in entries}
-        self._tokens = AccessTokens(CACHED_BYTES)
+        self._tokens = AccessTokens(CACHE_BYTES)
 
     def has_issued(self, principal: Principal) -> bool:
         is_page = principal.mark.startswith(LOGIN_MARK)

@@ -44,7 +44,7 @@ log = logging.getLogger("toolgate.login")
 NAME_LIMIT = 200  # characters of a display name
 EMAIL = "email"
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
-GONE = frozenset({INVALID_GRANT, *INTERACTIONS})
+FINAL_ERRORS = frozenset({INVALID_GRANT, *INTERACTIONS})
 
 
 class ProviderRefused(Exception):
@@ -169,7 +169,7 @@ class Provider:
         metadata = await self._metadata()
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         try:
-            tokens = await self._exchange(metadata.token_endpoint, form, gone=GONE)
+            tokens = await self._exchange(metadata.token_endpoint, form, gone=FINAL_ERRORS)
             person = None
             if tokens.id_token:
                 person = self.person_of(await self._verify(metadata, tokens.id_token))
@@ -182,7 +182,7 @@ class Provider:
         ProviderRefused and ProviderAway."""
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         form |= {"scope": scope} if scope else {}
-        return await self._exchange(await self.token_endpoint(), form, gone=GONE)
+        return await self._exchange(await self.token_endpoint(), form, gone=FINAL_ERRORS)
 
     async def identity_assertion(
         self, id_token: str, *, audience: str, resource: str, scope: str
@@ -198,7 +198,7 @@ class Provider:
             "resource": resource,
             **({"scope": scope} if scope else {}),
         }
-        answer = await self._exchange(await self.token_endpoint(), form, gone=GONE)
+        answer = await self._exchange(await self.token_endpoint(), form, gone=FINAL_ERRORS)
         if answer.issued_type != ID_JAG:  # any other would be good for more than to be told
             raise ProviderRefused(f"{self.title} gives no identity assertions (ID-JAG)")
         return answer.access_token

@@ -37,8 +37,8 @@ OWN_CLAIMS = frozenset(
     | {"tenant"}
 )
 
-LEFT = "the person has left their provider"
-UNCHECKED = "the provider could not be asked about the person for too long; log in again"
+PERSON_GONE = "the person has left their provider"
+PERSON_UNCHECKED = "the provider could not be asked about the person for too long; log in again"
 
 WHY: Mapping[str, str] = {
     "unknown": "it is unknown, or has ended",
@@ -258,7 +258,7 @@ class TokenIssuer:
         try:
             refresh, renewed = await provider.renew(self._parts.accounts.unseal(login, sealed))
         except PersonLeft as error:
-            raise await self._leave(grant, person, LEFT) from error
+            raise await self._leave(grant, person, PERSON_GONE) from error
         except (ProviderAway, SecretRefused) as error:
             return await self._without_check(grant, person, str(error))
         if renewed is not None and (renewed.principal, renewed.tenant) != (
@@ -277,7 +277,7 @@ class TokenIssuer:
         users = Users(self._parts.pool(), self._settings.tenant.host_id)
         user = await users.find(person.name) if self._settings.login.users else None
         if user is None or user.disabled or user.tenant != person.tenant:
-            raise await self._leave(grant, person, LEFT)
+            raise await self._leave(grant, person, PERSON_GONE)
         return user.person
 
     async def _without_check(self, grant: Grant, person: Person, reason: str) -> Person:
@@ -285,7 +285,7 @@ class TokenIssuer:
         lasted too long for somebody who may have left."""
         log.warning("person_not_checked", extra={"provider": grant.provider, "reason": reason})
         if await self._parts.logins.note_failure(grant.login, self._settings.login.unchecked_s):
-            raise await self._leave(grant, person, UNCHECKED)
+            raise await self._leave(grant, person, PERSON_UNCHECKED)
         return person
 
     async def _leave(self, grant: Grant, person: Person, text: str) -> LoginError:

@@ -11,7 +11,7 @@ from gateway.context import Context
 from gateway.interfaces import Relay, RelayRequest
 from gateway.methods.capabilities import has, require
 from gateway.methods.lists import Lists
-from gateway.methods.results_by_revision import WRITTEN
+from gateway.methods.results_by_revision import ENCODED_SERVER
 from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
@@ -34,7 +34,7 @@ def view(catalog: Catalog, source: str, context: Context) -> View:
     """The translation of one message of a source into the client's revision and names."""
     expose = partial(catalog.expose, source, lookups=itertools.count())
     refer = partial(catalog.refer, source)
-    return View(context.revision, expose, WRITTEN, refer)
+    return View(context.revision, expose, ENCODED_SERVER, refer)
 
 
 def relay_context(context: Context, request: Request) -> Context:

@@ -14,7 +14,7 @@ from gateway.interfaces import Relay, RelayRequest
 from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
-from gateway.methods.results_by_revision import WRITTEN
+from gateway.methods.results_by_revision import ENCODED_SERVER
 from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
@@ -82,7 +82,7 @@ class ResourceMethods:
         if answer is None:
             raise upstream_errors.missing(uri, context.revision)
         members = {"contents": Raw(await _contents(uri, answer))}
-        return View(context.revision, str, WRITTEN).read(members)
+        return View(context.revision, str, ENCODED_SERVER).read(members)
 
     async def subscribe(self, context: Context, request: Request) -> Members:
         catalog, uri = self._lists.catalog(context), read(request.params, ResourceParams).uri

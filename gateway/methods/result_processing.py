@@ -74,7 +74,7 @@ CHARACTERS_LIMIT = 500  # in one path
 ARRAYS_LIMIT = 8  # directly nested: each level is parsed once more
 
 Paths = tuple[tuple[str, ...], ...]
-_Wanted = dict[str, "_Wanted"]  # empty: all of it
+_SelectedFields = dict[str, "_SelectedFields"]  # empty: all of it
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _array = msgspec.json.Decoder(list[Raw]).decode
@@ -103,7 +103,7 @@ def _path(text: str) -> tuple[str, ...]:
 
 def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
     """Project `value` to the members at `paths`; also returns the paths that matched no member."""
-    path_tree: _Wanted = {}
+    path_tree: _SelectedFields = {}
     for path in sorted(paths, key=len, reverse=True):
         node = path_tree
         for step in path:
@@ -122,7 +122,7 @@ def _is_met(path: tuple[str, ...], met_paths: set[tuple[str, ...]]) -> bool:
 
 def _project(
     value: Raw,
-    path_tree: _Wanted,
+    path_tree: _SelectedFields,
     at: tuple[str, ...],
     met: set[tuple[str, ...]],
     *,
@@ -155,14 +155,16 @@ def _project(
 log = logging.getLogger("toolgate.answers")
 
 META_CONTINUE, META_MISMATCH = "toolgate/continue", "toolgate/mismatch"
-SHOWN = 500  # characters of arguments in a text for a model; `_meta` has them all
+ARGUMENT_CHARACTERS = 500  # characters of arguments in a text for a model; `_meta` has them all
 CHECKERS_LIMIT = 200  # of output schemas
 PROBLEMS = 3
-COMPARED_BYTES = 2**20  # the event loop waits for a comparison
+COMPARISON_BYTES = 2**20  # the event loop waits for a comparison
 
 _UTF8_BYTES = 4  # of one character, at most
 _HANDLE = re.compile(r"([0-9a-f]{40})\.([0-9]{1,12})")
-_EXPIRED = "There is no such answer, or it is no longer kept: call {name} again without _continue"
+_EXPIRED_TEXT = (
+    "There is no such answer, or it is no longer kept: call {name} again without _continue"
+)
 
 _LESS = (
     " The argument _fields gives the members that it names alone, as in "
@@ -278,7 +280,7 @@ class AnswerProcessing:
         limit = self._limit if context.revision.mcp else 0
         piece = await self._find_slice(handle, tool_id, limit, context)
         if piece is None:
-            return ToolResult((TextContent(_EXPIRED.format(name=name)),), is_error=True)
+            return ToolResult((TextContent(_EXPIRED_TEXT.format(name=name)),), is_error=True)
         text, start, ended, about = piece
         if ended and (not limit or len(text) <= limit):
             return ToolResult((TextContent(text),))
@@ -362,7 +364,7 @@ class AnswerProcessing:
         if not (revision.checks_errors and revision.titles) or tool.output_schema is None:
             return True
         checker = self._output_checker(tool)
-        if checker is None or len(memoryview(structure)) > COMPARED_BYTES:
+        if checker is None or len(memoryview(structure)) > COMPARISON_BYTES:
             return False
         return not _problems(checker, bytes(structure))
 
@@ -371,9 +373,9 @@ class AnswerProcessing:
         checker = self._output_checker(tool)
         if checker is None or result.structured_content is UNSET:
             return result
-        if len(memoryview(result.structured_content)) > COMPARED_BYTES:
+        if len(memoryview(result.structured_content)) > COMPARISON_BYTES:
             return _with_meta(
-                result, META_MISMATCH, [f"not compared: above {COMPARED_BYTES:,} bytes"]
+                result, META_MISMATCH, [f"not compared: above {COMPARISON_BYTES:,} bytes"]
             )
         problems = _problems(checker, bytes(result.structured_content))
         if not problems:
@@ -467,7 +469,7 @@ def _with_next(
     if not context.revision.mcp:
         return result
     arguments_text = encode(arguments).decode()
-    if len(arguments_text) > SHOWN:
+    if len(arguments_text) > ARGUMENT_CHARACTERS:
         arguments_text = f'the arguments in _meta["{META_NEXT}"]'
     hint = TextContent(
         f"More follows: call {reserved.called or tool.name} again with {arguments_text}"

@@ -34,7 +34,7 @@ def _version() -> str:
 
 
 SERVER = Implementation("toolgate", _version())
-WRITTEN = Raw(encode(SERVER))
+ENCODED_SERVER = Raw(encode(SERVER))
 STAMP: dict[str, Any] = {META_SERVER: SERVER}
 
 
@@ -48,7 +48,7 @@ class _ContentItem(Struct, frozen=True):
     text: Any = None
 
 
-_said = msgspec.json.Decoder(list[_ContentItem])
+_content_decoder = msgspec.json.Decoder(list[_ContentItem])
 
 
 def call_result(result: ToolResult, context: Context) -> CallToolResult:
@@ -108,7 +108,7 @@ def plain_members(members: Members) -> Raw:
         raise ToolFailed(message, {"content": content} if structure is None else data)
     if structure is not None:
         return structure
-    match _said.decode(content):
+    match _content_decoder.decode(content):
         case []:
             return Raw(b"null")
         case [_ContentItem("text", str(text))]:

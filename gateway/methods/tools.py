@@ -41,7 +41,7 @@ from gateway.operations.tool_definitions import AS_JOB
 from gateway.policy.approval_gate import META_APPROVAL
 from gateway.protocol import upstream_errors
 from gateway.protocol.account_request_state import times_asked
-from gateway.protocol.revision_adapter import FAILED, Members, tool_result
+from gateway.protocol.revision_adapter import TRUE, Members, tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding
 from schemas.errors import (
@@ -393,7 +393,7 @@ class ToolMethods:
         if isinstance(result, ToolResult):
             return result
         members = result.members
-        if members.get("isError") == FAILED:  # `is_failure`, without a call for each result
+        if members.get("isError") == TRUE:  # `is_failure`, without a call for each result
             members = self._answering.checked_failure(members, tool, context.revision)
         return view(catalog, tool.source, context).call_result(members)
 

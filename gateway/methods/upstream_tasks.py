@@ -26,7 +26,7 @@ from schemas.mcp.messages import META_RELATED_TASK, TASKS_EXTENSION, TaskParams,
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Eras
 
-_RELATED = META_RELATED_TASK.encode()
+_RELATED_TASK = META_RELATED_TASK.encode()
 
 
 class TaskMethods:
@@ -70,7 +70,7 @@ class _TaskPeer:
     task_id: str
 
     async def notify(self, message: bytes) -> None:
-        if _RELATED in message:
+        if _RELATED_TASK in message:
             members = decode_members(Raw(message))
             params = _relate(decode_members(members["params"]), encode(self.task_id))
             message = encode({**members, "params": params})
@@ -111,7 +111,7 @@ def _rename_task(members: Members, task_id: bytes) -> Members:
 
 
 def _relate(members: Mapping[str, Raw], task_id: bytes) -> Members:
-    if _RELATED not in bytes(members.get("_meta", b"")):
+    if _RELATED_TASK not in bytes(members.get("_meta", b"")):
         return dict(members)
     related = Raw(b'{"taskId":' + task_id + b"}")
     meta = {**decode_members(members["_meta"]), META_RELATED_TASK: related}

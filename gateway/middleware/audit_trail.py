@@ -71,7 +71,7 @@ Refusal = Callable[[Context, str, str], Decision | None]
 """Why a rule keeps what a method names from a caller; None where none does, or there is no such
 thing."""
 
-Named = Callable[[Context, str], Tool | None]
+FindTool = Callable[[Context, str], Tool | None]
 """The tool of a name; None where there is none."""
 
 
@@ -87,7 +87,7 @@ class AuditTrail:
         settings: Audit,
         writer: AuditWriter,
         refusal: Refusal = _unknown,
-        named: Named = _unknown,
+        named: FindTool = _unknown,
     ) -> None:
         self._settings = settings
         self._refusal = refusal

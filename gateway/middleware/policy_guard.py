@@ -19,7 +19,7 @@ from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
 Decide = Callable[[Context, Tool, Any], Decision]
-SHOWN_BYTES = 16_384  # of arguments, to approvers
+ARGUMENTS_BYTES = 16_384  # of arguments, to approvers
 NOT_MADE = (TooManyRequests, Unavailable, ConnectionRequired, ClaimsRequired)  # calls
 _ASKS = Raw(b'"input_required"')
 
@@ -105,7 +105,7 @@ class ForwarderGuard(PolicyGuard):
 def arguments_for_approvers(call: ToolCall) -> str:
     """The arguments of a call as JSON, secrets masked, and size and SHA-256 of its upload."""
     masks = masks_of(bytes(call.tool.input_schema))
-    text = format_arguments(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
+    text = format_arguments(call.arguments, encode(call.arguments), masks, ARGUMENTS_BYTES).decode()
     if (upload := call.context.upload) is None:
         return text
     return f"{text} and {len(upload.data)} bytes, SHA-256 {upload.digest}"

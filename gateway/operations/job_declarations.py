@@ -15,7 +15,7 @@ RESPOND_ASYNC = "respond-async"  # RFC 7240, 4.1
 SCHEDULE = "schedule"  # the principal of scheduled jobs
 
 JobState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
-ENDED: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")
+END_STATES: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class JobAct:
     scheduled: bool = False  # asked for by the gateway's own schedule, by no caller
 
 
-Heard = Callable[[JobAct], None]
+OnJobAct = Callable[[JobAct], None]
 
 
 def prefers_async(headers: Mapping[str, str]) -> bool:

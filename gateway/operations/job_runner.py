@@ -16,7 +16,7 @@ from anyio import CancelScope
 
 from config.settings import JobsSettings
 from gateway.context import Principal
-from gateway.operations.job_declarations import AsJob, Heard, JobAct, JobEvent
+from gateway.operations.job_declarations import AsJob, JobAct, JobEvent, OnJobAct
 from gateway.operations.job_requests import Acceptance, asked_by, asked_of, unknown_operation
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.operation_server import OperationResponse, OperationServer, problem_response
@@ -33,7 +33,7 @@ CallerOf = Callable[[Principal], Awaitable[Principal]]
 """The caller of a job with what it may do now. Raises ProblemDetails if it is revoked."""
 Judge = Callable[[Operation, OperationInput, Acceptance], Awaitable[None]]
 """Judges the call that became a job again. Raises ProblemDetails if rules deny it now."""
-DIED = "The process that ran it ended each time."
+PROCESS_DIED = "The process that ran it ended each time."
 T = TypeVar("T")
 
 Find = Callable[[str], OperationServer | None]
@@ -98,7 +98,7 @@ class JobRunner:
     find: Find  # finds the operations
     settings: JobsSettings
     _: KW_ONLY
-    heard: Heard  # is called with every start and end
+    heard: OnJobAct  # is called with every start and end
     caller: CallerOf
     judge: Judge
 
@@ -158,7 +158,7 @@ class _Run:
         *,
         watched: _Watched,
         settings: JobsSettings,
-        heard: Heard,
+        heard: OnJobAct,
         caller: CallerOf,
         judge: Judge,
     ) -> None:
@@ -207,7 +207,7 @@ class _Run:
     ) -> OperationResponse:
         """Raises ProblemDetails."""
         if self._claim.failures >= as_job.attempts:
-            raise ProblemDetails(500, "internal", DIED)
+            raise ProblemDetails(500, "internal", PROCESS_DIED)
         request = asked_of(operation, self._claim, self._watched)
         operation_input = request.asked
         self._principal, self._names = (

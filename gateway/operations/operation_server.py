@@ -90,9 +90,9 @@ class _Kept(Struct):
     text: str = ""
 
 
-_kept = msgspec.json.Decoder(_Kept)
+_response_decoder = msgspec.json.Decoder(_Kept)
 
-Done = tuple[OperationResponse, OperationResponse]  # the response, and the one for repetitions
+Both = tuple[OperationResponse, OperationResponse]  # the response, and the one for repetitions
 Defer = Callable[[Operation, OperationInput, Headers], Awaitable[JobView]]
 """Stores the request as a job."""
 
@@ -108,7 +108,7 @@ class IdempotentRunner:
         *,
         what: str,
         request: bytes,
-        work: Callable[[], Awaitable[Done]],
+        work: Callable[[], Awaitable[Both]],
     ) -> OperationResponse:
         """Do `work`, or return its recorded response. Raises ProblemDetails, and what `work`
         raises: then the key is released."""
@@ -134,7 +134,7 @@ class IdempotentRunner:
         raise AssertionError  # a scope that is never cancelled swallows nothing
 
     async def _first(
-        self, owner: KeyScope, work: Callable[[], Awaitable[Done]]
+        self, owner: KeyScope, work: Callable[[], Awaitable[Both]]
     ) -> OperationResponse:
         try:
             output, again = await work()
@@ -163,7 +163,7 @@ def _encode_response(response: OperationResponse) -> bytes:
 
 
 def _decode_response(data: bytes) -> OperationResponse:
-    stored_response = _kept.decode(data)
+    stored_response = _response_decoder.decode(data)
     body = stored_response.body.encode()
     return OperationResponse(
         stored_response.status,
@@ -218,7 +218,7 @@ class OperationServer:
         use."""
         key = headers.get("idempotency-key")
 
-        async def work() -> Done:
+        async def work() -> Both:
             try:
                 return await self._run(operation, request, headers)
             except ProblemDetails as problem:
@@ -237,7 +237,7 @@ class OperationServer:
         ProblemDetails."""
         return (await self._answer_once(operation, request, headers))[1]
 
-    async def _run(self, operation: Operation, request: OperationInput, headers: Headers) -> Done:
+    async def _run(self, operation: Operation, request: OperationInput, headers: Headers) -> Both:
         as_job = operation.job
         if self._defer is None or as_job is None:
             return await self._answer_once(operation, request, headers)
@@ -251,7 +251,7 @@ class OperationServer:
 
     async def _answer_once(
         self, operation: Operation, request: OperationInput, headers: Headers
-    ) -> Done:
+    ) -> Both:
         present = await self._present(operation, request, headers)
         output = await answering(operation, replace(request, present=present))
         return self._encode_output(operation, output, headers)
@@ -280,7 +280,7 @@ class OperationServer:
             raise exists_problem() if new_only and etag is None else changed_problem()
         return value_of(present)
 
-    def _encode_output(self, operation: Operation, value: Any, headers: Headers) -> Done:
+    def _encode_output(self, operation: Operation, value: Any, headers: Headers) -> Both:
         output = value if isinstance(value, OperationOutput) else OperationOutput(value)
         status = output.status or operation.status
         if output.value is None:

@@ -32,7 +32,7 @@ from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
 META_ETAG = "toolgate/etag"  # in `_meta` of a result: its ETag
-DONE = ToolResult((TextContent("Done."),))
+DONE_RESULT = ToolResult((TextContent("Done."),))
 
 Json = Mapping[str, Any]
 
@@ -154,7 +154,7 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
         problem_text = TextContent(_problem_text(response.body))
         return ToolResult((problem_text,), structured_content=Raw(response.body), is_error=True)
     if not response.body:
-        return ToolResult((TextContent(response.text),)) if response.text else DONE
+        return ToolResult((TextContent(response.text),)) if response.text else DONE_RESULT
     content = [TextContent(response.text or response.body.decode())]
     tag = response.headers.get("ETag")
     if tag is not None and tells_tag:

@@ -20,7 +20,9 @@ VOLATILE = {"requestid", "request_id", "correlationid", "correlation_id", "times
 _UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
 
-SHOWN = 60  # characters of an expectation; the printing code cuts the last column to the terminal
+EXPECTATION_CHARACTERS = (
+    60  # characters of an expectation; the printing code cuts the last column to the terminal
+)
 LONGEST = 300
 FIXTURE = "L1"  # the plainest vector; its failure indicates that the target is not set up
 MIN_FAILURES = 3  # failures, below which the target as a whole is not judged
@@ -203,7 +205,7 @@ def difference_summary(
     return ", ".join([*parts, *left_out(plan, compat)])
 
 
-def cut(text: str, length: int = SHOWN) -> str:
+def cut(text: str, length: int = EXPECTATION_CHARACTERS) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -27,7 +27,7 @@ Evidence = Literal["test", "code", "inferred", "design"]
 
 TOKENS = "tokens.json"
 CHECKOUT = Path(__file__).parents[2] / "tests" / "vectors" / "hybrid"
-SHIPPED = Path(__file__).with_name("shipped")
+SHIPPED_VECTORS = Path(__file__).with_name("shipped")
 
 KEY = Path("keys", "public-test-key.pem")
 STRANGER_BITS = 2048
@@ -145,7 +145,7 @@ def load(folder: Path | None = None) -> Suite:
     """The vectors in `folder`; by default those of the checkout, else those in the package. Raises
     ToolgateError that names the file."""
     directory = folder or next(
-        (candidate for candidate in (CHECKOUT, SHIPPED) if candidate.is_dir()), None
+        (candidate for candidate in (CHECKOUT, SHIPPED_VECTORS) if candidate.is_dir()), None
     )
     if directory is None:
         raise ToolgateError("No vectors came with this installation: name a folder of them")

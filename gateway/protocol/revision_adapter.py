@@ -31,7 +31,7 @@ META_PROBLEM = "toolgate/problem"  # of an error: the structure that its output 
 COMPLETIONS_LIMIT = 100  # values in one answer, in all revisions
 
 _STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
-FAILED = Raw(b"true")  # the member `isError` of an error
+TRUE = Raw(b"true")  # the member `isError` of an error
 _COMPLETE, _PRIVATE = Raw(b'"complete"'), Raw(b'"private"')
 _NOTHING, _NULL = Raw(b"[]"), Raw(b"null")
 _URIS, _SOUND, _META, _ANNOTATIONS = b'"resource', b'"audio"', b'"_meta"', b'"annotations"'
@@ -326,7 +326,7 @@ def tool_result(members: Members) -> ToolResult:
 
 def is_failure(members: Members) -> bool:
     """Whether the tool reported an error."""
-    return members.get("isError") == FAILED
+    return members.get("isError") == TRUE
 
 
 def _decode_item(item: Raw) -> Content:

@@ -19,7 +19,7 @@ URL_ELICITATION_REQUIRED = -32042
 MISSING_CAPABILITY = -32021
 OURS = {-32020, -32021, -32022}  # errors of the gateway's envelope, not of the client's request
 
-_REFUSED = "The server behind the gateway did not accept the request that the gateway made"
+_REFUSAL_TEXT = "The server behind the gateway did not accept the request that the gateway made"
 
 
 def fault_for_client(fault: RelayedFault, revision: Revision) -> Fault:
@@ -34,7 +34,7 @@ def fault_for_client(fault: RelayedFault, revision: Revision) -> Fault:
         named = ", ".join(sorted(missed)) or "more than it says"
         return InternalError(f"The server behind the gateway needs a client that can do {named}")
     if fault.code in OURS:
-        return InternalError(_REFUSED)
+        return InternalError(_REFUSAL_TEXT)
     if fault.code == RESOURCE_NOT_FOUND != revision.not_found:
         return RelayedFault(revision.not_found, fault.message, fault.data)
     return fault

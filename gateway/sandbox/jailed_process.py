@@ -36,7 +36,7 @@ from schemas.errors import ToolgateError
 
 T = TypeVar("T")
 
-SHARED = ("jail_pipes", "javascript")  # modules that programs inside import, before those that do
+MODULES = ("jail_pipes", "javascript")  # modules that programs inside import, before those that do
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 START_S = 60.0  # for the process of a session, on a machine under load
 
@@ -176,7 +176,7 @@ def _source(program: str) -> str:
     modules = "".join(
         f"module = sys.modules[{name!r}] = types.ModuleType({name!r})\n"
         f"exec({(DIRECTORY / f'{module}.py').read_text()!r}, vars(module))\n"
-        for module in SHARED
+        for module in MODULES
         for name in (f"gateway.sandbox.{module}",)
     )
     return f"import sys, types\n{modules}{(DIRECTORY / program).read_text()}"

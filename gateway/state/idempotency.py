@@ -26,7 +26,7 @@ log = logging.getLogger("toolgate.idempotency")
 
 
 _NO_DATABASE = "The database of Idempotency-Keys is unavailable; the command was not run"
-_UNCONFIRMED = (
+_UNCONFIRMED_TEXT = (
     "belongs to a request that is still running, or whose outcome is unknown; check "
     "that before you send it again under another key"
 )
@@ -159,7 +159,7 @@ class Idempotency:
             text = "was used for a different request"
             raise StatusFault(IDEMPOTENCY_CONFLICT, text) from error
         except StillRunning as error:
-            raise StatusFault(IDEMPOTENCY_CONFLICT, _UNCONFIRMED) from error
+            raise StatusFault(IDEMPOTENCY_CONFLICT, _UNCONFIRMED_TEXT) from error
         if earlier is not None:
             return _results.decode(earlier)
         result = await run()

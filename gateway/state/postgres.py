@@ -32,7 +32,7 @@ log = logging.getLogger("toolgate.state")
 
 UNAVAILABLE = "The shared database does not answer; try again later"
 
-Opened = Callable[[], Database | None]
+GetDatabase = Callable[[], Database | None]
 """The database; None until it has answered for the first time."""
 
 PURPOSE = b"toolgate state"  # personalisation of digests, unique to this use
@@ -43,7 +43,7 @@ POLL_S = 0.2  # while waiting for the first connection
 
 
 @asynccontextmanager
-async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
+async def connection_of(opened: GetDatabase) -> AsyncIterator[AsyncConnection]:
     database = opened()
     if database is None:
         raise Unavailable(UNAVAILABLE)
@@ -57,7 +57,7 @@ async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
 class PostgresSessions:
     shared = True
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: GetDatabase) -> None:
         self._opened = opened
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
@@ -197,7 +197,7 @@ class PostgresSessions:
         return secret
 
 
-async def read_installation(opened: Opened) -> str:
+async def read_installation(opened: GetDatabase) -> str:
     """Id of the installation, the same for all gateways of a database, derived from its secret.
     Raises Unavailable."""
     secret = await PostgresSessions(opened).secret()
@@ -205,7 +205,7 @@ async def read_installation(opened: Opened) -> str:
 
 
 class PostgresCounter:
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: GetDatabase) -> None:
         self._opened = opened
 
     async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
@@ -268,7 +268,7 @@ def _storable(text: str) -> bool:
 class PostgresLog:
     def __init__(
         self,
-        opened: Opened,
+        opened: GetDatabase,
         max_events: int,
         keep_s: float,
         *,

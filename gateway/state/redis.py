@@ -46,7 +46,7 @@ log = logging.getLogger("toolgate.state")
 
 RedisClient: TypeAlias = "Redis | Cluster"
 
-SCANNED = 1000  # keys at a time
+SCAN_COUNT = 1000  # keys at a time
 UNAVAILABLE = "The shared Redis does not answer; try again later"
 INVALID_STATE = "The shared secret is unusable; try again later"
 SECRET_BYTES = 32
@@ -238,7 +238,7 @@ class RedisSessions:
         with translated_errors():
             head = await self._prefix.resolve() + SESSION_KEY
             pattern = "".join(map(_literal, head)) + "*}"
-            async for key in self._redis.scan_iter(pattern, count=SCANNED):
+            async for key in self._redis.scan_iter(pattern, count=SCAN_COUNT):
                 session_id = key.decode(errors="replace")[len(head) : -1]
                 if (record := await self._run(session_id)) is not None:
                     records[record.id] = record  # SCAN may return a key twice

@@ -31,7 +31,7 @@ from schemas.jsonrpc import RequestId, encode, error_reply
 
 ID = re.compile(r"([0-9a-f]{14})([0-9a-f]{10})([0-9a-f]{6})")
 UNKNOWN = "No such event in this stream"
-EXPIRED = "What followed this event is no longer kept"
+EXPIRED_TEXT = "What followed this event is no longer kept"
 
 log = logging.getLogger("toolgate.streams")
 
@@ -79,7 +79,7 @@ def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
     if after > last:
         raise InvalidParams(UNKNOWN)
     if after.born == first.born and after.n + 1 < first.n:
-        raise InvalidParams(EXPIRED)
+        raise InvalidParams(EXPIRED_TEXT)
 
 
 def _mark(stream: str) -> str:

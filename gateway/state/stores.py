@@ -13,7 +13,7 @@ from gateway.state import node_bus, stored_answers
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import (
     PURPOSE,
-    Opened,
+    GetDatabase,
     PostgresCounter,
     PostgresLog,
     PostgresSessions,
@@ -77,7 +77,7 @@ class Stores:
         return await self.sessions.secret()
 
 
-def make_stores(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:
+def make_stores(settings: StateSettings, retention: Retention, opened: GetDatabase) -> Stores:
     """`opened` returns the registry's database, None until it has answered for the first time.
 
     Raises ToolgateError for a Redis URL that cannot be parsed; does not connect yet.
@@ -102,7 +102,7 @@ def make_stores(settings: StateSettings, retention: Retention, opened: Opened) -
     )
 
 
-def _in_redis(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:
+def _in_redis(settings: StateSettings, retention: Retention, opened: GetDatabase) -> Stores:
     # The client takes 0.2 s to import, and 10 MB with what it imports.
     from gateway.state.redis import KeyPrefix, RedisCounter, RedisLog, RedisSessions, connect
 
@@ -123,7 +123,7 @@ def _in_redis(settings: StateSettings, retention: Retention, opened: Opened) -> 
     )
 
 
-def _in_postgres(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:
+def _in_postgres(settings: StateSettings, retention: Retention, opened: GetDatabase) -> Stores:
     log = PostgresLog(
         opened,
         retention.events,

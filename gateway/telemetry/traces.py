@@ -19,7 +19,7 @@ _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-[!-~]{0,200})?"
 )
 _NEWEST = 55  # characters of version 00, which may not be longer
-SAMPLED = 1  # bit of the flags
+SAMPLED_FLAG = 1  # bit of the flags
 TRACEPARENT = "traceparent"  # the header, and the member of `_meta` (SEP-414)
 
 
@@ -84,7 +84,7 @@ def parse(traceparent: Any) -> SpanContext | None:
     if match is None or (traceparent[:2] == "00" and len(traceparent) != _NEWEST):
         return None
     trace_id, span_id, flags = (int(text, 16) for text in match.groups())
-    return SpanContext(trace_id, span_id, bool(flags & SAMPLED))
+    return SpanContext(trace_id, span_id, bool(flags & SAMPLED_FLAG))
 
 
 Operate = Callable[[str, str, dict[str, Any]], AbstractContextManager[None]]

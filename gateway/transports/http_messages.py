@@ -100,7 +100,7 @@ _ATTRIBUTES = {
 }
 _FIRST_COUNTS = frozenset({"accept", "content_type", "content_length"})  # else the last
 _ROUTING = frozenset({"version", "session", "method", "name"})
-_MIRRORED = b"mcp-param-"
+_PARAMETER_PREFIX = b"mcp-param-"
 
 
 def read_headers(scope: Scope) -> RequestHeaders:
@@ -109,7 +109,7 @@ def read_headers(scope: Scope) -> RequestHeaders:
     for name, value in scope["headers"]:
         attribute = _ATTRIBUTES.get(name)
         if attribute is None:
-            if name[:10] == _MIRRORED:
+            if name[:10] == _PARAMETER_PREFIX:
                 _mirror(headers, name, value)
             continue
         if getattr(headers, attribute) is not None:
@@ -129,7 +129,7 @@ def _note_repeated(headers: RequestHeaders, name: bytes, attribute: str) -> None
 
 def _mirror(headers: RequestHeaders, name: bytes, value: bytes) -> None:
     """Record a `Mcp-Param-*` header: the rest of its name, and its value."""
-    argument = name[len(_MIRRORED) :].decode("latin-1")
+    argument = name[len(_PARAMETER_PREFIX) :].decode("latin-1")
     if headers.mirrored is None:
         headers.mirrored = {}
     if argument in headers.mirrored:

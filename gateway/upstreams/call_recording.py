@@ -35,7 +35,7 @@ from schemas.source import Source
 from schemas.tool import Tool
 from schemas.urls import without_credentials
 
-SHOWN_BYTES = 100_000  # of a body
+BODY_BYTES = 100_000  # of a body
 EXCHANGES = 10  # of a call: a retry and a fetch of a schema are some
 SHORTEST = 4  # characters of a secret that is masked inside of other texts; others are as words
 PIECE = 8  # characters of a part of a header or query that may be a secret
@@ -199,8 +199,8 @@ class CallRecording:
         return shown_headers
 
     def _body(self, body: bytes) -> str:
-        text = body[:SHOWN_BYTES].decode(errors="replace")
-        return self.mask(text, is_cut=len(body) > SHOWN_BYTES)
+        text = body[:BODY_BYTES].decode(errors="replace")
+        return self.mask(text, is_cut=len(body) > BODY_BYTES)
 
     def _answer_body(self, body: bytes) -> str:
         return "" if self._inspected else self._body(body)

@@ -77,7 +77,7 @@ Notify = Callable[[Principal, str | None, str, bytes], Awaitable[bool]]
 """Sends a message to an open session of a principal, by toolset and id; False: there is none.
 Raises Unavailable."""
 
-CallEnded = Callable[[ToolCall, bool], None]
+OnCallEnd = Callable[[ToolCall, bool], None]
 """Is told of a call after its end, and whether it succeeded. It must not wait."""
 
 Screen = Callable[[Principal, str, Any], Any]
@@ -263,7 +263,7 @@ class WingContributions:
     reconfigure: Callable[[Any], Callable[[], None]] | None = None
     """Checks another section of settings, after `config.reload`, and gives what applies it. Raises
     ToolgateError. None: settings need a restart."""
-    call_ended: CallEnded | None = None  # where the wing observes calls
+    call_ended: OnCallEnd | None = None  # where the wing observes calls
     complete_results: CompleteResults | None = None  # where the wing learns of results
     library: Library | None = None  # where the wing keeps documents
     follow: FollowRun | None = None  # where the wing has runs of the agent

@@ -18,7 +18,7 @@ from schemas.source import Source
 from schemas.tool import Tool
 
 URIS = ("resource", "template")  # kinds of items that are named by URIs
-TRIED = 250  # templates of one server compared with one URI
+TEMPLATES_COMPARED = 250  # templates of one server compared with one URI
 LETTERS = 10_000  # literal characters of those, in all
 LOOKUPS = 100  # of URIs of one answer that no list has
 
@@ -164,7 +164,7 @@ class _Templates:
             if item.source != source if source else item.name != item.key:
                 continue
             tried[item.source] += 1
-            if tried[item.source] > TRIED or not template.may_match(uri):
+            if tried[item.source] > TEMPLATES_COMPARED or not template.may_match(uri):
                 continue
             compared[item.source] += template.size
             if compared[item.source] <= LETTERS and template.matches(letters):

@@ -112,7 +112,7 @@ _STATE = SQL(
     " connection_t.principal) AND k.revoked_ts IS NULL AND coalesce(k.expires_ts > now(), true))"
     " THEN 'suspended' ELSE state END"
 ).format(sql.Literal(f"{USERS_PROVIDER}:"), sql.Literal(f"{RESERVED_ISSUER}:"))
-_SHOWN = SQL(
+_VIEW_COLUMNS = SQL(
     "connection_id AS id, principal, source, scheme, label, kind, {} AS state, hint, scopes,"
     " issuer, client_id, server, version, away, failure, expires_ts AS expires,"
     " created_ts AS created, used_ts AS used, shared_with"
@@ -126,7 +126,7 @@ _WAITS = SQL(
 )
 # Connections of a person are made, counted and shared one at a time, at all gateways.
 _TURN = SQL("SELECT pg_advisory_xact_lock(hashtextextended(%s || ' ' || %s || ' ' || %s, 23))")
-_OWNED = SQL("host_id = %s AND tenant_id = %s AND principal = %s AND source = %s AND label = %s")
+_IS_OWN = SQL("host_id = %s AND tenant_id = %s AND principal = %s AND source = %s AND label = %s")
 
 
 class Connections(Tables):
@@ -145,7 +145,7 @@ class Connections(Tables):
             " AND (state = 'expired' OR failure <> ''"
             "  OR kind <> 'oauth' AND expires_ts < now() + make_interval(days => %s))"
             " ORDER BY created_ts LIMIT %s"
-        ).format(_SHOWN)
+        ).format(_VIEW_COLUMNS)
         return await self._fetch_rows(Connection, query, [self._host_id, tenant, days, limit])
 
     async def of(self, owner: Owner) -> Sequence[StoredConnection]:
@@ -155,7 +155,7 @@ class Connections(Tables):
             SQL(
                 "SELECT {}, sealed, {} FROM connection_t WHERE {}"
                 " AND (shared_with IS NOT NULL OR NOT %s)"
-            ).format(_SHOWN, _WAITS, _OWNED),
+            ).format(_VIEW_COLUMNS, _WAITS, _IS_OWN),
             [*self._place(owner), owner.shared],
         )
 
@@ -176,7 +176,7 @@ class Connections(Tables):
         async with borrow(self._pool) as connection, connection.transaction():
             await connection.execute(_TURN, place[:3])
             await connection.execute(
-                SQL("UPDATE connection_t SET shared_with = %s WHERE {}").format(_OWNED),
+                SQL("UPDATE connection_t SET shared_with = %s WHERE {}").format(_IS_OWN),
                 [[*roles] or None, *place],
             )
 
@@ -201,7 +201,7 @@ class Connections(Tables):
             SQL(
                 "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s AND {}"
                 " ORDER BY source, principal, label, scheme"
-            ).format(_SHOWN, condition),
+            ).format(_VIEW_COLUMNS, condition),
             [self._host_id, tenant, *values],
         )
 
@@ -234,12 +234,12 @@ class Connections(Tables):
         async with borrow(self._pool) as connection, connection.transaction():
             await connection.execute(_TURN, self._place(owner)[:3])
             rows = await connection.execute(
-                SQL("SELECT max(shared_with) FROM connection_t WHERE {}").format(_OWNED),
+                SQL("SELECT max(shared_with) FROM connection_t WHERE {}").format(_IS_OWN),
                 self._place(owner),
             )
             shared = await rows.fetchone()
             await connection.execute(
-                SQL("DELETE FROM connection_t WHERE {} AND scheme = %s").format(_OWNED),
+                SQL("DELETE FROM connection_t WHERE {} AND scheme = %s").format(_IS_OWN),
                 [*self._place(owner), new.scheme],
             )
             rows = await connection.execute(
@@ -333,7 +333,7 @@ class Connections(Tables):
                 "DELETE FROM connection_t WHERE host_id = %s AND tenant_id = %s"
                 " AND connection_id = %s AND (%s::text IS NULL OR principal = %s)"
                 " RETURNING {}, sealed, {}"
-            ).format(_SHOWN, _WAITS),
+            ).format(_VIEW_COLUMNS, _WAITS),
             [self._host_id, tenant, _read_id(id_), principal, principal],
         )
 

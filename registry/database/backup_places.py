@@ -14,7 +14,7 @@ from config.backups import BackupsSettings
 from schemas.errors import ToolgateError
 
 PART = ".part"
-ABANDONED_S = 86_400.0  # after which a part is of a process that died
+ABANDONED_AFTER_S = 86_400.0  # after which a part is of a process that died
 PART_BYTES = 64 * 1024 * 1024  # of an upload; S3 wants 5 MiB at least, and 10,000 parts at most
 S3 = "s3://"
 
@@ -41,7 +41,7 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
     """Delete what processes have left that were killed."""
     for path in folder.glob(pattern):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED_S:
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

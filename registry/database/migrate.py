@@ -79,7 +79,7 @@ class MigrationState:
     applied: datetime | None
 
 
-Applied: TypeAlias = Mapping[tuple[str, int], tuple[str, str, datetime]]
+MigrationsApplied: TypeAlias = Mapping[tuple[str, int], tuple[str, str, datetime]]
 """Name, checksum and time of the migrations of a database, by component and version."""
 
 
@@ -122,7 +122,7 @@ async def status(
     ]
 
 
-def pending(all_migrations: Sequence[Migration], applied: Applied) -> list[Migration]:
+def pending(all_migrations: Sequence[Migration], applied: MigrationsApplied) -> list[Migration]:
     """The pending migrations. Raises if an applied one has been changed since."""
     keys = {migration.key for migration in all_migrations}
     components = {migration.component for migration in all_migrations}
@@ -165,7 +165,7 @@ async def _apply(connection: AsyncConnection, migration: Migration) -> None:
         )
 
 
-async def _applied_migrations(connection: AsyncConnection) -> Applied:
+async def _applied_migrations(connection: AsyncConnection) -> MigrationsApplied:
     result = await connection.execute(
         "SELECT bool_or(attname = 'component') FROM pg_attribute"
         " WHERE attrelid = to_regclass('schema_version_t')"

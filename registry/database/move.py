@@ -90,7 +90,7 @@ SELECT format('DROP TYPE IF EXISTS %%s CASCADE', t.oid::regtype)
  WHERE t.typtype IN ('e', 'd')
    AND ('pg_type'::regclass, t.oid) NOT IN (SELECT classid, objid FROM foreign_)
 """
-_RESTORED = re.compile(r'processing data for table "(?:.*\.)?([^".]+)"')
+_RESTORED_TABLE = re.compile(r'processing data for table "(?:.*\.)?([^".]+)"')
 
 TargetState = Literal["empty", "begun", "copied"]
 
@@ -388,7 +388,7 @@ async def _pipe(
 
     async def follow(process: Process) -> None:
         async for line in _lines(process):
-            if match := _RESTORED.search(line):
+            if match := _RESTORED_TABLE.search(line):
                 progress(match[1])
             elif "error:" in line and "Broken pipe" not in line:
                 errors.append(line)

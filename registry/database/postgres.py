@@ -33,7 +33,7 @@ from registry.database.migrate import migrate as apply_migrations
 from registry.database.move_mark import closed_mark
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
-_REFUSED = (
+_REFUSALS = (
     (r"password authentication failed for user|no password supplied",
      "the password for the user in database.url is wrong or missing"),
     (r"no pg_hba\.conf entry",
@@ -50,7 +50,7 @@ _REFUSED = (
      "the server has no connection left: raise its max_connections, or lower database.pool_max"),
 )  # fmt: skip
 # By SQLSTATE, or by its class, the first two characters.
-_FAILED = {
+_FAILURES = {
     "42501": "the database user lacks a right: {message}. An administrator can GRANT it; `toolgate "
     "migrate` needs CREATE on the database and its schema",
     "25006": "the database takes no changes: {message}. database.url leads to a standby, perhaps",
@@ -74,7 +74,7 @@ def is_uuid(text: str) -> bool:
 
 def refusal(text: str) -> str | None:
     """The reason for a refused connection, from the server's message; None: unknown."""
-    for pattern, meaning in _REFUSED:
+    for pattern, meaning in _REFUSALS:
         if match := re.search(pattern, text):
             return meaning.format(*match.groups())
     return None
@@ -84,7 +84,7 @@ def failure(error: psycopg.Error) -> str:
     """The reason that a statement failed."""
     message = error.diag.message_primary or str(error).partition("\n")[0]
     state = error.sqlstate or ""
-    meaning = _FAILED.get(state) or _FAILED.get(state[:2])
+    meaning = _FAILURES.get(state) or _FAILURES.get(state[:2])
     return meaning.format(message=message) if meaning else f"the database failed: {message}"
 
 
@@ -94,7 +94,7 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
 CLOSE_S = 10.0  # longest time for a pool to close, whose connections end with the process
 AWAY = (psycopg.OperationalError, PoolTimeout)  # no connection, or one that broke
-EMBEDDED = "embedded"
+EMBEDDED_URL = "embedded"
 SERVER_NEEDED = 160000
 # 0.8.2 fixes CVE-2026-3172 (parallel builds of HNSW indexes write beyond their buffer), 0.8.3 and
 # 0.8.4 fix indexes that vacuum or concurrent inserts leave broken.
@@ -445,7 +445,7 @@ def _conninfo(settings: Settings, name: str, conninfo: str) -> str:
 @asynccontextmanager
 async def embedded_server(settings: Settings) -> AsyncIterator[Embedded | None]:
     """The embedded server, until exit; None: the settings name another one."""
-    if settings.url != EMBEDDED:
+    if settings.url != EMBEDDED_URL:
         yield None
         return
     embedded = await to_thread.run_sync(Embedded.start, settings)

@@ -26,7 +26,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from registry.database.backup_places import (
-    ABANDONED_S,
+    ABANDONED_AFTER_S,
     BackupPlace,
     BackupRefused,
     remove_abandoned,
@@ -151,7 +151,7 @@ class Backups:
         stored = await _in_thread(self._place.names)
         archives, manifests = _names_among(stored, ARCHIVE), _names_among(stored, MANIFEST)
         complete = sorted(name for name in archives & manifests if name <= backup.name)
-        abandoned = f"{backup.created - timedelta(seconds=ABANDONED_S):{_TIME}}"
+        abandoned = f"{backup.created - timedelta(seconds=ABANDONED_AFTER_S):{_TIME}}"
         stale = {name for name in archives ^ manifests if name < abandoned}
         for name in stale.union(complete[: -max(self._keep, 1)]):
             for suffix in (MANIFEST, ARCHIVE):

@@ -156,7 +156,7 @@ _AS: Json = {
     "enum": ["python", "typescript"],
     "description": "Answer with signatures for programs, instead of schemas.",
 }
-_REQUIRED: Mapping[Does, list[str]] = {
+_REQUIRED_ARGUMENTS: Mapping[Does, list[str]] = {
     "search_tools": ["query"],
     "describe_tools": ["names"],
     "call_tool": ["name"],
@@ -217,8 +217,8 @@ def _options(does: Does, skills: bool, limit_maximum: int | None, stubs: bool) -
 def _tool(does: Does, texts: Mapping[str, str], properties: Json) -> Tool:
     description = _DESCRIPTIONS[does].format(**texts)
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-    if does in _REQUIRED:
-        schema["required"] = _REQUIRED[does]
+    if does in _REQUIRED_ARGUMENTS:
+        schema["required"] = _REQUIRED_ARGUMENTS[does]
     written = encode(schema)
     return Tool(
         id="00000000-0000-0000-0000-000000000000",

@@ -134,7 +134,7 @@ class SelectedProfile(Struct, frozen=True):
         return max(self.profile.name_limit - len(self.prefix), SHORTEST_NAME)
 
 
-UNCHANGED = SelectedProfile(PLAIN, BUILT_IN[PLAIN])
+PLAIN_PROFILE = SelectedProfile(PLAIN, BUILT_IN[PLAIN])
 
 
 class Profiles:
@@ -162,7 +162,7 @@ class Profiles:
         ]
         default = settings.default if settings else PLAIN
         self._auto = default == AUTO
-        self.default = self._chosen.get(default, UNCHANGED)
+        self.default = self._chosen.get(default, PLAIN_PROFILE)
         self._of_client = lru_cache(CACHED_CLIENTS)(self._matching)
 
     def __iter__(self) -> Iterator[SelectedProfile]:

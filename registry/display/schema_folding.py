@@ -150,9 +150,9 @@ _ONE = ("items", "additionalProperties")
 _IN_PLACE = frozenset((*COMPOSITIONS, "dependentSchemas"))
 # All other keywords stay whole: to widen a schema in them may narrow the one around it (`not`,
 # `if`, `contains`). Those that contain references are omitted, which widens, too; but not values.
-_COUNTED = ("contains", "minContains", "maxContains")
+_COUNT_KEYWORDS = ("contains", "minContains", "maxContains")
 # Depend on sibling keywords, and only ever narrow.
-_DROPPED = frozenset(("unevaluatedProperties", "unevaluatedItems", "$comment"))
+_DROPPED_KEYWORDS = frozenset(("unevaluatedProperties", "unevaluatedItems", "$comment"))
 
 
 @dataclass(slots=True)
@@ -325,7 +325,7 @@ class _Folding:
             return [self._inner(member, keyword, part, content) for member in value]
         if keyword == "$ref":
             return self._reference(value, content)
-        if keyword in _DROPPED or (keyword not in VALUE_KEYWORDS and _refers(value)):
+        if keyword in _DROPPED_KEYWORDS or (keyword not in VALUE_KEYWORDS and _refers(value)):
             return None
         return self._note(keyword, value)
 
@@ -405,7 +405,7 @@ def _repair(folded: Json, raw: Json) -> None:
         for keyword in CONDITIONS:
             folded.pop(keyword, None)
     if "contains" in raw and "contains" not in folded:
-        for keyword in _COUNTED:
+        for keyword in _COUNT_KEYWORDS:
             folded.pop(keyword, None)
 
 

@@ -29,17 +29,17 @@ _END = re.compile(
     r"[.!?][\"')\]*_`]{0,3}(?=\s|$)|[\u3002\uff01\uff1f]"
     r"|\n\s{0,40}\n|\n(?=\s{0,40}(?:[-*#]|\d{1,3}[.)]) )"
 )
-_ABBREVIATED = re.compile(
+_ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|a\.k\.a|etc|vs|cf|approx|incl|resp|no|nr|fig|sec|ca|mr|mrs|ms|dr|st|inc|ltd"
     r"|corp|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)|\b[A-Za-z]|(?:^|\n)\s{0,20}\d{1,3})\.$",
     re.IGNORECASE,
 )
-REMEMBERED = 2048  # texts cached: many tools share descriptions
+TEXTS_CACHED = 2048  # texts cached: many tools share descriptions
 _BEFORE = 24  # characters before a full stop that are checked for an abbreviation
 _LINK_LONGEST = 1000  # characters of an unbreakable span; a longer one may be cut
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=TEXTS_CACHED)
 def shorten(text: str, limit: int) -> str:
     """At most `limit` characters of `text`, cut at the end of a sentence if one is near, else of a
     word. An ellipsis marks the cut."""
@@ -57,7 +57,7 @@ def shorten(text: str, limit: int) -> str:
     return text[:best].rstrip() + MARK if best else text[: limit - 1] + "…"
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=TEXTS_CACHED)
 def first_sentence(text: str, limit: int) -> str:
     """The first sentence of `text`, if it has at most `limit` characters, else its beginning."""
     text = text.strip()
@@ -72,7 +72,7 @@ def first_sentence(text: str, limit: int) -> str:
 def _is_end(text: str, end: int, room: int, spans: list[tuple[int, int]]) -> bool:
     if end > room or _inside(end, spans):
         return False
-    return not _ABBREVIATED.search(text[max(0, end - _BEFORE) : end].rstrip("\"')]*_`"))
+    return not _ABBREVIATION.search(text[max(0, end - _BEFORE) : end].rstrip("\"')]*_`"))
 
 
 def _word_end(text: str, room: int, spans: list[tuple[int, int]]) -> int:

@@ -44,8 +44,8 @@ _OF_NAMES = frozenset(  # keywords at the root that depend on the names of argum
     }
 )
 _FLAT = Profile(root_unions=False)
-_ACCEPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_REJECTED = re.compile(r"[^A-Za-z0-9_]+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_NO_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
 class NotExpressible(Exception):
@@ -70,14 +70,14 @@ def argument_aliases(schema: Json) -> dict[str, str]:
         return {}
     used_names, aliases = set(properties), {}
     for name in properties:
-        if not _ACCEPTED.fullmatch(name):
+        if not _NAME.fullmatch(name):
             aliases[name] = next(alias for alias in _aliases(name) if alias not in used_names)
             used_names.add(aliases[name])
     return aliases
 
 
 def _aliases(name: str) -> Iterator[str]:
-    alias = legal(name, _REJECTED) or legal(f"value of {name}", _REJECTED)
+    alias = legal(name, _NO_NAME) or legal(f"value of {name}", _NO_NAME)
     alias = f"_{alias}"[:PORTABLE_LIMIT] if alias[:1].isdigit() else alias
     yield alias
     for digits in range(HASH_DIGITS, PORTABLE_LIMIT - 1):

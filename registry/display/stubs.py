@@ -35,7 +35,7 @@ StubLanguage = Literal["python", "typescript"]
 PURPOSE = 100  # characters of a tool's purpose
 STEPS = 2000  # schemas and members visited at one level of detail
 VALUES = 200  # of an enumeration that are looked at; no detail shows as many
-NESTED = 24  # schemas inside each other, objects or not; also references and `allOf` in a chain
+LEVELS = 24  # schemas inside each other, objects or not; also references and `allOf` in a chain
 LITERAL = 64  # characters of a value that is shown
 NAME_LENGTH = 64  # longest name of an argument or member, characters
 
@@ -307,7 +307,7 @@ class _Types:
         """The schemas that hold together: the schema, what it refers to, its `allOf`; each with
         the references that led to it. Of one that is around it already, the type alone."""
         self._left -= 1
-        if not isinstance(schema, dict) or not self.is_whole or nested > NESTED:
+        if not isinstance(schema, dict) or not self.is_whole or nested > LEVELS:
             return
         yield schema, seen
         if (reference := reference_of(schema)) is not None:

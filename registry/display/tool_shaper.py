@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from config.settings import Budgets, Settings
-from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
+from registry.display.profiles import PLAIN_PROFILE, Profiles, SelectedProfile
 from registry.display.schema_folding import Fold, trim
 from registry.display.schema_summaries import first_sentence, shorten
 from registry.display.schemas_for_profiles import (
@@ -114,8 +114,10 @@ log = logging.getLogger("toolgate.lists")
 
 WARNED_LIMIT = 1000
 WHOLE = 1 << 20  # in the place of a level: no budget
-KEPT = 32_768  # shaped tools cached; those of old catalogs or unused profiles are evicted first
-UNLIMITED = 1 << 20  # characters of a schema whose references are inlined
+CACHE_ENTRIES = (
+    32_768  # shaped tools cached; those of old catalogs or unused profiles are evicted first
+)
+INLINED_CHARACTERS = 1 << 20  # characters of a schema whose references are inlined
 SLACK = 64  # characters that a profile may add
 AROUND = 180  # characters of a definition besides its texts and its input schema
 
@@ -157,7 +159,7 @@ class ToolShaper:
         self.stubs = stubs
         self.budgets = budgets
         self.profiles = profiles or Profiles()
-        self._kept: Memo[tuple[str, str, int, str], ShapedTool] = Memo(KEPT)
+        self._kept: Memo[tuple[str, str, int, str], ShapedTool] = Memo(CACHE_ENTRIES)
         self._warned: set[tuple[str, str]] = set()
 
     @classmethod
@@ -170,7 +172,7 @@ class ToolShaper:
     def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> ShapedTool:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
         the name of describe_tool there."""
-        if self.budgets is None and chosen == UNCHANGED:
+        if self.budgets is None and chosen == PLAIN_PROFILE:
             return ShapedTool(tool)
         limits = (
             limits_at(self.budgets, level, self._tokens_limit(chosen)) if self.budgets else None
@@ -278,7 +280,7 @@ def _schema_of(
 ) -> tuple[Raw, bool]:
     """The input schema, and whether it is shortened. Raises NotExpressible."""
     raw, profile = tool.input_schema, chosen.profile
-    room = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
+    room = max(limits.tool - _texts(tool), limits.tool // 4) if limits else INLINED_CHARACTERS
     refers = not profile.references and has_references(bytes(raw))
     mirrored = bool(tool.binding.mirrored)
     within = None if mirrored else limits
@@ -301,7 +303,7 @@ def _schema_of(
         )
         return written, shortened or schema != schema_value
     except (RecursionError, ValueError) as error:
-        if profile == UNCHANGED.profile:
+        if profile == PLAIN_PROFILE.profile:
             return raw, False
         raise NotExpressible("its input schema cannot be rewritten") from error
 
@@ -335,7 +337,7 @@ def _texts(tool: Tool) -> int:
 SIZES = (100, 150, 200, 300, 400, 600, 800, 1200, 1600)  # tokens of a tool: few, so that folded
 # tools are found in the cache
 FEWEST = SIZES[0] * CHARACTERS
-DESCRIBED = 1000  # characters of a description
+DESCRIPTION_CHARACTERS = 1000  # characters of a description
 LINE = 100  # characters of each tool's short description
 
 
@@ -418,7 +420,7 @@ class ListingBudget:
 
 def _need(tool: Tool) -> int:
     """Approximate characters of a tool beyond its line."""
-    return len(tool.input_schema) + min(len(tool.description), DESCRIBED)
+    return len(tool.input_schema) + min(len(tool.description), DESCRIPTION_CHARACTERS)
 
 
 def _size(characters: int) -> int:

@@ -28,11 +28,11 @@ _ENTRY = b"PK\x01\x02"  # magic number of a central directory entry
 _SEEN_LIMIT = 5  # directory entries visited per file that may be read
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # what `zipfile` raises for bytes that are no archive; NotImplementedError is the last one
-_BROKEN = (
+_CONTAINER_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
     *(EOFError, OSError, ValueError, RuntimeError),
 )
-_SKIPPED = {"node_modules", "__MACOSX"}
+_SKIPPED_FOLDERS = {"node_modules", "__MACOSX"}
 
 
 class Unreadable(Exception):
@@ -98,7 +98,7 @@ class Archive:
             raise ImportRejected(f"{location} holds more than {count:,} files.")
         try:
             self._zip = zipfile.ZipFile(BytesIO(data))
-        except _BROKEN as error:
+        except _CONTAINER_ERRORS as error:
             raise ImportRejected(f"{location} is a broken archive: {error}.") from error
         self._members: dict[str, zipfile.ZipInfo] = {}
         for member in self._zip.infolist():
@@ -133,7 +133,7 @@ class Archive:
         try:
             with self._zip.open(member) as file:
                 data = file.read(limit + 1)  # the stated size may be false
-        except _BROKEN as error:
+        except _CONTAINER_ERRORS as error:
             raise Unreadable(f"broken in the archive: {error}") from error
         return _within(data, limit)
 
@@ -165,7 +165,7 @@ def _check_inside(name: str, what: str) -> None:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name in _SKIPPED
+    return name.startswith(".") or name in _SKIPPED_FOLDERS
 
 
 # magic prefix of a packed bundle; no JSON, YAML or archive begins with it

@@ -268,13 +268,13 @@ def _where(location: str, mark: Any) -> str:
 _WSDL = re.compile(r"<(\w+:)?(definitions|description)\b[^>]*wsdl")
 _WSDL_SEARCHED = 10_000  # characters
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_EXPECTED = "expected an OpenAPI description, a JSON or YAML object"
+_DOCUMENT_EXPECTED = "expected an OpenAPI description, a JSON or YAML object"
 
 
 def parse(
     data: bytes,
     location: str,
-    expected: str = _EXPECTED,
+    expected: str = _DOCUMENT_EXPECTED,
     *,
     unique: bool = False,
     notes: list[str] | None = None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).with_name("model")
 BATCH = 8  # texts that a thread encodes before another caller's turn
 _READ = 32  # characters for each token; most tokens are shorter than 6
-_FAILED = "The bundled embedding model cannot be loaded"
+_LOAD_FAILURE = "The bundled embedding model cannot be loaded"
 
 
 class Provenance(Struct, frozen=True):
@@ -97,8 +97,8 @@ class BundledEmbedder:
     def _model(self) -> "_Model":
         with _LOADING:
             if self._loaded is None:
-                self._loaded = _LOADED.get(self._folder) or _Model(self._folder)
-                _LOADED[self._folder] = self._loaded
+                self._loaded = _LOADED_MODELS.get(self._folder) or _Model(self._folder)
+                _LOADED_MODELS[self._folder] = self._loaded
             return self._loaded
 
 
@@ -112,7 +112,7 @@ class _Model:
             slow = ("SkipLayerNormFusion",)
             self._session = make_session(folder / "model.onnx", disabled_optimizers=slow)
         except Exception as error:  # the two libraries' exceptions share no other base
-            raise EmbeddingFailed(f"{_FAILED}: {error}", retryable=False) from error
+            raise EmbeddingFailed(f"{_LOAD_FAILURE}: {error}", retryable=False) from error
 
     def run(self, tokens: list[list[int]]) -> "NDArray[Any]":
         import numpy as np  # here and below: a tenth of a second and 15 MB each
@@ -144,7 +144,7 @@ class _Model:
 
 
 _LOADING = threading.Lock()
-_LOADED: WeakValueDictionary[Path, _Model] = WeakValueDictionary()  # one, whatever the label
+_LOADED_MODELS: WeakValueDictionary[Path, _Model] = WeakValueDictionary()  # one, whatever the label
 
 
 def _tokenizer(folder: Path) -> "Tokenizer":
@@ -163,4 +163,4 @@ def _provenance(folder: Path) -> Provenance:
         data = (folder / "provenance.json").read_bytes()
         return msgspec.json.decode(data, type=Provenance)
     except (OSError, msgspec.DecodeError) as error:
-        raise EmbeddingFailed(f"{_FAILED}: {error}", retryable=False) from error
+        raise EmbeddingFailed(f"{_LOAD_FAILURE}: {error}", retryable=False) from error

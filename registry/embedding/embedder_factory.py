@@ -23,7 +23,7 @@ LOCAL = ("bundled", "multilingual", "sentence-transformers")  # providers that r
 
 E = TypeVar("E", bound=Embedder)
 
-DISABLED = "Embeddings are disabled (embedding.provider)."
+DISABLED_TEXT = "Embeddings are disabled (embedding.provider)."
 NONE_YET = "There are no vectors yet."
 
 
@@ -145,7 +145,7 @@ class ServingEmbedder:
         self.models = Models(None, None)
         self.embedder: Embedder | None = None
         self.label: str | None = None
-        self.note: str | None = NONE_YET if target else DISABLED
+        self.note: str | None = NONE_YET if target else DISABLED_TEXT
 
     async def refresh(self) -> None:
         """Look up the serving model. Raises `psycopg.OperationalError`."""
@@ -171,7 +171,7 @@ class ServingEmbedder:
 
     def _of(self, label: str | None) -> tuple[Embedder | None, str | None]:
         if self._target is None:
-            return None, DISABLED
+            return None, DISABLED_TEXT
         if label is None:
             return None, NONE_YET
         if label == self._target.model:

@@ -20,7 +20,7 @@ from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 
 LENGTH_BYTES = 4
 MESSAGE_BYTES = 1 << 28  # more than any batch
-DISCONNECTED = (
+DISCONNECT_ERRORS = (
     OSError,
     BrokenResourceError,
     EndOfStream,
@@ -58,7 +58,7 @@ class SharedModel:
             async with await anyio.connect_unix(self._socket) as stream:
                 await _send(stream, request)
                 answer = msgspec.msgpack.decode(await _receive(stream), type=_Answer)
-        except DISCONNECTED as error:  # it is being replaced
+        except DISCONNECT_ERRORS as error:  # it is being replaced
             raise EmbeddingFailed(UNAVAILABLE, retryable=True) from error
         if answer.failure:
             raise EmbeddingFailed(answer.failure, retryable=answer.retryable)
@@ -89,7 +89,7 @@ async def model_server(
 
     async def serve(stream: SocketStream) -> None:
         async with stream:
-            with suppress(*DISCONNECTED, msgspec.DecodeError):
+            with suppress(*DISCONNECT_ERRORS, msgspec.DecodeError):
                 request = msgspec.msgpack.decode(await _receive(stream), type=_Texts)
                 await _send(stream, await embed_request(request))
 

@@ -175,13 +175,13 @@ def _refusal(response: aiohttp.ClientResponse) -> EmbeddingFailed:
         return EmbeddingFailed(
             f"The embedding service {problem}.", retryable=True, retry_after_s=wait_s
         )
-    problem = _REFUSED.get(status, "did not take the texts")
+    problem = _REFUSALS.get(status, "did not take the texts")
     if 300 <= status < 400:
         problem = "redirects, which is not followed; set embedding.url to where it is now"
     return EmbeddingFailed(f"The embedding service {problem} (status {status}).", retryable=False)
 
 
-_REFUSED = {
+_REFUSALS = {
     401: _KEY,
     403: _KEY,
     404: _ADDRESS,

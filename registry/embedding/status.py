@@ -61,7 +61,7 @@ async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
             await cursor.execute(_COUNTS, {"host": host_id, **_labels(models_of)})
             counts = await cursor.fetchall()
         async with connection.cursor(row_factory=class_row(FailureCount)) as failures:
-            await failures.execute(_FAILED, [host_id])
+            await failures.execute(_FAILURE_COUNTS, [host_id])
             failed = await failures.fetchall()
     return EmbeddingStatus(models_of, tuple(counts), tuple(failed))
 
@@ -134,7 +134,7 @@ SELECT entity_type, stood.purpose, stood.model, concat_ws(' and ',
 FROM stood LEFT JOIN embedding_model_t AS known USING (purpose, model)
 GROUP BY entity_type, stood.purpose, stood.model, role ORDER BY entity_type DESC, role DESC
 """
-_FAILED = b"""
+_FAILURE_COUNTS = b"""
 SELECT had.error, count(*) AS count,
     coalesce(min(tool.name), min(had.entity_id::text)) AS example
 FROM entity_embedding_t AS had

@@ -35,7 +35,7 @@ log = logging.getLogger("toolgate.embedding")
 CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": target or serving changed
 _LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: queueing holds it, shared
 _FAILED_MOST = 0.1  # of all texts; a model that fails more often replaces no other
-_PURGED = 1000  # vectors per statement
+_PURGE_BATCH = 1000  # vectors per statement
 
 
 def label(provider: str, model: str) -> str:
@@ -225,10 +225,10 @@ async def purge(pool: Pool) -> int:
                             AND (used.model, entity_type) = (had.model, had.entity_type))
                     LIMIT %s FOR UPDATE SKIP LOCKED))
                 """,
-                [_PURGED],
+                [_PURGE_BATCH],
             )
             count += done.rowcount
-            if done.rowcount < _PURGED:
+            if done.rowcount < _PURGE_BATCH:
                 await connection.execute(
                     "DELETE FROM embedding_model_t WHERE NOT target AND NOT serving"
                 )

@@ -31,12 +31,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|[
 _CAMEL_CASE = re.compile(
     r"\b(?:[a-z]{2,40}(?:[A-Z][a-z0-9]{0,40}){1,20}|(?:[A-Z][a-z0-9]{1,40}){3,20})\b"
 )
-_ABBREVIATED = re.compile(
+_ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|incl|no|nr|fig|mr|mrs|ms|dr|st|inc|ltd))\.\Z",
     re.IGNORECASE,
 )
 _LONGEST_ABBREVIATION = 8
-_UNSPACED = "\u3040"  # from here on are scripts without spaces between words
+_FIRST_UNSPACED = "\u3040"  # from here on are scripts without spaces between words
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _parts(text: str) -> Iterator[str]:
     begin = 0
     for match in _SENTENCE_END.finditer(text):
         head = text[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()]
-        if _ABBREVIATED.search(head):
+        if _ABBREVIATION.search(head):
             continue
         yield from _stripped_text(text[begin : match.start()])
         begin = match.end()
@@ -132,7 +132,7 @@ def _stripped_text(text: str) -> Iterable[str]:
 
 def _size(text: str) -> int:
     """Number of words; in scripts without spaces, two characters count as one."""
-    return len(text.split()) + sum(character >= _UNSPACED for character in text) // 2
+    return len(text.split()) + sum(character >= _FIRST_UNSPACED for character in text) // 2
 
 
 def _spaced_words(identifier: str) -> Iterator[str]:

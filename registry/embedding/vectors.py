@@ -26,7 +26,7 @@ _REAL = 700  # oids, of pg_type.dat
 _REALS = 1021
 _HEAD = struct.Struct("!iiIii")  # dimensions, whether there are nulls, type, length, lower bound
 
-OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
+LEAST_LENGTH = 1e-6  # length of the mean of vectors that cancel each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def with_whole(sentences: Vectors, weights: Sequence[float]) -> Vectors:
     average = np.average(sentences, axis=0, weights=weights)
     length = float(np.linalg.norm(average))
     # where sentences cancel each other the first one counts
-    first = average / length if length > OPPOSED else sentences[0]
+    first = average / length if length > LEAST_LENGTH else sentences[0]
     return np.vstack([first, sentences]).astype(np.float32)
 
 

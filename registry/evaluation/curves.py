@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from registry.evaluation.quality_metrics import (
     DEPTH,
-    Found,
+    Results,
     bootstrap,
     percentiles,
     recalls,
@@ -55,7 +55,7 @@ class FitBin(Struct, frozen=True):
 
 
 def curve(
-    mode: str, found: Found, relevant: Sequence[RelevantTools], took_ms: Sequence[float]
+    mode: str, found: Results, relevant: Sequence[RelevantTools], took_ms: Sequence[float]
 ) -> ModeCurve:
     """The curve of a mode. `found`: ids of tools by request, best first."""
     import numpy as np  # see `quality_metrics`
@@ -78,7 +78,7 @@ def curve(
 
 
 def calibration_pairs(
-    fits: Sequence[float | None], found: Found, relevant: Sequence[RelevantTools]
+    fits: Sequence[float | None], found: Results, relevant: Sequence[RelevantTools]
 ) -> list[tuple[float, bool]]:
     """Of each search that has a fit: the fit, and whether a relevant tool is among the first ten.
 

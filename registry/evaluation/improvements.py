@@ -15,11 +15,11 @@ from registry.embedding.texts import identifier_words
 from registry.evaluation.request_sets import RelevantTools
 
 FIRST = 5  # results among which a tool has to be: as many as an agent sees by default
-IMPROVED = 10  # tools
+TOOLS = 10  # tools
 INSTEAD = 3  # tools that are named as found instead
 SHORT = 5  # words, below which a description says too little
 TERSE_NAME = 2  # words that a name has at least
-LISTED = 6  # parameters and results of a proposed description
+MEMBERS = 6  # parameters and results of a proposed description
 CLAUSE = 60  # characters of the description of one parameter
 
 
@@ -54,7 +54,7 @@ def improvements(
     relevant: Sequence[RelevantTools],
     tools: Iterable[DescribedTool],
 ) -> tuple[ToolImprovement, ...]:
-    """The IMPROVED tools that were missed most often; `found` and `relevant` by request, as ids."""
+    """The TOOLS that were missed most often; `found` and `relevant` by request, as ids."""
     tools_by_id = {tool.id: tool for tool in tools}
     requests, missed = Counter[str](), Counter[str]()
     instead = defaultdict[str, Counter[str]](Counter)
@@ -80,7 +80,7 @@ def improvements(
             tuple(_reasons(tools_by_id[id_], same[tools_by_id[id_].description.strip()])),
             propose_description(tools_by_id[id_]),
         )
-        for id_ in worst[:IMPROVED]
+        for id_ in worst[:TOOLS]
     )
 
 
@@ -114,8 +114,8 @@ def propose_description(tool: DescribedTool) -> str:
     needed = set(required) if isinstance(required, list) else set()
     properties = sorted(_properties(tool.input_schema), key=lambda item: item[0] not in needed)
     if properties:
-        sentence = f"{sentence}, by {_join(_parameter(*item) for item in properties[:LISTED])}"
-    results = [identifier_words(name) for name, _ in _properties(tool.output_schema)][:LISTED]
+        sentence = f"{sentence}, by {_join(_parameter(*item) for item in properties[:MEMBERS])}"
+    results = [identifier_words(name) for name, _ in _properties(tool.output_schema)][:MEMBERS]
     return f"{sentence}. Answers with {_join(results)}." if results else f"{sentence}."
 
 
@@ -123,7 +123,7 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> str:
     words, clause = identifier_words(name), _clause(schema)
     choices = schema.get("enum")
     if not clause and isinstance(choices, list):
-        clause = ", ".join(str(choice) for choice in choices[:LISTED])[:CLAUSE]
+        clause = ", ".join(str(choice) for choice in choices[:MEMBERS])[:CLAUSE]
     return words if not clause or clause.lower() == words else f"{words} ({clause})"
 
 

@@ -13,7 +13,7 @@ from schemas.errors import InvalidParams
 
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "lexical")  # best first: the reference for the others
 
-Done = Callable[[], None]
+OnProgress = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ async def search_all(
     *,
     names: Mapping[str, str],
     embedder: CachingEmbedder | None,
-    done: Done,
+    done: OnProgress,
 ) -> ModeResults:
     """Search sequentially: the times are those of an otherwise idle gateway.
 

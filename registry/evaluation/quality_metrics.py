@@ -146,7 +146,7 @@ def percentiles(values: Sequence[float]) -> Mapping[str, float]:
 
 BASELINE = "bm25+rrf"
 
-Found = Sequence[Sequence[str]]  # tools found, by request
+Results = Sequence[Sequence[str]]  # tools found, by request
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class SetResult:
     fits: Sequence[tuple[float, bool]] = ()  # see `registry.evaluation.curves.believed`
 
 
-def recalls(found: Found, relevant: Sequence[RelevantTools]) -> list[list[float]]:
+def recalls(found: Results, relevant: Sequence[RelevantTools]) -> list[list[float]]:
     """Recall of the first 1 to DEPTH tools, by request, from 0 to 1."""
     return [
         [recall(tools, want.slots, depth) for depth in range(1, DEPTH + 1)]
@@ -198,14 +198,14 @@ def recalls(found: Found, relevant: Sequence[RelevantTools]) -> list[list[float]
     ]
 
 
-def recall_curve(found: Found, relevant: Sequence[RelevantTools]) -> list[float]:
+def recall_curve(found: Results, relevant: Sequence[RelevantTools]) -> list[float]:
     """Mean recall of the first 1 to DEPTH tools, per cent."""
     values = recalls(found, relevant)
     return [100 * sum(of_depth) / len(values) for of_depth in zip(*values, strict=True)]
 
 
 def measure(
-    name: str, found: Mapping[str, Found], relevant: Sequence[RelevantTools], number: int = 0
+    name: str, found: Mapping[str, Results], relevant: Sequence[RelevantTools], number: int = 0
 ) -> SetMetrics:
     """Metrics of a set; `number` is its index, so that each draws its own samples."""
     import numpy as np

@@ -119,7 +119,7 @@ def kind_of(value: Any) -> str:
 
 QUERIES, TOOLS = "queries.jsonl", "tools.jsonl"  # of a set that is a directory
 TOPICS = ("category", "field", "domain", "tags")  # fields read as tags
-_SHOWN = 80  # characters of a quoted value in a message
+_QUOTE_CHARACTERS = 80  # characters of a quoted value in a message
 
 Slots = tuple[frozenset[str], ...]
 
@@ -266,4 +266,4 @@ def _id(row: Record, otherwise: str = "") -> str:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+    return repr(text if len(text) <= _QUOTE_CHARACTERS else text[:_QUOTE_CHARACTERS] + "…")

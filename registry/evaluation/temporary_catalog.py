@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.postgres import EMBEDDED, Database, borrow
+from registry.database.postgres import EMBEDDED_URL, Database, borrow
 from registry.evaluation.request_sets import CatalogTool
 from registry.names.tool_names import add_suffix, assign, legal
 from registry.sources.import_plan import SourceDraft, storable
@@ -34,7 +34,7 @@ async def scratch_database(settings: Settings) -> AsyncIterator[Database]:
     with _folder() as folder:
         options = {**settings.options, **CARELESS}
         scratch_settings = msgspec.structs.replace(
-            settings, url=EMBEDDED, data_dir=str(folder / "data"), options=options
+            settings, url=EMBEDDED_URL, data_dir=str(folder / "data"), options=options
         )
         async with Database.open(scratch_settings, wait=False) as database:
             yield database

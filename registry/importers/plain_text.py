@@ -11,17 +11,17 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-REMEMBERED = 4096  # texts cached: members of many schemas share descriptions
+TEXTS_CACHED = 4096  # texts cached: members of many schemas share descriptions
 
-_MARKED = re.compile(r"[<&*`\[_#>|~\\]|^[=-]{3}", re.MULTILINE)
+_MARKUP = re.compile(r"[<&*`\[_#>|~\\]|^[=-]{3}", re.MULTILINE)
 _HOLD, _HELD_END = "\ue000", "\ue001"  # delimit numbers of placeholders; never in a text
-_HELD = re.compile(f"{_HOLD}([0-9]{{1,6}}){_HELD_END}")
+_PLACEHOLDER = re.compile(f"{_HOLD}([0-9]{{1,6}}){_HELD_END}")
 _FENCE = re.compile(r"^(```|~~~)[^\n]{0,200}\n", re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)[^\n`]{1,2000}?(?<!`)\1(?!`)")
 
 _VOID = ("br", "hr", "img", "wbr")
 _OPEN = ("p", "li", "tr", "td", "th", "dt", "dd", "thead", "tbody", "tfoot")  # closing tag optional
-_CLOSED = (
+_PAIRED = (
     *("a", "b", "i", "u", "s", "q", "em", "strong", "small", "big", "sub", "sup", "span", "font"),
     *("code", "kbd", "samp", "tt", "var", "pre", "mark", "del", "ins", "strike", "abbr", "cite"),
     *("div", "section", "article", "aside", "header", "footer", "center", "blockquote", "details"),
@@ -30,7 +30,7 @@ _CLOSED = (
 )
 _ATTRIBUTES = r"""(?:\s(?:[^<>"']|"[^"<]{0,1000}"|'[^'<]{0,1000}'){0,1000})?"""
 _TAG = re.compile(
-    rf"<(?P<end>/?)(?P<name>{'|'.join(sorted((*_VOID, *_OPEN, *_CLOSED), key=len, reverse=True))})"
+    rf"<(?P<end>/?)(?P<name>{'|'.join(sorted((*_VOID, *_OPEN, *_PAIRED), key=len, reverse=True))})"
     rf"(?P<attributes>{_ATTRIBUTES})/?>",
     re.IGNORECASE,
 )
@@ -52,14 +52,16 @@ _ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]{0,500})"|'([^']{0,500})')""", re.IGN
 _TARGET = r"""\((?:<[^<>\n]{0,1000}>|[^()\s]{0,1000}(?:\([^()\s]{0,200}\)[^()\s]{0,500})?)"""
 _TITLE = r"""(?:\s{1,10}(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'))?\s{0,10}\)"""
 _LINK = re.compile(rf"!?(?<![A-Za-z0-9_\]])\[([^\[\]]{{0,500}})\]{_TARGET}{_TITLE}")
-_ADDRESSED = re.compile(rf"\[([^\[\]]{{0,500}})\](?=\((?:https?://|/|#)){_TARGET}{_TITLE}")
+_LINK_TEXT = re.compile(rf"\[([^\[\]]{{0,500}})\](?=\((?:https?://|/|#)){_TARGET}{_TITLE}")
 _REFERENCE = re.compile(r"^ {0,3}\[([^\[\]\n]{1,200})\]:[ \t]{1,10}<?\S{1,1000}>?[^\n]{0,300}$\n?",
                         re.MULTILINE)  # fmt: skip
 _REFERRING = re.compile(r"\[([^\[\]\n]{1,300})\]\[([^\[\]\n]{0,200})\]")
 _AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^\s<>]{1,1000})>")
 _BOLD = re.compile(r"(?<![\w*\\])\*\*(?![\s*])([^*\n]{1,1000})(?<!\s)\*\*(?!\*)")
 _BOTH = re.compile(r"(?<![\w*\\])\*{3}(?![\s*])([^*\n]{1,500})(?<!\s)\*{3}(?!\*)")
-_UNDERLINED = re.compile(r"(?<![\w\\])__(?![\s_])([^_\n ]{0,100} [^_\n]{0,900})(?<!\s)__(?![\w_])")
+_BOLD_UNDERSCORES = re.compile(
+    r"(?<![\w\\])__(?![\s_])([^_\n ]{0,100} [^_\n]{0,900})(?<!\s)__(?![\w_])"
+)
 _EMPHASIS = re.compile(r"(?<![\w*/\\.])\*(?![\s*./])([^*\n]{1,500})(?<![\s*/])\*(?![\w*/])")
 _RULE = re.compile(
     r"^[ \t]{0,3}(?:={3,}|-{3,}|\*{3,}|_{3,}|\|?[ \t]{0,9}:?-{2}[-:| \t]{0,500})$\n?", re.MULTILINE
@@ -74,10 +76,10 @@ _GAPS = re.compile(r"\n[ \t]{0,200}(?:\n[ \t]{0,200}){2,200}")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=TEXTS_CACHED)
 def plain(text: str) -> str:
     """`text` without markup; itself if it contains none."""
-    return _Reading().read(text) if _MARKED.search(text) else text
+    return _Reading().read(text) if _MARKUP.search(text) else text
 
 
 class _Reading:
@@ -101,7 +103,7 @@ class _Reading:
     def _restore_code(self, text: str) -> str:
         """`text` with its placeholders filled in; code in HTML may contain code in Markdown."""
         for _ in range(2):
-            text = _HELD.sub(self._of, text)
+            text = _PLACEHOLDER.sub(self._of, text)
         return text
 
     def _of(self, found: re.Match[str]) -> str:
@@ -158,7 +160,7 @@ def _between(
 def _tag(found: re.Match[str], closes: bool) -> str:
     """Replacement text of a tag; `closes`: the text contains its closing tag."""
     name, before = found["name"].lower(), found.string[max(found.start() - 1, 0) : found.start()]
-    if not closes and (name in _CLOSED or (name in _OPEN and before.isalnum())):
+    if not closes and (name in _PAIRED or (name in _OPEN and before.isalnum())):
         return found[0]  # a type parameter, or a placeholder
     if name in _PARAGRAPHS:
         return "\n\n"
@@ -172,7 +174,7 @@ def _tag(found: re.Match[str], closes: bool) -> str:
 
 def _markdown(text: str) -> str:
     text = _LINK.sub(r"\1", text)
-    text = _ADDRESSED.sub(r"\1", text)
+    text = _LINK_TEXT.sub(r"\1", text)
     text = _AUTOLINK.sub(r"\1", text)
     if named := {reference[1].casefold() for reference in _REFERENCE.finditer(text)}:
         text = _REFERRING.sub(
@@ -183,5 +185,5 @@ def _markdown(text: str) -> str:
     text = _BULLET.sub(r"\1-\2", _HEADING.sub(r"\1", _RULE.sub("", text)))
     text = _BOTH.sub(r"\1", text)
     for _ in range(2):  # they may be nested
-        text = _UNDERLINED.sub(r"\1", _BOLD.sub(r"\1", _EMPHASIS.sub(r"\1", text)))
+        text = _BOLD_UNDERSCORES.sub(r"\1", _BOLD.sub(r"\1", _EMPHASIS.sub(r"\1", text)))
     return text.replace("\\_", "_")

@@ -35,7 +35,9 @@ CODE_S = 60.0  # OAuth 2.1, 4.1.2, recommends at most ten minutes; a client come
 REFRESH_PREFIX = "tgr_"
 HOUR_S = 3600.0  # after which a code that nobody took is deleted
 CONSENT = timedelta(days=180)  # for which a consent is remembered after its last use
-REVOKED = timedelta(days=1)  # lifetime of a revocation: longer than that of any access token
+REVOCATION_LIFETIME = timedelta(
+    days=1
+)  # lifetime of a revocation: longer than that of any access token
 RENEWING = timedelta(minutes=1)  # for which one node uses the refresh token of a provider
 LOGIN_MARK = "login:"  # before the id of a login: the credential of its browser's session
 
@@ -581,7 +583,7 @@ async def _end_where(
             "SELECT l.login_id, l.tenant_id::text, l.used_ts > now() - %s"
             " FROM login_t AS l WHERE l.host_id = %s AND {} ORDER BY l.login_id FOR UPDATE OF l"
         ).format(SQL(condition)),
-        [REVOKED, host_id, *values],
+        [REVOCATION_LIFETIME, host_id, *values],
     )
     logins = await rows.fetchall()
     if not logins:
@@ -656,7 +658,7 @@ async def _revoke(connection: AsyncConnection[Any], tenant: str, ids: Sequence[U
         " SELECT %s, gen_random_uuid(), id::text, 'login ended', now(), now() + %s"
         " FROM unnest(%s::uuid[]) AS id WHERE NOT EXISTS (SELECT FROM revocation_t AS r"
         " WHERE r.host_id = %s AND r.jti = id::text AND r.expires_ts > now() + interval '1 hour')",
-        [tenant, REVOKED, [*ids], tenant],
+        [tenant, REVOCATION_LIFETIME, [*ids], tenant],
     )
 
 
@@ -668,7 +670,7 @@ async def revoke_subject(
     await connection.execute(
         "INSERT INTO revocation_t (host_id, revocation_id, subject, issued_before_ts, reason,"
         " created_ts, expires_ts) VALUES (%s, gen_random_uuid(), %s, now(), %s, now(), now() + %s)",
-        [tenant, principal, reason, REVOKED],
+        [tenant, principal, reason, REVOCATION_LIFETIME],
     )
 
 

@@ -22,7 +22,7 @@ from registry.login.logins_and_grants import RANDOM_BYTES, end_logins
 from registry.login.people import Person, erase_person
 
 NAME = r"^[a-z0-9][a-z0-9._@+-]{0,63}$"
-FORGOTTEN = 4  # times the longest delay, after which failures are forgotten
+FORGETTING_FACTOR = 4  # times the longest delay, after which failures are forgotten
 _is_name = re.compile(NAME.rstrip("$")).fullmatch
 
 
@@ -169,7 +169,7 @@ class Users(Tables):
         """Count an attempt before its password is looked at, so that none at the same time goes
         uncounted; returns 0, or the seconds until the next one is allowed."""
         digest = secret_digest(f"{network} {name}")
-        forgotten = timedelta(seconds=FORGOTTEN * longest_s)
+        forgotten = timedelta(seconds=FORGETTING_FACTOR * longest_s)
         now = datetime.now(UTC)
         async with borrow(self._pool) as connection:
             await connection.execute(

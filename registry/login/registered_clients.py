@@ -12,8 +12,8 @@ from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.login.logins_and_grants import end_client
 
-UNUSED = timedelta(days=1)  # after which a registration that nobody used is deleted
-FORGOTTEN = timedelta(days=180)  # likewise one that was used, since its last use
+UNUSED_LIFETIME = timedelta(days=1)  # after which a registration that nobody used is deleted
+IDLE_LIFETIME = timedelta(days=180)  # likewise one that was used, since its last use
 
 Kind = Literal["registered", "document"]
 
@@ -123,7 +123,7 @@ class Clients(Tables):
         await connection.execute(
             "DELETE FROM login_client_t WHERE host_id = %s"
             " AND (used_ts IS NULL AND created_ts < %s OR used_ts < %s)",
-            [self._host_id, now - UNUSED, now - FORGOTTEN],
+            [self._host_id, now - UNUSED_LIFETIME, now - IDLE_LIFETIME],
         )
         await connection.execute(
             "DELETE FROM login_client_t WHERE host_id = %s AND client_id IN"

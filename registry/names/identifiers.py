@@ -10,7 +10,7 @@ _NOT_WORD = re.compile(r"[^A-Za-z0-9_]+")
 
 # Not to be had as `tools.NAME`: words of either language, since one name serves both; the
 # functions of `tools`; and what every object of JavaScript has, `then` making it a promise.
-_RESERVED = frozenset(
+_RESERVED_WORDS = frozenset(
     (*keyword.kwlist, "call", "all", "pages", "search", "describe", "read", "then", "toJSON",
      "constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString",
      "toString", "valueOf", "arguments", "case", "catch", "const", "debugger", "default", "delete",
@@ -35,4 +35,4 @@ def identifier_of(name: str) -> str:
     word = legal(name, _NOT_WORD, LIMIT) or add_suffix("tool", name)
     if not word[0].isalpha():  # no private attributes, no `__class__`
         word = f"tool_{word.lstrip('_')}"
-    return f"{word}_" if word in _RESERVED else word
+    return f"{word}_" if word in _RESERVED_WORDS else word

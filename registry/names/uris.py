@@ -25,8 +25,8 @@ _EXPRESSION = re.compile(r"\{([+#./;?&]?)([A-Za-z0-9_%.,:*-]+)\}")
 # "/?#", but servers take them unescaped.
 _EXCLUDED = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
 
-_RESERVED = ":/?#[]@!$&'()*+,;="  # that `{+x}` and `{#x}` leave as they are
-_NAMED = frozenset(";?&")  # operators whose values follow their names
+_SAFE = ":/?#[]@!$&'()*+,;="  # that `{+x}` and `{#x}` leave as they are
+_WITH_NAME = frozenset(";?&")  # operators whose values follow their names
 
 
 def template_variables(template: str) -> list[str]:
@@ -46,8 +46,8 @@ def expand_template(template: str, values: Mapping[str, str]) -> str:
             if name not in values:
                 continue
             value = values[name][: int(length)] if length.isdecimal() else values[name]
-            value = quote(value, safe=_RESERVED if operator in {"+", "#"} else "")
-            has_name = operator in _NAMED
+            value = quote(value, safe=_SAFE if operator in {"+", "#"} else "")
+            has_name = operator in _WITH_NAME
             omits = operator == ";" and not value
             pieces.append(name if omits else f"{name}={value}" if has_name else value)
         separator = {"": ",", "+": ",", "#": ",", "?": "&"}.get(operator, operator)

@@ -30,7 +30,7 @@ class Coefficients:
     bias: float
 
 
-CALIBRATED: Mapping[str, Coefficients] = {  # by model; others have no fit
+COEFFICIENTS: Mapping[str, Coefficients] = {  # by model; others have no fit
     "bundled/toolgate-minilm-4": Coefficients(15.43, 1.14, -0.857, -1.96),
     "bundled/toolgate-minilm-3": Coefficients(14.06, 1.01, -0.724, -2.18),  # of vectors to replace
 }
@@ -49,7 +49,7 @@ def features(candidates: Sequence[Candidate], tools: int) -> tuple[float, float,
 def fit(candidates: Sequence[Candidate], tools: int, model: str) -> float | None:
     """Probability that one of `candidates`, the best of so many tools, is what was asked for, where
     that is as likely as not. None: the model was not calibrated."""
-    of = CALIBRATED.get(model)
+    of = COEFFICIENTS.get(model)
     if of is None:
         return None
     cosine, words, size = features(candidates, tools)

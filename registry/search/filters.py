@@ -27,8 +27,8 @@ _VALID = sql.SQL(
     " AND coalesce(doc.valid_to > coalesce(%(at)s::timestamptz, current_timestamp), true)"
 )
 
-BELIEVED_S = 60.0
-KEPT = 256
+CACHE_LIFETIME_S = 60.0
+CACHE_ENTRIES = 256
 
 
 class DocumentCounts:
@@ -36,11 +36,11 @@ class DocumentCounts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: Memo[tuple[object, ...], tuple[float, int]] = Memo(KEPT)
+        self._known: Memo[tuple[object, ...], tuple[float, int]] = Memo(CACHE_ENTRIES)
 
     def get(self, key: tuple[object, ...]) -> int | None:
         moment, count = self._known.get(key, (float("-inf"), 0))
-        return count if self._clock() - moment < BELIEVED_S else None
+        return count if self._clock() - moment < CACHE_LIFETIME_S else None
 
     def put(self, key: tuple[object, ...], count: int) -> int:
         self._known.put(key, (self._clock(), count))

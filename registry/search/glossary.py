@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 
-from registry.search.languages import COMMON, READ, TRANSLATED
+from registry.search.languages import COMMON, READ, TRANSLATIONS
 
-UNSPACED = frozenset({"Chinese", "Japanese"})  # no spaces stand between words
+UNSPACED_LANGUAGES = frozenset({"Chinese", "Japanese"})  # no spaces stand between words
 # Letters that two forms of a word share at least, and in which they differ at most.
 STEM, ENDING = 4, 3
 STEMS = {"Korean": 2, "texts in Arabic letters": 2, "texts in Cyrillic": 3}
@@ -48,7 +48,7 @@ class Glossary:
         return [self._english[entry] for entry in self._entries(word)]
 
     def _entries(self, word: str) -> Iterator[str]:
-        if self._language in UNSPACED:
+        if self._language in UNSPACED_LANGUAGES:
             yield from self._segments(word)
         elif (entry := self._form(word)) is not None:
             yield entry
@@ -131,10 +131,10 @@ def _common_length(word: str, entry: str) -> int:
 @lru_cache(1)
 def _glossaries() -> Mapping[str, Glossary]:
     """The glossaries by language; read with the first query in another language."""
-    english: dict[str, dict[str, str]] = {language: {} for language in TRANSLATED}
+    english: dict[str, dict[str, str]] = {language: {} for language in TRANSLATIONS}
     for line in files(__package__).joinpath("glossary.txt").read_text("utf-8").splitlines():
         meaning, *columns = line.split("|")
-        for language, column in zip(TRANSLATED, columns, strict=True):
+        for language, column in zip(TRANSLATIONS, columns, strict=True):
             for word in column.split():
                 english[language].setdefault(word, meaning)  # the commoner stands first
     return {language: Glossary(language, words) for language, words in english.items()}

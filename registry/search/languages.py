@@ -16,7 +16,7 @@ from registry.search.fusion import enough
 ENGLISH_ONLY = "bundled/"  # labels of models
 EVERY_LANGUAGE = "multilingual/"
 READ = 2000  # characters that are looked at
-TRANSLATED = (
+TRANSLATIONS = (
     "Chinese", "Japanese", "Korean", "texts in Cyrillic", "texts in Arabic letters", "German",
     "French", "Spanish", "Italian", "Portuguese",
 )  # fmt: skip
@@ -157,7 +157,7 @@ def most_meaning(text: str, model: str | None) -> float:
     language = foreign_language(text)
     if language is None:
         return 1.0
-    if language in TRANSLATED:
+    if language in TRANSLATIONS:
         return TRANSLATED_SHARE
     return FOREIGN_SHARE if language in COMMON else FOREIGN_SCRIPT_SHARE
 

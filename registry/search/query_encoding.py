@@ -25,7 +25,7 @@ log = logging.getLogger("toolgate.search")
 PAUSE_S = 10.0  # after a failure
 CACHED_QUERIES = 256  # cached queries, some 4 MB: many agents send the same
 
-DISABLED = "embeddings are disabled"
+DISABLED_TEXT = "embeddings are disabled"
 DOWN = "the embedding model gives no vectors at the moment"
 
 
@@ -84,7 +84,7 @@ class QueryEncoder:
     def ready(self, purpose: str) -> CurrentEmbedder:
         embedder = self._embedder(purpose)
         if embedder is None:
-            return CurrentEmbedder(None, self._why(purpose) or DISABLED)
+            return CurrentEmbedder(None, self._why(purpose) or DISABLED_TEXT)
         if self._paused_until and self._is_paused(embedder.model):
             return CurrentEmbedder(None, DOWN)
         return CurrentEmbedder(embedder)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from registry.embedding.texts import identifier_words
 from registry.search.word_selection import Word, last_word
 
-REPLACED = 3  # unknown words of a query that are looked at, the longest first
+WORDS_CORRECTED = 3  # unknown words of a query that are looked at, the longest first
 ENOUGH = 8  # words of a query above which the known ones suffice
 SHORTEST, LONGEST = 3, 40  # letters of a word that is replaced
 COMPOUND = 7  # letters from which a word may be several
 PIECE, LONG_PIECE = 3, 16  # letters of a word inside another
 LARGE_PIECE = 5  # letters from which one known piece stands for a word that is half unknown
-PREFIXED = 8  # most frequent words that begin with a half typed one
+COMPLETIONS = 8  # most frequent words that begin with a half typed one
 ALIKE = 3  # most frequent words that stand in for another one
 TWO_MISTAKES = 8  # letters from which a word may have two
 # A vector of misspelled words says little: meaning loses this share of its weight where all words
@@ -63,7 +63,7 @@ class UnknownWord:
 
 
 def unknown_words(text: str, terms: Iterable[str]) -> list[UnknownWord]:
-    """The words of `text` with these stems, the longest first; at most REPLACED."""
+    """The words of `text` with these stems, the longest first; at most WORDS_CORRECTED."""
     begun = last_word(text)
     words = sorted(set(identifier_words(text).split()), key=len)
     unknown: list[UnknownWord] = []
@@ -74,7 +74,7 @@ def unknown_words(text: str, terms: Iterable[str]) -> list[UnknownWord]:
         if SHORTEST <= len(word) <= LONGEST and word.isalpha():
             unknown.append(UnknownWord(word, term, begun.endswith(word)))
     unknown.sort(key=lambda word: (-len(word.text), word.text))
-    return unknown[:REPLACED]
+    return unknown[:WORDS_CORRECTED]
 
 
 def replacements(
@@ -88,7 +88,7 @@ def replacements(
         return numbers
     begun = [known_word for known_word in near if known_word.term.startswith(word.text)]
     if word.half and begun:
-        return _most_frequent(begun, PREFIXED)
+        return _most_frequent(begun, COMPLETIONS)
     if compound := _compound(word.text, near, pieces):
         return compound
     for mistakes in range(1, 3 if len(word.text) >= TWO_MISTAKES else 2):

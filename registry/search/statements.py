@@ -84,7 +84,7 @@ WHERE count.docs > 0
 
 _NOTHING: sql.Composable = sql.SQL("")
 _REACH = sql.SQL("LIMIT %(reach)s")
-_PROPOSED = sql.SQL("doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])")
+_AMONG = sql.SQL("doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])")
 
 _BM25 = sql.SQL("""sum(word.idf * {k1_plus_1} * posting.tf
     / (posting.tf + {k1} * ({unnormed} + {normed} * posting.length / %(average)s)))""").format(
@@ -95,9 +95,9 @@ _BM25 = sql.SQL("""sum(word.idf * {k1_plus_1} * posting.tf
 )
 
 # Of a candidate; read once, since a look-up costs as much as a cosine.
-_SHOWN = sql.SQL("doc.doc_id, doc.entity_id, doc.name, doc.weight")
+_FIELDS = sql.SQL("doc.doc_id, doc.entity_id, doc.name, doc.weight")
 _DOCS = sql.SQL("SELECT {shown} FROM search_doc_t AS doc WHERE doc.part_id = %(part)s").format(
-    shown=_SHOWN
+    shown=_FIELDS
 )
 
 
@@ -164,7 +164,7 @@ def candidates(shape: Shape) -> bytes:
         FROM candidate AS doc LEFT JOIN worded USING (doc_id)
     """,
         parts=sql.SQL(", ").join(parts),
-        worded=_WORDED,
+        worded=_WORDS,
         sentences=_sentences(shape),
     )
 
@@ -192,7 +192,7 @@ def details(kind: str) -> bytes:
 
 
 # All words, of the candidates alone: PostgreSQL walks once through the entries of a word.
-_WORDED = sql.SQL("""worded AS MATERIALIZED (
+_WORDS = sql.SQL("""worded AS MATERIALIZED (
     SELECT posting.doc_id, {bm25} AS bm25
     FROM unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
     CROSS JOIN LATERAL (
@@ -208,7 +208,7 @@ def _worded_only(_: Shape) -> list[sql.Composed]:
     return [
         sql.SQL("""candidate AS MATERIALIZED (
             SELECT {shown}, NULL::float8 AS cosine FROM search_doc_t AS doc WHERE {proposed}
-        )""").format(shown=_SHOWN, proposed=_PROPOSED)
+        )""").format(shown=_FIELDS, proposed=_AMONG)
     ]
 
 
@@ -233,7 +233,7 @@ def _exact(shape: Shape) -> list[sql.Composed]:
             {used}
             ORDER BY cosine DESC, doc_id {reach}
         )""").format(
-            shown=_SHOWN, cosine=cosine, docs=docs, ready=_ready("doc"), used=used, reach=_REACH
+            shown=_FIELDS, cosine=cosine, docs=docs, ready=_ready("doc"), used=used, reach=_REACH
         ),
         sql.SQL("""candidate AS MATERIALIZED (
             SELECT * FROM near
@@ -243,9 +243,7 @@ def _exact(shape: Shape) -> list[sql.Composed]:
             ) FROM search_doc_t AS doc
             WHERE {proposed}
                 AND NOT EXISTS (SELECT FROM near WHERE near.doc_id = doc.doc_id)
-        )""").format(
-            shown=_SHOWN, cosine=_looked_up(shape), ready=_ready("doc"), proposed=_PROPOSED
-        ),
+        )""").format(shown=_FIELDS, cosine=_looked_up(shape), ready=_ready("doc"), proposed=_AMONG),
     ]
 
 
@@ -257,7 +255,7 @@ def _index_clauses(shape: Shape) -> list[sql.Composed]:
     read all documents.
     """
     others = sql.SQL("SELECT {shown} FROM search_doc_t AS doc WHERE {proposed}").format(
-        shown=_SHOWN, proposed=_PROPOSED
+        shown=_FIELDS, proposed=_AMONG
     )
     if shape.usage:
         others += sql.SQL(" UNION {usage}").format(usage=_usage_clause(shape))
@@ -273,7 +271,7 @@ def _index_clauses(shape: Shape) -> list[sql.Composed]:
             FROM ({others}) AS doc LEFT JOIN entity_embedding_t AS vector ON {ready}
             WHERE NOT EXISTS (SELECT FROM near WHERE near.entity_id = doc.entity_id)
         )""").format(
-            shown=_SHOWN, docs=_DOCS, cosine=_looked_up(shape), others=others, ready=_ready("doc")
+            shown=_FIELDS, docs=_DOCS, cosine=_looked_up(shape), others=others, ready=_ready("doc")
         ),
     ]
 
@@ -315,7 +313,7 @@ def _usage_clause(shape: Shape) -> sql.Composed:
             ORDER BY used.embedding <#> %(q0)s::vector {reach}
         ) AS used JOIN search_doc_t AS doc USING (entity_id)
         WHERE doc.part_id = %(part)s""").format(
-        shown=_SHOWN, findable=_findable(shape, "used"), reach=_REACH
+        shown=_FIELDS, findable=_findable(shape, "used"), reach=_REACH
     )
 
 

@@ -102,16 +102,16 @@ class SeparateReads(Transaction):
         return await self._cursor.fetchall()
 
 
-Opened = TypeVar("Opened", bound=Transaction)
+AnyTransaction = TypeVar("AnyTransaction", bound=Transaction)
 Work: TypeAlias = Callable[[Transaction], Awaitable[A]]
 
 
 @asynccontextmanager
 async def transaction(
     pool: Pool,
-    make: Callable[[AsyncCursor[TupleRow]], Opened],
+    make: Callable[[AsyncCursor[TupleRow]], AnyTransaction],
     isolation: IsolationLevel | None = None,
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[AnyTransaction]:
     async with borrow(pool, isolation) as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
         yield make(cursor)

@@ -16,8 +16,8 @@ from registry.search.feedback import caller_hash
 from schemas.personal_data import mask
 
 PRUNE_S = 3600.0  # interval of deleting old requests
-MASKED = 4  # times the characters that are kept are masked, so that nothing half cut stays
-LISTED = 10_000  # newest requests of a set
+MASKING_FACTOR = 4  # times the characters that are kept are masked, so that nothing half cut stays
+REQUESTS_LISTED = 10_000  # newest requests of a set
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class UsageLog:
             await connection.execute(_RECORD, values)
 
     def _masked_query(self, query: str) -> str:
-        return mask(readable(query, MASKED * self._characters))[0][: self._characters]
+        return mask(readable(query, MASKING_FACTOR * self._characters))[0][: self._characters]
 
     async def run(self) -> None:
         """Delete old requests regularly, until cancelled."""
@@ -76,7 +76,7 @@ class UsageLog:
         """The newest requests of a tenant, each text once, with all tools called after it."""
         if (pool := self._pool()) is None:
             return []
-        values = {"host": host_id, "days": self._days, "limit": LISTED}
+        values = {"host": host_id, "days": self._days, "limit": REQUESTS_LISTED}
         async with borrow(pool) as connection:
             rows = await connection.execute(_LIST, values)
             return [UsedRequest(query, tuple(tools)) async for query, tools in rows]

@@ -29,7 +29,7 @@ from schemas.source import GraphQLOptions
 from schemas.urls import without_credentials
 
 FILE_SUFFIXES = (".graphql", ".graphqls", ".gql", ".sdl", ".json", ".txt")
-SHOWN = 300  # characters of an endpoint's error message
+ERROR_CHARACTERS = 300  # characters of an endpoint's error message
 WHOLE_WORD = 8  # characters; a shorter value of a header is masked where it is a word
 SCHEMES = frozenset({"Basic", "Bearer", "Digest", "Token"})  # words of headers that are no secrets
 _REMEDY = "Save its schema as SDL (most GraphQL tools can), and import that file with --base-url."
@@ -180,7 +180,7 @@ def _refusal(url: URL, status: int, body: bytes, headers: Mapping[str, str]) -> 
     answer = _decode_answer(body)
     if answer.errors:
         messages = "; ".join(filter(None, (_message(error) for error in answer.errors)))
-        reason = _mask_secrets(messages, headers)[:SHOWN] or "no reason given"
+        reason = _mask_secrets(messages, headers)[:ERROR_CHARACTERS] or "no reason given"
         return f"{url} refuses introspection: {reason}. {_REMEDY}"
     if status in (401, 403):
         return (

@@ -28,9 +28,9 @@ from registry.sources.source_reader import (
     IMPORTERS,
     NO_SERVICES,
     NOTHING_OFFERED,
+    DescriptionsByWing,
     FoundSource,
     Lister,
-    Offered,
     Origins,
     Services,
     declared_base,
@@ -186,7 +186,7 @@ class Sources:
         services: Services = NO_SERVICES,
         *,
         lister: Lister | None = None,
-        offered: Offered = NOTHING_OFFERED,
+        offered: DescriptionsByWing = NOTHING_OFFERED,
         configured: Mapping[str, SourceSettings] | None = None,
     ) -> None:
         """Imports for one tenant. `services` are those served by this process: only it knows their

@@ -43,7 +43,7 @@ from schemas.source import OpenAPIOptions
 _SUFFIXES = (".yaml", ".yml", ".json")
 _USUAL = re.compile(r"(openapi|swagger)\.(ya?ml|json)", re.IGNORECASE)
 _KEYS = ("openapi", "swagger")
-_LISTED = 10  # names in one message
+_NAMES = 10  # names in one message
 
 _CONCURRENT_READS = 4  # concurrent requests; their bodies are in memory before they count
 
@@ -58,7 +58,7 @@ def entry_of(container: Container, location: str, limit_bytes: int) -> str:
     if len(entries) == 1:
         return entries[0]
     if entries:
-        listed = ", ".join(entries[:_LISTED]) + (", ..." if len(entries) > _LISTED else "")
+        listed = ", ".join(entries[:_NAMES]) + (", ..." if len(entries) > _NAMES else "")
         raise ImportRejected(
             f"{location} holds several descriptions: {listed}. Name the one to import (--entry, or "
             "`entry` in the settings)."

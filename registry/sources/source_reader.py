@@ -36,10 +36,10 @@ OWN_TENANT = (
     "expected a caller of the gateway's own tenant (tenant.host_id), since such servers are asked "
     "with the credentials of the settings"
 )
-Offered = Mapping[str, ImportedDescription]  # by name of a wing of this process
+DescriptionsByWing = Mapping[str, ImportedDescription]  # by name of a wing of this process
 
 NO_SERVICES: Services = {}
-NOTHING_OFFERED: Offered = {}
+NOTHING_OFFERED: DescriptionsByWing = {}
 
 
 Lister = Callable[[ImportSpec], Awaitable[bytes]]
@@ -55,7 +55,7 @@ class Origins:
 
     services: Services = field(default_factory=dict)  # those served by this process
     lister: Lister | None = None  # None: this process lists no servers
-    offered: Offered = field(default_factory=dict)
+    offered: DescriptionsByWing = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from schemas.binding import GraphQLBinding, Variable
 _SCALARS = {
     "String": "string", "ID": "string", "Int": "integer", "Float": "number", "Boolean": "boolean"
 }  # fmt: skip
-_EXPECTED = (
+_DOCUMENT_EXPECTED = (
     "expected one operation with one field, such as query ($id: ID!) { pet(id: $id) { name } }"
 )
 TOKENS_LIMIT = 5000
@@ -67,17 +67,17 @@ def _operation(name: str, document: str) -> tuple[OperationDefinitionNode, Field
         parsed = parse(document, no_location=True, max_tokens=TOKENS_LIMIT)
     except (GraphQLError, RecursionError) as error:
         reason = error.message if isinstance(error, GraphQLError) else "it is nested too deeply"
-        raise ToolRefused(f"{name}: {_EXPECTED}: {reason}") from error
+        raise ToolRefused(f"{name}: {_DOCUMENT_EXPECTED}: {reason}") from error
     definitions = parsed.definitions
     if len(definitions) != 1 or not isinstance(definitions[0], OperationDefinitionNode):
-        raise ToolRefused(f"{name}: {_EXPECTED}")
+        raise ToolRefused(f"{name}: {_DOCUMENT_EXPECTED}")
     operation = definitions[0]
     fields = operation.selection_set.selections
     if operation.operation.value not in ("query", "mutation") or len(fields) != 1:
-        raise ToolRefused(f"{name}: {_EXPECTED}")
+        raise ToolRefused(f"{name}: {_DOCUMENT_EXPECTED}")
     field = fields[0]
     if not isinstance(field, FieldNode) or field.alias or field.directives:
-        raise ToolRefused(f"{name}: {_EXPECTED}")
+        raise ToolRefused(f"{name}: {_DOCUMENT_EXPECTED}")
     return operation, field
 
 

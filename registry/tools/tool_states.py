@@ -84,7 +84,7 @@ _ROW = b"""
         = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
     WHERE tool.host_id = %(host)s AND (tool.active OR tool.disabled)
 """
-_CALLED = b"""
+_LAST_CALLS = b"""
     AND (%(called)s::text IS NULL OR %(called)s IN (tool.name, tool.binding ->> 'service')
         OR EXISTS (SELECT FROM tool_alias_t AS alias
             WHERE (alias.host_id, alias.tool_id, alias.name::text)
@@ -142,7 +142,7 @@ class ToolStates:
         statement = (
             b"SELECT * FROM ("
             + _ROW
-            + _CALLED
+            + _LAST_CALLS
             + b""") AS tool
             WHERE name COLLATE "C" > %(after)s
                 AND (%(source)s::text IS NULL OR source = %(source)s)

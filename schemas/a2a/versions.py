@@ -34,7 +34,7 @@ from schemas.a2a.model import (
 Json = dict[str, Any]
 T = TypeVar("T", bound=A2AObject)
 HEADER = "A2A-Version"
-WRAPPED = "data_part_compat"
+WRAPPED_DATA = "data_part_compat"
 
 
 class Version(StrEnum):
@@ -195,7 +195,7 @@ def _part_up(part: Json) -> Json:
             return {"text": part["text"], **common}
         case "data":
             metadata = dict(part.get("metadata") or {})
-            if metadata.pop(WRAPPED, False):
+            if metadata.pop(WRAPPED_DATA, False):
                 return {"data": part["data"]["value"], "metadata": metadata or None}
             return {"data": part["data"], **common}
         case "file":
@@ -213,7 +213,7 @@ def _part_down(part: Json) -> Json:
         data = part["data"]
         if not isinstance(data, dict):
             data = {"value": data}
-            metadata = {"metadata": {**part.get("metadata", {}), WRAPPED: True}}
+            metadata = {"metadata": {**part.get("metadata", {}), WRAPPED_DATA: True}}
         return _kind("data", {"data": data} | metadata)
     names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
     file = {names[key]: part[key] for key in names if key in part}

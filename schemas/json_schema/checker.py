@@ -37,7 +37,7 @@ from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import decode_json, json_type
 from schemas.urls import without_credentials
 
-SHOWN = 300  # characters of a message: patterns and enumerations may be long
+MESSAGE_CHARACTERS = 300  # characters of a message: patterns and enumerations may be long
 
 _NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
           dict: "object", type(None): "null"}  # fmt: skip
@@ -65,7 +65,7 @@ _WORDS = {
 }
 
 # keyword -> text, which completes "expected ..."; of schemas of our own types
-_EXPECTED = {
+_EXPECTATIONS = {
     "minLength": "at least {limit} character{s}",
     "maxLength": "at most {limit} character{s}",
     "minimum": "at least {limit}",
@@ -89,7 +89,7 @@ FIRST_EXPLAINED = 2_000  # at one value
 EVALUATIONS_FREE = 64  # at one value: affordable for every value that a body can hold
 EVALUATIONS_LIMIT = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
 HOPS = 16  # references and alternatives in a row that lead to a description
-_UNEXPLAINED = "does not fit the schema, which is too complex to locate the error"
+_UNEXPLAINED_TEXT = "does not fit the schema, which is too complex to locate the error"
 
 
 def describe(error: ValidationError, schema: Mapping[str, Any], below: str | None = None) -> str:
@@ -105,7 +105,7 @@ def describe(error: ValidationError, schema: Mapping[str, Any], below: str | Non
     steps = list(error.instance_path)
     if below is not None and steps[:1] == [below]:
         del steps[0]
-    return f"{_hybrid_path(steps)}: {_words(error, keyword, parent)}"[:SHOWN]
+    return f"{_hybrid_path(steps)}: {_words(error, keyword, parent)}"[:MESSAGE_CHARACTERS]
 
 
 def _violated_keyword(
@@ -139,7 +139,7 @@ def _words(error: ValidationError, keyword: str, parent: dict[str, Any]) -> str:
                 "allow additional properties"
             )
     if keyword not in parent or keyword not in _WORDS:
-        return error.message[:SHOWN]
+        return error.message[:MESSAGE_CHARACTERS]
     return _WORDS[keyword].replace("{limit}", _parameter(parent[keyword]))
 
 
@@ -210,7 +210,7 @@ class Checker:
             self._guard.admit(arguments)
         errors = self._errors(arguments)
         if errors is None:
-            return [] if self.accepts(arguments) else [ArgumentProblem((), _UNEXPLAINED)]
+            return [] if self.accepts(arguments) else [ArgumentProblem((), _UNEXPLAINED_TEXT)]
         if self._guard:
             self._guard.settle()
         problems = (problem for error in errors for problem in self._problems(error, secret=secret))
@@ -242,7 +242,7 @@ class Checker:
         if self._guard:
             self._guard.admit(data)
         if self._cost.with_errors(_measure(data)[1]) > FIRST_EXPLAINED:
-            return "" if self.accepts(data) else f"$: {_UNEXPLAINED}"
+            return "" if self.accepts(data) else f"$: {_UNEXPLAINED_TEXT}"
         try:
             self._compiled.validate(data)
         except ValidationError as error:
@@ -306,10 +306,10 @@ class Checker:
         keyword, parent = _violated_keyword(error, self._schema)
         if keyword == "pattern" and "description" in parent:
             return str(parent["description"])
-        if keyword not in parent or keyword not in _EXPECTED:
+        if keyword not in parent or keyword not in _EXPECTATIONS:
             return ""
         limit = _parameter(parent[keyword])
-        return _EXPECTED[keyword].format(limit=limit, s="" if limit == "1" else "s")
+        return _EXPECTATIONS[keyword].format(limit=limit, s="" if limit == "1" else "s")
 
     def _known_names(self, error: ValidationError) -> list[str]:
         """Names in the `properties` beside the violated `additionalProperties`."""

@@ -23,7 +23,7 @@ LIMIT = 10_000  # evaluations of one value; GitHub's worst takes 46
 MERGED_LIMIT = 2**18  # members that references repeat; more take seconds and gigabytes to count
 LEVELS = 200  # of nested values; deeper ones are treated as this deep
 _SATURATION = 1 << 60
-_APPLIED = ("not", *CONDITIONS, *COMPOSITIONS)
+_SAME_VALUE_KEYWORDS = ("not", *CONDITIONS, *COMPOSITIONS)
 _DEPENDENT = ("dependentSchemas", "dependencies")  # the latter up to draft 7
 _REFERENCES = frozenset(REFERENCE_KEYWORDS)
 _ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
@@ -196,7 +196,7 @@ class _Costs:
     def _applied_schemas(self, node: dict[str, Any]) -> Iterator[Any]:
         """The schemas that apply to the same value."""
         yield from self._document.targets(node)
-        yield from subschemas(node, _APPLIED)
+        yield from subschemas(node, _SAME_VALUE_KEYWORDS)
         dependent = subschemas(node, _DEPENDENT)
         yield from (schema for schema in dependent if isinstance(schema, dict))
 

@@ -9,16 +9,16 @@ from typing import Any
 from schemas.json_schema.keywords import Json
 
 _GROUPS = (("if", "then", "else"), ("contains", "minContains", "maxContains"))
-_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_UNEVALUATED_KEYWORDS = ("unevaluatedProperties", "unevaluatedItems")
 _TEXTS = ("title", "description")
 
 
 def conjoin(one: Json, other: Json) -> Json:
     """A schema that accepts at least what both accept: their conjunction, perhaps widened."""
-    merged = {key: value for key, value in one.items() if key not in _UNEVALUATED}
+    merged = {key: value for key, value in one.items() if key not in _UNEVALUATED_KEYWORDS}
     skipped = {key for group in _GROUPS if not merged.keys().isdisjoint(group) for key in group}
     for key, value in other.items():
-        if key in skipped or key in _UNEVALUATED:
+        if key in skipped or key in _UNEVALUATED_KEYWORDS:
             continue
         merged[key] = _both(key, merged[key], value) if key in merged else value
     return merged

@@ -15,17 +15,17 @@ _LETTER = 10  # to compile a letter
 _SMALL = 500  # `\d`, `\s`, `.` and `[^a]`
 _LARGE = 3_000  # `\w`, `\p{L}` and the like
 _MANY = 32  # large classes; with so many each takes twice as long
-_UNFOLDED = 10  # factor for case-insensitive patterns
-_SCANNED = 10  # each letter per unit of text size
+_CASE_FACTOR = 10  # factor for case-insensitive patterns
+_SCAN_COST = 10  # each letter per unit of text size
 
 _SMALL_OF_SCHEMA, _LARGE_OF_SCHEMA = 50, 50  # there `\w` is ASCII, except with look-around
 
-_REPEATED = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
+_REPETITION = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z-]*)")
 _NAMED_CLASS = re.compile(r"\\[pP]\{[^}]*\}")
 _LOOKS = re.compile(r"\(\?<?[=!]")
 _REFERS = re.compile(r"\\[1-9k]")  # back-reference to a group
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class UnboundedPattern(Exception):
@@ -42,8 +42,8 @@ def matching_steps(literal: str, size: int) -> int:
     weight = _Scanner(pattern).whole()
     large = _LARGE * weight.large * (1 + weight.large // _MANY)
     compiled = _LETTER * weight.letters + large + _SMALL * weight.small
-    folded = _UNFOLDED if "i" in flags else 1
-    return min(_ALWAYS + folded * compiled + _SCANNED * weight.letters * (1 + size), SATURATION)
+    folded = _CASE_FACTOR if "i" in flags else 1
+    return min(_ALWAYS + folded * compiled + _SCAN_COST * weight.letters * (1 + size), SATURATION)
 
 
 class SchemaPattern(NamedTuple):
@@ -81,7 +81,7 @@ def _literal_value(literal: str) -> str:
         raise UnboundedPattern(
             "the pattern of `matches` is written without escapes such as \\u0041"
         )
-    return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), body, flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), body, flags=re.DOTALL)
 
 
 class _Weight(NamedTuple):
@@ -122,7 +122,7 @@ class _Scanner:
             self._all = self._last = _Weight()
         elif character == ")" and self._groups:
             self._close()
-        elif repeated := _REPEATED.match(self._pattern, at):
+        elif repeated := _REPETITION.match(self._pattern, at):
             numbers = [int(number[:9]) for number in repeated.groups() if number]
             more = self._last.times(max(0, max(numbers, default=1) - 1))
             self._all, self._last = self._all.plus(more), self._last.plus(more)

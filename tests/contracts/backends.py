@@ -11,7 +11,7 @@ import pytest
 
 from config.load import load
 from config.settings import DatabaseSettings, StateSettings
-from gateway.state.postgres import Opened
+from gateway.state.postgres import GetDatabase
 from gateway.state.stores import Retention, Stores, make_stores
 from registry.database.postgres import Database
 from schemas.errors import Unavailable
@@ -24,7 +24,7 @@ KEEP = Retention(events=1000, seconds=300)
 
 @asynccontextmanager
 async def open_stores(
-    settings: StateSettings, keep: Retention, opened: Opened
+    settings: StateSettings, keep: Retention, opened: GetDatabase
 ) -> AsyncIterator[Stores]:
     """Stores that are closed on exit."""
     stores = make_stores(settings, keep, opened)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import DuplicateKeys, ParseError
-from schemas.jsonrpc import NAMED_BYTES, Request, decode, decode_plain, decode_strict
+from schemas.jsonrpc import NAME_BYTES, Request, decode, decode_plain, decode_strict
 from tests.properties import examples
 
 bounded = settings(max_examples=examples(250), derandomize=True, deadline=None)
@@ -137,7 +137,7 @@ def test_escapes_do_not_cost_a_well_formed_request_its_short_way(id_: bytes) -> 
 
 
 def test_a_duplicate_in_a_large_body_is_refused_without_its_name() -> None:
-    body = b'{"text":"%b","a":1,"a":2}' % (b"x" * NAMED_BYTES)
+    body = b'{"text":"%b","a":1,"a":2}' % (b"x" * NAME_BYTES)
     with pytest.raises(DuplicateKeys) as caught:
         decode_strict(body)
     assert caught.value.message == "An object has a member twice"

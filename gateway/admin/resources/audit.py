@@ -33,7 +33,7 @@ from registry.access.policies import Policies
 
 READ = "admin:audit:read"
 LEGACY_REPORTED = timedelta(days=7)
-SUMMED = timedelta(days=1)
+PERIOD = timedelta(days=1)
 SUMMED_RECORDS = 10_000  # of the newest, that one summary reads
 FAILURES = 10
 
@@ -188,7 +188,7 @@ class AuditOperations:
         return LegacyReport(since, tuple(clients))
 
     async def sum_calls(self, request: OperationInput) -> CallSums:
-        since = request.query.since or datetime.now(UTC) - SUMMED
+        since = request.query.since or datetime.now(UTC) - PERIOD
         sums, failures = await sum_calls(
             self._dependencies.pool, request.tenant, since,
             records=SUMMED_RECORDS, failures=FAILURES,

@@ -30,7 +30,7 @@ from registry.costs.daily_costs import (
 )
 
 READ = "admin:audit:read"  # of the costs of all callers
-SUMMED = timedelta(days=29)  # before the last day
+PERIOD = timedelta(days=29)  # before the last day
 ROWS, CSV_ROWS = 100, 10_000
 NUMBERS = (
     *("requests", "input_tokens", "output_tokens", "unpriced_tokens"),
@@ -130,7 +130,7 @@ class CostOperations:
         chosen = what.by.split(",")
         by = tuple(name for name in DIMENSIONS if name in chosen)
         query = CostQuery(
-            first=_day(what.since) if what.since else max(last, date.min + SUMMED) - SUMMED,
+            first=_day(what.since) if what.since else max(last, date.min + PERIOD) - PERIOD,
             last=last,
             caller=None if all_callers else request.principal.id,
         )

@@ -24,7 +24,7 @@ from registry.sources.tool_store import ToolStore
 from schemas.errors import InvalidParams
 
 READ = "admin:registry:read"
-EVALUATED = 500  # requests of one evaluation
+REQUESTS_LIMIT = 500  # requests of one evaluation
 MISSED_SHOWN = 50
 
 
@@ -39,9 +39,9 @@ class EvaluationSet(Struct, frozen=True, forbid_unknown_fields=True):
     """Requests with known tools; or, with `from_usage`, the newest `limit` requests of callers
     (`search.usage_log`) and what they called after them."""
 
-    requests: Annotated[tuple[KnownRequest, ...], Meta(max_length=EVALUATED)] = ()
+    requests: Annotated[tuple[KnownRequest, ...], Meta(max_length=REQUESTS_LIMIT)] = ()
     from_usage: bool = False
-    limit: Annotated[int, Meta(ge=1, le=EVALUATED)] = 200
+    limit: Annotated[int, Meta(ge=1, le=REQUESTS_LIMIT)] = 200
 
 
 class UsedRequestView(Struct, frozen=True):

@@ -38,16 +38,16 @@ from registry.access.revocations import Revocation, Revocations
 
 READ, WRITE = "admin:keys:read", "admin:keys:write"
 
-PRINTED = r"^[!-~]([ -~]*[!-~])?" + END
+PRINTABLE_TEXT = r"^[!-~]([ -~]*[!-~])?" + END
 Name = Annotated[
     str,
-    Meta(max_length=NAME_LIMIT, pattern=PRINTED, description="printable ASCII, on one line"),
+    Meta(max_length=NAME_LIMIT, pattern=PRINTABLE_TEXT, description="printable ASCII, on one line"),
 ]
 Who = Annotated[
     str,
     Meta(
         max_length=PRINCIPAL_LIMIT,
-        pattern=PRINTED,
+        pattern=PRINTABLE_TEXT,
         description="the id of a principal, of printable ASCII",
     ),
 ]

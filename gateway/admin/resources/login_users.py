@@ -27,8 +27,8 @@ from gateway.operations.problems import conflict, not_found
 from registry.login.password_users import NAME, User, Users, principal_of
 
 READ, WRITE = "admin:logins:read", "admin:logins:write"
-NAMED = "a name of a-z, 0-9, . _ @ + and -, at most 64 characters, that begins with a-z or 0-9"
-UserName = Annotated[str, Meta(pattern=NAME.removesuffix("$") + END, description=NAMED)]
+NAME_RULE = "a name of a-z, 0-9, . _ @ + and -, at most 64 characters, that begins with a-z or 0-9"
+UserName = Annotated[str, Meta(pattern=NAME.removesuffix("$") + END, description=NAME_RULE)]
 
 
 class NewUser(Struct, frozen=True, forbid_unknown_fields=True):

@@ -62,7 +62,7 @@ TRIED_TOOLS = 50  # that it names
 GRANTED_MOST = 1000  # calls of a grant
 MATCHES_NAMED = 20
 CHOOSING = {name: name for name in ("effect", "tools", "sources", "tiers", "destructive", "when")}
-UNRECORDED = ("roles", "scopes", "toolsets", "when")  # members of rules
+UNRECORDED_MEMBERS = ("roles", "scopes", "toolsets", "when")  # members of rules
 
 
 class RuleView(Struct, frozen=True):
@@ -418,7 +418,7 @@ def try_on_records(
     rule: Rule, entries: Sequence[AuditEntry], tools: Iterable[Tool], engine: Engine
 ) -> TriedRule:
     """The outcome of a rule on recorded calls, which have a caller and a tool, and no more."""
-    undecided = tuple(name for name in UNRECORDED if getattr(rule, name))
+    undecided = tuple(name for name in UNRECORDED_MEMBERS if getattr(rule, name))
     recorded_part = replace_members(rule, roles=(), scopes=(), toolsets=(), when="")
     compiled = CompiledRule("", recorded_part, engine.policy.expression_steps)
     subjects = {name: subject for subject in map(Subject.of, tools) for name in subject.names}

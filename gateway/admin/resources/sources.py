@@ -73,7 +73,7 @@ from schemas.tool import ToolDraft
 from schemas.urls import without_queries
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
-TOLD = 1000  # maximum number of outcomes in a result
+OUTCOMES = 1000  # maximum number of outcomes in a result
 
 
 class SourceView(TaggedView, frozen=True):
@@ -594,7 +594,9 @@ class SourceOperations:
     async def _result(self, request: OperationInput, report: ImportReport) -> ImportResult:
         name = report.source.name
         counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
-        outcomes = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
+        outcomes = [outcome for outcome in report.outcomes if outcome.status != "imported"][
+            :OUTCOMES
+        ]
         notes = [*report.notes, *self._homeless(report)]
         bindings = [draft.binding for draft in report.drafts]
         is_dry = self._at_machine and report.saved is None  # there may be no database

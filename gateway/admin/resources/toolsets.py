@@ -45,10 +45,10 @@ from schemas.globs import ToolGlobs, wildcards_problem
 
 CHOOSING = {"sources": "sources", "include": "tools", "exclude": "exclude"}  # as matchTools
 READ, WRITE = "admin:registry:read", "admin:registry:write"
-PREVIEWED = 500  # tools that a preview names
+PREVIEW_TOOLS = 500  # tools that a preview names
 ROLES, ROLE_LENGTH = 100, 200  # of a stored toolset
 INSTRUCTIONS_LIMIT = 4000  # characters; clients get no more (gateway.methods.lifecycle)
-DEFINED = ToolsetDefinition.__struct_fields__
+DEFINITION_MEMBERS = ToolsetDefinition.__struct_fields__
 
 ToolsetEntry: TypeAlias = tuple[str, ToolsetDefinition, StoredToolset | None]
 """Name, definition, and the row of a stored one."""
@@ -86,7 +86,7 @@ class ToolsetTrial(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[
         ToolsetName | None, Meta(description="with it, tools that descriptions put into it count")
     ] = None
-    limit: Annotated[int, Meta(ge=1, le=PREVIEWED, description="tools that are named")] = 50
+    limit: Annotated[int, Meta(ge=1, le=PREVIEW_TOOLS, description="tools that are named")] = 50
 
 
 class SelectedTool(Struct, frozen=True):
@@ -259,7 +259,7 @@ class ToolsetOperations:
 
     async def tools(self, request: OperationInput) -> ToolsetPreview:
         name, definition, stored = await self._resolve(request)
-        preview = await self._preview(request, name, definition, PREVIEWED)
+        preview = await self._preview(request, name, definition, PREVIEW_TOOLS)
         is_visible = stored is not None or self._dependencies.is_own(request)
         return preview if is_visible else structs.replace(preview, unmatched=())
 
@@ -353,7 +353,7 @@ def _view(
     is_own: bool,
 ) -> ToolsetView:
     visible = definition if stored or is_own else Toolset(mode=definition.mode)
-    members: dict[str, Any] = {member: getattr(visible, member) for member in DEFINED}
+    members: dict[str, Any] = {member: getattr(visible, member) for member in DEFINITION_MEMBERS}
     if stored is None:
         return ToolsetView(name=name, origin="settings", tools=tools, **members)
     return ToolsetView(

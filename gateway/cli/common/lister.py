@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.app.access_for_commands import NONE, Stored
+from gateway.app.access_for_commands import NONE, Stores
 from gateway.cli.common.output import err
 from gateway.cli.common.text import harmless
 from gateway.methods.results_by_revision import SERVER
@@ -55,7 +55,7 @@ def _overhearing() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterator[RemoteDocuments]:
+async def open_lister(settings: Settings, stored: Stores = NONE) -> AsyncIterator[RemoteDocuments]:
     """A lister with the gateway's settings, open until the block ends. `stored`: credentials of the
     registry, by source."""
     connections = Connections(settings.upstream, settings.sources)

@@ -27,7 +27,7 @@ from schemas.jsonrpc import decode_json
 
 EXAMPLE = 40  # characters
 PAGING = frozenset({"after", "limit"})
-RESERVED = frozenset({"tenant", "url"})  # parameters that commands have besides
+RESERVED_PARAMETERS = frozenset({"tenant", "url"})  # parameters that commands have besides
 SECONDS = "_s"  # at the end of the names of spans of time
 BEFORE = frozenset({"since", "until", "issued_before"})  # times that are mostly past
 SPLIT = "scopes"  # a list whose texts may have several words, as OAuth writes them
@@ -139,7 +139,7 @@ class Member:
     @property
     def parameter(self) -> str:
         """The name of its parameter of a command."""
-        return f"{self.name}_" if self.name in RESERVED else self.name
+        return f"{self.name}_" if self.name in RESERVED_PARAMETERS else self.name
 
     @property
     def word(self) -> str:

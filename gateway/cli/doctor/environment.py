@@ -14,7 +14,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, ListenerTls, Settings, StateSettings
 from config.sources import SourceSettings
-from gateway.app.access_for_commands import NONE, Stored, stored_in
+from gateway.app.access_for_commands import NONE, Stores, stored_in
 from gateway.app.components import components_of
 from gateway.cli.common.checks import Check
 from gateway.cli.common.database import open_registry
@@ -283,7 +283,7 @@ def _strategies(settings: Settings) -> dict[str, str | None]:
     }
 
 
-async def _missing_model(wing: str, settings: Settings, stored: Stored) -> AsyncIterator[Check]:
+async def _missing_model(wing: str, settings: Settings, stored: Stores) -> AsyncIterator[Check]:
     """Why requests to the model of a wing would fail, if it asks one and that is not configured."""
     strategy = _strategies(settings).get(wing)
     if strategy is None:

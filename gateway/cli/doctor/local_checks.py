@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import gateway
 from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
-from gateway.app.access_for_commands import Stored
+from gateway.app.access_for_commands import Stores
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
 from gateway.cli.serve.exposure import ANY_AUDIENCE, OPEN, takes_any_audience
@@ -268,7 +268,7 @@ async def scripts(settings: Scripts) -> list[Check]:
     return checks
 
 
-def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
+def credentials(settings: Settings, tools: Sequence[Tool], stored: Stores) -> Iterator[Check]:
     """A check of each source that requires credentials."""
     sources: dict[str, list[Binding]] = {}
     for tool in tools:

@@ -50,7 +50,7 @@ INITIALIZE = {
 }
 RESOURCE_METADATA = re.compile(r'resource_metadata="?([^",\s]+)')
 PROVIDERS = re.compile(r'name="choice" value="at:([^"]+)"')
-HIDDEN = re.compile(r'type="hidden" name="([^"]+)" value="([^"]*)"')
+HIDDEN_FIELD = re.compile(r'type="hidden" name="([^"]+)" value="([^"]*)"')
 HEADING = re.compile(r"<h1[^>]*>")
 INVISIBLE = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 TAG = re.compile(r"<[^>]*>")
@@ -314,7 +314,7 @@ class Walk(Struct, kw_only=True):
         """Press the button of a provider, and follow the browser's way to the provider's page."""
         page = self._authorization_url(self.client.redirect, secrets.token_urlsafe(16))
         reply = await self._ask("GET", page, headers={"Sec-Fetch-Site": "none"})
-        form = {**dict(HIDDEN.findall(reply.text)), "choice": f"at:{name}"}
+        form = {**dict(HIDDEN_FIELD.findall(reply.text)), "choice": f"at:{name}"}
         origin = "{0.scheme}://{0.netloc}".format(urlsplit(page))
         headers = {"Sec-Fetch-Site": "same-origin", "Origin": origin}
         reply = await self._ask("POST", page, headers=headers, data=form)

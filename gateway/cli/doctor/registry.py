@@ -128,7 +128,7 @@ def _worker(settings: EmbeddingSettings) -> str:
     return "`toolgate serve`" if settings.workers else "`toolgate worker`"
 
 
-SHOWN = 5  # unusable entries of a server's lists that are shown
+LISTS = 5  # unusable entries of a server's lists that are shown
 
 
 async def mcp_server(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
@@ -151,11 +151,11 @@ async def mcp_server(source: Source, settings: Settings, lister: Lister) -> Asyn
     for note in report.notes:
         yield Check("source", "warning", f"{source.name}: {note}")
     skipped = [outcome for outcome in report.outcomes if outcome.status == "skipped"]
-    for outcome in skipped[:SHOWN]:
+    for outcome in skipped[:LISTS]:
         detail = f"{source.name}: {outcome.operation} is left out: {outcome.reason}"
         yield Check("source", "warning", detail)
-    if len(skipped) > SHOWN:
-        more = f"{source.name}: {len(skipped) - SHOWN} more are left out; `toolgate import mcp`"
+    if len(skipped) > LISTS:
+        more = f"{source.name}: {len(skipped) - LISTS} more are left out; `toolgate import mcp`"
         yield Check("source", "warning", f"{more} with --dry-run lists them")
 
 
@@ -209,8 +209,8 @@ async def held_back(registry: Registry) -> AsyncIterator[Check]:
     """Tools that wait to be accepted."""
     held_tools = await Pins(registry.database.pool).list_held(registry.host_id)
     if held_tools:
-        names = ", ".join(tool.name for tool in held_tools[:SHOWN])
-        more = f" and {len(held_tools) - SHOWN} more" if len(held_tools) > SHOWN else ""
+        names = ", ".join(tool.name for tool in held_tools[:LISTS])
+        more = f" and {len(held_tools) - LISTS} more" if len(held_tools) > LISTS else ""
         hint = "see `toolgate tools accept --help`"
         yield Check("pins", "warning", f"{names}{more} held back until accepted; {hint}")
 

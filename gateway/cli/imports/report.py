@@ -24,7 +24,7 @@ STYLES = {"degraded": "yellow", "held": "yellow", "skipped": "red"}
 ITEMS = ("prompt", "resource", "template")
 Json = Mapping[str, Any]  # an import's answer, with its report
 
-SHOWN = 20  # degraded operations at a terminal; they work, and hundreds would go unread
+DEGRADED_LISTED = 20  # degraded operations at a terminal; they work, and hundreds would go unread
 
 
 def print_report(report: Json) -> None:
@@ -107,7 +107,7 @@ def _changes(saved: Json) -> str:
 def _print_exceptions(operations: Sequence[Json]) -> None:
     problems = [each for each in operations if each["status"] in {"skipped", "held"}]
     degraded = [each for each in operations if each["status"] == "degraded"]
-    listed = degraded[:SHOWN] if out.is_terminal else degraded
+    listed = degraded[:DEGRADED_LISTED] if out.is_terminal else degraded
     for operation in [*problems, *listed]:
         status = Text(f"{operation['status']:9} ", STYLES[operation["status"]])
         line = f"{operation['operation']}: {operation['reason']}"

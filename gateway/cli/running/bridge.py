@@ -44,7 +44,7 @@ INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 OWN_ID = f"toolgate-{uuid4()}"  # of requests that no client made
 NO_LIMIT = 2**31  # of batches: the server has the limit that counts
 
-Sent = Message | list[Message]
+Body = Message | list[Message]
 Write = Callable[[bytes], Awaitable[None]]
 
 
@@ -128,7 +128,7 @@ class Bridge:
         else:
             await self._exchange(line, message)
 
-    async def _exchange(self, line: bytes, message: Sent) -> None:
+    async def _exchange(self, line: bytes, message: Body) -> None:
         """Send `line`, and write the answer, or why there is none."""
         id_ = _id_of(message)
         try:
@@ -147,7 +147,7 @@ class Bridge:
         if answer and (id_ is not None or isinstance(message, Invalid | list)):
             await self._write(answer)
 
-    async def _answer(self, line: bytes, message: Sent) -> bytes:
+    async def _answer(self, line: bytes, message: Body) -> bytes:
         """The answer as one message; empty if a stream had it, or none is due."""
         session = {} if _is_stateless(message) else self._session
         try:
@@ -156,7 +156,7 @@ class Bridge:
             await self._renew(session)
             return await self._post(line, message, self._session, self._write)
 
-    async def _ask(self, line: bytes, message: Sent, session: dict[str, str]) -> bytes:
+    async def _ask(self, line: bytes, message: Body, session: dict[str, str]) -> bytes:
         """The answer to a message of the bridge's own: the client sees nothing of it. Raises
         SessionGone."""
         replies, id_ = list[bytes](), _id_of(message)
@@ -169,7 +169,7 @@ class Bridge:
         return replies[0] if replies else answer
 
     async def _post(
-        self, line: bytes, message: Sent, session: dict[str, str], write: Write
+        self, line: bytes, message: Body, session: dict[str, str], write: Write
     ) -> bytes:
         """The answer as one message, unless `write` gets it, as an event of a stream. Raises
         SessionGone."""
@@ -187,7 +187,7 @@ class Bridge:
                 raise Unreachable(f"The server answered with status {response.status} alone")
             return body and _with_request_id(body, _id_of(message), response.status)
 
-    def _observe(self, request: Sent, body: bytes, response: aiohttp.ClientResponse) -> None:
+    def _observe(self, request: Body, body: bytes, response: aiohttp.ClientResponse) -> None:
         """Remember of an answer the session, and the headers that tools want."""
         if not isinstance(request, Request):
             return
@@ -199,7 +199,7 @@ class Bridge:
         elif request.method == "tools/list":
             self._mirrored |= _mirrored_arguments(_result(body))
 
-    def _routing_headers(self, message: Sent) -> dict[str, str]:
+    def _routing_headers(self, message: Body) -> dict[str, str]:
         """The headers that repeat the body of a 2026-07-28 request."""
         if not (isinstance(message, Request) and isinstance(message.params, dict)):
             return {}
@@ -224,7 +224,7 @@ class Bridge:
                 return
             params = {**params, "cursor": cursor}
 
-    async def _stream(self, response: aiohttp.ClientResponse, message: Sent, write: Write) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, message: Body, write: Write) -> None:
         """Write the messages of a stream. One that ends before the answer to `message` is resumed
         where its events have ids; raises Unreachable otherwise."""
         events, rounds = EventStream(MESSAGE_BYTES), 0
@@ -244,7 +244,7 @@ class Bridge:
         self,
         response: aiohttp.ClientResponse,
         events: EventStream,
-        message: Sent | None,
+        message: Body | None,
         write: Write,
     ) -> bool:
         """Write messages until the stream ends; whether the answer to `message` was among them."""
@@ -302,7 +302,7 @@ class Bridge:
                 return  # the server ends it later
 
 
-def _decode_line(line: bytes) -> Sent:
+def _decode_line(line: bytes) -> Body:
     """Message in `line`; the server judges an invalid one."""
     try:
         return decode(line, NO_LIMIT)
@@ -310,13 +310,13 @@ def _decode_line(line: bytes) -> Sent:
         return Invalid(None, fault)
 
 
-def _id_of(message: Sent) -> RequestId:
+def _id_of(message: Body) -> RequestId:
     """The id that the answer has; None: none is due."""
     is_request = isinstance(message, Request) and message.id is not UNSET
     return message.id if is_request else None  # type: ignore[union-attr, return-value]
 
 
-def _is_stateless(message: Sent) -> bool:
+def _is_stateless(message: Body) -> bool:
     params = message.params if isinstance(message, Request) else None
     meta = params.get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and META_VERSION in meta

@@ -19,7 +19,7 @@ from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.running.http_requests import FORM_TIMEOUT_S, post_form
 from gateway.cli.running.stored_logins import (
     CLIENT_ID,
-    ENDED,
+    FINAL_ERRORS,
     file_of_logins,
     keep_login,
     login_of,
@@ -28,7 +28,7 @@ from gateway.cli.running.stored_logins import (
 from schemas.pkce import challenge_of
 
 WAIT_S = 600.0  # for a person to log in
-ARRIVED = "You can close this page, and go back to the terminal.\n"
+LOGIN_DONE_TEXT = "You can close this page, and go back to the terminal.\n"
 FOREIGN = (
     "This is not the answer to the login that the terminal waits for, and is ignored: the terminal "
     "goes on waiting.\n"
@@ -71,7 +71,7 @@ def logout(url: str) -> None:
         fail(f"there is no login at {url}; there are: {', '.join(read_logins()) or 'none'}")
     form = {"token": stored.refresh_token or stored.access_token, "client_id": CLIENT_ID}
     status, answer = run(post_form(stored.revocation_endpoint, form))
-    if status != 200 and answer.get("error") not in ENDED:
+    if status != 200 and answer.get("error") not in FINAL_ERRORS:
         fail(f"{url} has not ended the login, which is kept for another try: HTTP {status}")
     keep_login(url, None)
     warn(f"logged out at {url}")
@@ -127,7 +127,7 @@ async def listen_for_answer(
         back = _callback(line[1] if len(line) > 1 else "", path, state)
         if back is not None and not arrived.done():
             arrived.set_result(back)
-        writer.write(_page(FOREIGN, 400) if back is None else _page(ARRIVED, 200))
+        writer.write(_page(FOREIGN, 400) if back is None else _page(LOGIN_DONE_TEXT, 200))
         await writer.drain()
         writer.close()
 

@@ -21,7 +21,7 @@ from gateway.cli.common.lazy import import_later
 CLIENT_ID = "toolgate-cli"  # known to each gateway with a login
 SOON_S = 30.0  # a token that ends within that time is refreshed
 post_form = import_later("gateway.cli.running.http_requests:post_form")  # with aiohttp
-ENDED = ("invalid_grant", "invalid_client")  # errors after which a login is of no use
+FINAL_ERRORS = ("invalid_grant", "invalid_client")  # errors after which a login is of no use
 
 
 class StoredLogin(Struct, frozen=True):
@@ -73,7 +73,7 @@ async def token_for(url: str) -> str | None:
         "client_id": CLIENT_ID,
     }
     status, answer = await post_form(login.token_endpoint, form)
-    if answer.get("error") in ENDED:
+    if answer.get("error") in FINAL_ERRORS:
         keep_login(url, None)
         fail(f"your login at {url} has ended: toolgate login {url}")
     if status != 200 or "access_token" not in answer:

@@ -26,7 +26,7 @@ from gateway.cli.running.client import (
 )
 from gateway.cli.running.health import get_text
 
-SERVED = "ok"
+OK_OUTCOME = "ok"
 FAST = 0.95  # share of the requests that are faster than the time shown
 COLUMNS = ("per second", "p95", "errors per second")
 KINDS = {  # what is shown: its counter, its histogram, and the label that names it
@@ -171,7 +171,7 @@ def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> CallRate:
         for (of, bound), count in after.buckets.items()
         if of == name
     }
-    failed = sum(count for outcome, count in grown.items() if outcome != SERVED)
+    failed = sum(count for outcome, count in grown.items() if outcome != OK_OUTCOME)
     return CallRate(name, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
 
 

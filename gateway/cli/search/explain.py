@@ -31,7 +31,7 @@ PATHS = {
     "hnsw": "vectors were searched with an index",
     "lexical": "by words alone",
 }
-PRINTED = ("hits", "note", "warning", "fit", "path", "model", "took")
+PRINTED_MEMBERS = ("hits", "note", "warning", "fit", "path", "model", "took")
 
 Json = Mapping[str, Any]
 
@@ -68,7 +68,7 @@ def try_(
     arguments = {"query": " ".join(query), "limit": limit, **given_members(MEMBERS, values)}
     result = run(_explanation(connect, arguments))
     if as_json:
-        print_json({name: result[name] for name in PRINTED})
+        print_json({name: result[name] for name in PRINTED_MEMBERS})
         return
     parts = zip(result["hits"], result["parts"], strict=True)
     if rows := [_row(hit, part) for hit, part in parts]:

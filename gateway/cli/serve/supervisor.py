@@ -42,7 +42,7 @@ log = logging.getLogger("toolgate.supervisor")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 LISTENER = "GATEWAY_LISTENER_FD"  # environment of a replacement: descriptor of the socket
 TICK_S = 1.0
-SETTLED_S = 10.0  # a worker that lived this long is replaced at once
+STABLE_AFTER_S = 10.0  # a worker that lived this long is replaced at once
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 KILL_AFTER_S = 10.0  # beyond server.drain_s
 STARTING = 5  # times server.worker_timeout_s until the first heartbeat: services in Python load
@@ -345,7 +345,7 @@ class Supervisor:
             return
         lived = time.monotonic() - worker.started
         slot = self._slots.get(worker.slot, _Slot())
-        slot.delay(reset=lived > SETTLED_S)
+        slot.delay(reset=lived > STABLE_AFTER_S)
         log.error(
             "worker_died",
             extra={"pid": worker.pid, "slot": worker.slot, "code": code, "retry_s": slot.backoff_s},

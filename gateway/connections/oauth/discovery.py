@@ -23,7 +23,7 @@ from schemas.issuers import is_same_issuer, well_known
 
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 OPENID_METADATA = "/.well-known/openid-configuration"
-CACHED = 1000  # discoveries
+CACHE_ENTRIES = 1000  # discoveries
 S256 = "S256"
 DETAIL = 300  # characters of foreign text in a step
 _PROBE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -108,7 +108,7 @@ class Discovery:
             entry = self._cached.get(key)
             if entry is None or self._clock() >= entry.until or (fresh and entry.made < started):
                 entry = self._cached[key] = self._entry(await self._walk(walk))
-                while len(self._cached) > CACHED:
+                while len(self._cached) > CACHE_ENTRIES:
                     self._turns.pop(self._cached.popitem(last=False)[0], None)
         if isinstance(entry.result, DiscoveryFailed):
             raise DiscoveryFailed(entry.result.steps)
@@ -337,7 +337,7 @@ def _failure(steps: Sequence[DiscoveryStep], name: str, detail: str) -> Discover
 def _strings(values: object) -> tuple[str, ...]:
     if not isinstance(values, list):
         return ()
-    return tuple(value for value in values if isinstance(value, str))[:CACHED]
+    return tuple(value for value in values if isinstance(value, str))[:CACHE_ENTRIES]
 
 
 def _origin(url: str) -> str:

@@ -21,7 +21,7 @@ from schemas.cel_expressions import InvalidExpression
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
 MINUTES = 1440  # of a grant
-EXPORTED = 10_000  # records of one export
+EXPORT_RECORDS = 10_000  # records of one export
 COLUMNS = (
     *("recorded_ts", "principal", "front", "method", "subject", "source", "decision", "rule"),
     *("outcome", "latency_us", "request_bytes", "result_bytes", "request_id", "client"),
@@ -197,7 +197,7 @@ async def export_records(visit: PageRequest) -> Response:
     text, after, count = io.StringIO(), "", 0
     table = csv.writer(text)
     table.writerow(("chain_id", "sequence", *COLUMNS, "hash"))
-    while count < EXPORTED:
+    while count < EXPORT_RECORDS:
         answer = await visit.operations.run(
             "searchAudit", query={**filters, "after": after, "limit": 500}
         )

@@ -22,7 +22,7 @@ from gateway.console.forms import (
     read_json,
     walk,
 )
-from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
+from gateway.console.page_request import JSON_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
 from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
@@ -34,7 +34,7 @@ from schemas.json_schema.references import dereference
 JSON_FIELD = "json"
 NAMES = "name."  # prefix of fields for path parameters
 PAGING = frozenset({"after", "before", "limit", "track_id", "begin"})
-FILTERED = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
+FILTERS = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
 FILTER_TEXTS: MemberTexts = {
     **NAME_TEXTS,
     "principal": MemberText("Caller", "", choices="principals"),
@@ -45,9 +45,9 @@ FILTER_TEXTS: MemberTexts = {
 
 OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
 SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti", "person")  # those that name what is removed
-CONFIRMED = "/confirm"  # member with the subject again, which the console asks for itself
+CONFIRMATION_MEMBER = "/confirm"  # member with the subject again, which the console asks for itself
 EMPTY: tuple[Any, ...] = (None, "", [], {})
-TYPED = re.compile(r"\S{1,64}")  # names that are typed to confirm; others are ticked
+TYPED_NAME = re.compile(r"\S{1,64}")  # names that are typed to confirm; others are ticked
 OPAQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")  # of a UUID
 TITLES: Mapping[str, str] = {
     "importSkills": "Import skills",
@@ -234,7 +234,7 @@ async def list_page(visit: PageRequest) -> Response:
         filters=[
             replace(field, pointer=field.label, help="", example="")
             for field in add_texts(fields, FILTER_TEXTS)
-            if field.kind in FILTERED
+            if field.kind in FILTERS
         ],
         filtered=bool(value),
         problem=answer.problem,
@@ -488,7 +488,7 @@ def _act_page(
             *(
                 field
                 for field in add_texts(filled.form.fields(reading.value, errors), operation.members)
-                if field.pointer != CONFIRMED
+                if field.pointer != CONFIRMATION_MEMBER
             ),
         )
         if draws
@@ -512,7 +512,7 @@ def _act_page(
         confirmed_by=filled.confirmed_by,
         is_named=bool(filled.subject_name),
         is_typed=filled.takes_subject
-        and TYPED.fullmatch(filled.confirmed_by) is not None
+        and TYPED_NAME.fullmatch(filled.confirmed_by) is not None
         and OPAQUE.search(filled.confirmed_by) is None,
         if_match=filled.edition if is_latest else visit.posted_value("if_match") or filled.edition,
         key=(not is_latest and visit.posted_value("idempotency_key")) or secrets.token_urlsafe(16),
@@ -558,7 +558,7 @@ def _name_fields(
 def _sent_along(filled: ActForm) -> str:
     """Initial value of a form as JSON; "" where it is too long to be posted."""
     text = in_lines(filled.began) if filled.edition else ""
-    return text if len(text) <= SHOWN_BYTES else ""
+    return text if len(text) <= JSON_BYTES else ""
 
 
 def title_of(visit: PageRequest, operation: Operation, *, replaces: bool = False) -> str:

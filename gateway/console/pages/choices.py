@@ -12,7 +12,7 @@ from gateway.admin.scopes import OWN
 from gateway.console.page_request import PageRequest
 from gateway.console.routes import PageRoute
 
-OFFERED = 20  # choices of one answer
+CHOICES_LIMIT = 20  # choices of one answer
 READ = 500  # entries of a list that are looked through
 
 LISTS: Mapping[str, Sequence[tuple[str, str]]] = {
@@ -32,7 +32,7 @@ LISTS: Mapping[str, Sequence[tuple[str, str]]] = {
 }
 """The lists that know a kind of thing, and the member that names it."""
 
-SEARCHED = frozenset({"listTools"})  # lists that search by a part of the name themselves
+SEARCHING_LISTS = frozenset({"listTools"})  # lists that search by a part of the name themselves
 OF_RULES = frozenset({"principals", "roles", "scopes", "tiers"})  # that rules name, too
 
 
@@ -45,12 +45,14 @@ async def choices(visit: PageRequest) -> Response:
     names = [name async for name in _names(visit, kind, text)]
     names = sorted({name for name in names if text in name.lower()})
     names.sort(key=lambda name: not name.lower().startswith(text))
-    return visit.page("choices.html", names=names[:OFFERED])
+    return visit.page("choices.html", names=names[:CHOICES_LIMIT])
 
 
 async def _names(visit: PageRequest, kind: str, text: str) -> AsyncIterator[str]:
     for id_, member in LISTS.get(kind, ()):
-        query = {"name": text, "limit": OFFERED} if id_ in SEARCHED else {"limit": READ}
+        query = (
+            {"name": text, "limit": CHOICES_LIMIT} if id_ in SEARCHING_LISTS else {"limit": READ}
+        )
         for item in await _items(visit, id_, query):
             for name in _texts(item.get(member)):
                 yield name

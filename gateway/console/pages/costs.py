@@ -9,14 +9,14 @@ from gateway.console.page_request import PageRequest
 from gateway.console.plots import Plot, days_plot, short_number
 from gateway.console.routes import PageRoute
 
-PLOTTED = 400  # days, the newest
+DAYS_PLOTTED = 400  # days, the newest
 TITLES: Mapping[str, str] = {
     "caller": "Caller",
     "toolset": "Toolset",
     "model": "Model",
     "day": "Day",
 }
-UNNAMED: Mapping[str, str] = {
+NAMES_OF_NOTHING: Mapping[str, str] = {
     "caller": "Work in the background",
     "toolset": "All tools",
     "model": "No model",
@@ -26,7 +26,7 @@ UNNAMED: Mapping[str, str] = {
 
 async def costs(visit: PageRequest) -> Response:
     by = _dimension(visit)
-    by_day = {**_days(visit), "by": "day", "limit": PLOTTED}
+    by_day = {**_days(visit), "by": "day", "limit": DAYS_PLOTTED}
     query = by_day if by == "day" else {**_days(visit), "by": by}
     answer = await visit.operations.run("sumCosts", query=query)
     if not answer.ok:
@@ -38,7 +38,7 @@ async def costs(visit: PageRequest) -> Response:
         report=report,
         by=by,
         titles=TITLES,
-        unnamed=UNNAMED,
+        unnamed=NAMES_OF_NOTHING,
         money=_money(report["total"]),
         row_money=_money,
         short_number=short_number,

@@ -11,7 +11,7 @@ from gateway.console.routes import PageRoute
 SUBJECTS = (
     *("approvals", "schedules", "jobs", "sources", "budgets", "connections", "certificates"),
 )  # as gateway.wings.interface has them, which is not imported where no wing is on
-SHOWN = 10  # incidents
+INCIDENTS_LISTED = 10  # incidents
 
 
 async def list_page(visit: PageRequest) -> Response:
@@ -55,7 +55,7 @@ async def _page(
         rows=answer.value["items"],
         next=answer.value.get("next", ""),
         subjects=SUBJECTS,
-        incidents=await visit.operations.items("listIncidents", limit=SHOWN),
+        incidents=await visit.operations.items("listIncidents", limit=INCIDENTS_LISTED),
         may=visit.operations.may("putTarget"),
         adds=buttons(visit, ("putTarget",), {}),
         acts=lambda name: buttons(visit, ("putTarget", "deleteTarget"), {"target": name}),

@@ -18,7 +18,7 @@ ARROW = "=>"
 OPEN = frozenset({"waiting", "running"})
 SIDES = ("a", "b")
 MODES = ("hybrid", "lexical")
-FOUND = 10  # results of each side
+LIMIT = 10  # results of each side
 TABLE = (1, 3, 5, 10)  # numbers of results that the table has
 
 
@@ -54,7 +54,7 @@ async def comparison_page(visit: PageRequest) -> Response:
         side_values = {"mode": mode if mode in MODES else MODES[at], "hits": (), "note": None}
         side_values["source"] = visit.query.get(f"source_{side}", "")
         if query:
-            body = {"query": query, "limit": FOUND, "words": side_values["mode"] == "lexical"}
+            body = {"query": query, "limit": LIMIT, "words": side_values["mode"] == "lexical"}
             answer = await visit.operations.run(
                 "searchTools",
                 body=body | ({"source": side_values["source"]} if side_values["source"] else {}),

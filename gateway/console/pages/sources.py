@@ -18,7 +18,7 @@ from gateway.console.routes import PageRoute
 
 ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
 STATUSES = ("imported", "degraded", "held", "skipped")
-SHOWN = 200  # outcomes on a page
+OUTCOMES_LISTED = 200  # outcomes on a page
 SCHEMES = 20  # that a page names
 SCHEMA = msgspec.json.schema(Import)
 
@@ -165,8 +165,8 @@ def _report(value: Mapping[str, Any]) -> dict[str, Any]:
         "counts": [
             (name, counts.get(name, 0)) for name in ("imported", "degraded", "held", "skipped")
         ],
-        "outcomes": value["outcomes"][:SHOWN],
-        "more": max(0, len(value["outcomes"]) - SHOWN),
+        "outcomes": value["outcomes"][:OUTCOMES_LISTED],
+        "more": max(0, len(value["outcomes"]) - OUTCOMES_LISTED),
         "notes": value["notes"],
     }
 

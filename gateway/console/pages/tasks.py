@@ -18,7 +18,7 @@ from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import RpcAnswer
 from schemas.errors import InvalidParams, MethodNotFound
 
-ENDED = frozenset({"completed", "failed", "cancelled"})
+END_STATES = frozenset({"completed", "failed", "cancelled"})
 METHODS = {"cancel": "tasks/cancel", "result": "tasks/result"}
 
 
@@ -47,7 +47,7 @@ class TaskView:
 
     @property
     def is_ended(self) -> bool:
-        return self.state in ENDED
+        return self.state in END_STATES
 
 
 async def list_page(visit: PageRequest) -> Response:

@@ -24,10 +24,10 @@ from schemas.tool import TextContent
 FILTERS = ("source", "state", "tier", "protocol")
 STATES = ("served", "held", "disabled")
 PROTOCOLS = ("openapi", "graphql", "hybrid", "python", "mcp", "a2a", "function", "script")
-FOUND = 30
+LIMIT = 30
 SHOWN_TEXT = 200_000  # characters of an answer
 WORD = re.compile(r"\w{2,}")
-TRIED = frozenset({"call", "preview", "task"})
+TRIAL_ACTS = frozenset({"call", "preview", "task"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ async def list_page(visit: PageRequest) -> Response:
     if query:
         body = {name: filters[name] for name in ("source", "tier", "protocol") if filters[name]}
         answer = await visit.operations.run(
-            "searchTools", body={"query": query, "limit": FOUND, **body}
+            "searchTools", body={"query": query, "limit": LIMIT, **body}
         )
     else:
         after = visit.query.get("after", "")
@@ -103,7 +103,7 @@ async def try_page(visit: PageRequest) -> Response:
     tool = answer.value
     form = ArgumentForm(visit, tool["input_schema"])
     trial = None
-    if form.act in TRIED and form.is_complete:
+    if form.act in TRIAL_ACTS and form.is_complete:
         is_sent = form.act != "preview"
         if is_sent and _asks(tool) and visit.posted_value("confirmed") != name:
             form.errors["#confirm"] = visit.texts("Type the name of the tool to call it.")

@@ -10,8 +10,8 @@ from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import OperationAnswer
 
-FOUND = 30  # tools of a search
-SHOWN = 20  # tools of a toolset that is not saved yet
+LIMIT = 30  # tools of a search
+TOOLS_PREVIEWED = 20  # tools of a toolset that is not saved yet
 LINES = ("include", "exclude", "sources", "roles")
 TEXTS = ("description", "instructions", "mode")
 OTHERS = ("code", "signatures", "tool_tokens")  # members that the page keeps as they are
@@ -59,7 +59,7 @@ async def edit_page(visit: PageRequest) -> Response:
     query = visit.posted_value("q").strip()
     preview = await visit.operations.run(
         "previewToolset",
-        body={"toolset": body, "limit": SHOWN, **({"name": chosen} if name else {})},
+        body={"toolset": body, "limit": TOOLS_PREVIEWED, **({"name": chosen} if name else {})},
     )
     return visit.page(
         "toolset_edit.html",
@@ -100,7 +100,7 @@ async def _save(
 async def _search(visit: PageRequest, query: str) -> Sequence[Any]:
     if not query:
         return ()
-    answer = await visit.operations.run("searchTools", body={"query": query, "limit": FOUND})
+    answer = await visit.operations.run("searchTools", body={"query": query, "limit": LIMIT})
     return answer.value["hits"] if answer.ok else ()
 
 

@@ -14,7 +14,7 @@ from schemas.errors import Forbidden, InvalidParams
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
-NAMED = 20  # agents, in an error
+AGENTS_NAMED = 20  # agents, in an error
 
 
 class Agents:
@@ -58,7 +58,7 @@ class Agents:
 
 
 def _others(catalog: Catalog) -> str:
-    agents = ", ".join(catalog.skills.agents[:NAMED])
+    agents = ", ".join(catalog.skills.agents[:AGENTS_NAMED])
     return f"there is {agents}" if agents else "there are none: toolgate agents add makes one"
 
 

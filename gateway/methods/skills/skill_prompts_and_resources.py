@@ -13,7 +13,7 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
-from gateway.methods.results_by_revision import STAMP, WRITTEN
+from gateway.methods.results_by_revision import ENCODED_SERVER, STAMP
 from gateway.methods.skills.acting_agents import Agents, granted_tools
 from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_of
 from gateway.protocol import cursors
@@ -87,7 +87,7 @@ class SkillFiles:
         skill, file = found_file
         content = await content_of(self._read_file, context.principal.tenant, skill, file)
         contents = [{"uri": uri, "mimeType": file.media_type, **_body(content)}]
-        return View(context.revision, str, WRITTEN).read({"contents": Raw(encode(contents))})
+        return View(context.revision, str, ENCODED_SERVER).read({"contents": Raw(encode(contents))})
 
     def prompt(self, context: Context, name: str) -> Members | None:
         """The result of prompts/get for a skill; None: no skill has this name."""
@@ -100,7 +100,7 @@ class SkillFiles:
         text = {"type": "text", "text": instructions_of(granted_tools(skill, catalog))}
         messages = Raw(encode([{"role": "user", "content": text}]))
         members = {"description": Raw(encode(skill.description)), "messages": messages}
-        return View(context.revision, str, WRITTEN).prompt_result(members)
+        return View(context.revision, str, ENCODED_SERVER).prompt_result(members)
 
     def _catalog(self, context: Context, request: Request) -> Catalog:
         catalog = self._lists.visible(context)

@@ -50,7 +50,7 @@ PURPOSE = "hooks of a call"
 TOOLS = 10_000  # whose checkers are kept
 FAILURE_CHARACTERS = 200  # of the reason in a record
 PATHS_SHOWN, PATH_CHARACTERS = 50, 200  # changed arguments in a record, and of each
-SHOWN = ("content", "structuredContent", "isError", "_meta")  # members of a result
+MEMBERS = ("content", "structuredContent", "isError", "_meta")  # members of a result
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
 INPUT_REQUIRED = Raw(b'"input_required"')
 TASK = Raw(b'"task"')
@@ -416,7 +416,7 @@ def _encode_shown(result: Result, hook: Hook) -> Any:
     encoded = encode(
         result
         if isinstance(result, ToolResult)
-        else {name: result.members[name] for name in SHOWN if name in result.members}
+        else {name: result.members[name] for name in MEMBERS if name in result.members}
     )
     long = len(encoded) > hook.settings.result_bytes
     return _size_of(encoded) if long else Raw(encoded)
@@ -430,7 +430,7 @@ def _replace_result(result: Result | None, instead: HookResult) -> Result:
     """The result of a hook, in the form of the one that it replaces."""
     if not isinstance(result, RelayedResult):
         return _own_result(instead)
-    other_members = {name: value for name, value in result.members.items() if name not in SHOWN}
+    other_members = {name: value for name, value in result.members.items() if name not in MEMBERS}
     return RelayedResult({**other_members, "content": Raw(b"[]"), **_members(instead)})
 
 

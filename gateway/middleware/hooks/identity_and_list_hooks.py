@@ -20,7 +20,7 @@ from gateway.middleware.hooks.configured_hook import Hook, HookFailed
 from schemas.errors import Fault, Forbidden, Unavailable
 from schemas.jsonrpc import Request, encode
 
-CACHED = "hooks"  # in `Principal.prepared`
+CACHE_KEY = "hooks"  # in `Principal.prepared`
 ATTRIBUTES = "attributes"  # the claim of what hooks know about a caller
 SETTLE_S = 5.0  # for records at the end of a process
 Listed = Callable[[], Sequence[Hook]]
@@ -71,7 +71,7 @@ class IdentityHooks:
         if not hooks or identity.refusal is not None or not identity.verified:
             return identity
         principal = identity.principal
-        made_by, cached = principal.prepared.get(CACHED, (NOTHING, None))
+        made_by, cached = principal.prepared.get(CACHE_KEY, (NOTHING, None))
         if made_by.hooks == hooks and time.monotonic() < made_by.until:
             cached_identity: Identity = cached
             if made_by.identity is identity:
@@ -80,7 +80,7 @@ class IdentityHooks:
         extended = await self._ask_all(hooks, identity)
         if extended.refusal is None:
             until = time.monotonic() + min(hook.settings.cache_s for hook in hooks)
-            principal.prepared[CACHED] = (_MadeBy(hooks, until, identity), extended)
+            principal.prepared[CACHE_KEY] = (_MadeBy(hooks, until, identity), extended)
         return extended
 
     async def _ask_all(self, hooks: Sequence[Hook], identity: Identity) -> Identity:

@@ -49,7 +49,7 @@ from schemas.mcp.revisions import V2025_11_25
 
 FORM_BYTES = 16_384  # of a schema that people are asked by
 FORM_FIELDS = 20
-SAID = 2_000  # characters of a question, or of a line of the log
+TEXT_CHARACTERS = 2_000  # characters of a question, or of a line of the log
 LEVEL = "info"
 PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 URL_LENGTH = 2_048
@@ -351,7 +351,7 @@ def _question_text(message: Message) -> str:
     return plain_text(text_of(message.parts)) or "The agent asks for input"
 
 
-def plain_text(text: str, limit: int = SAID) -> str:
+def plain_text(text: str, limit: int = TEXT_CHARACTERS) -> str:
     """Text for people: without characters that hide or reorder what stands there."""
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text[:limit])
 

@@ -22,7 +22,7 @@ from schemas.binding import Binding, Credential
 Security = tuple[Alternative, ...]  # of one operation
 
 CANDIDATES = 50  # limit of distinct requirements that are compared
-NAMED = 8  # limit of schemes that are named
+SCHEMES = 8  # limit of schemes that are named
 
 _PLACES = {
     "basic": "user name and password",
@@ -97,7 +97,7 @@ def hint(name: str, found: SourceCredentials) -> str:
     if found.unknown:
         return (
             f"sources.{name}.connect.schemes names {', '.join(found.unknown)}, which no operation "
-            f"requires; they require {', '.join(sorted(found.schemes)[:NAMED]) or 'nothing'}"
+            f"requires; they require {', '.join(sorted(found.schemes)[:SCHEMES]) or 'nothing'}"
         )
     count = len(found.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
@@ -114,8 +114,8 @@ def hint(name: str, found: SourceCredentials) -> str:
     if not others:
         return text
     schemes = sorted({scheme.scheme for security in others for each in security for scheme in each})
-    more = f" and {len(schemes) - NAMED} more" if len(schemes) > NAMED else ""
-    named = ", ".join(schemes[:NAMED]) + more
+    more = f" and {len(schemes) - SCHEMES} more" if len(schemes) > SCHEMES else ""
+    named = ", ".join(schemes[:SCHEMES]) + more
     count = sum(refusals[security] for security in helped[best])
     return f"{text} That is for {count}; others want {named}."
 

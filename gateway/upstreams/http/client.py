@@ -38,7 +38,7 @@ log = logging.getLogger("toolgate.upstream")
 # RFC 9110, 9.2.2, and the method of draft-ietf-httpbis-safe-method-w-body
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
 CREDENTIALS_REFUSED = frozenset({401, 403})
-RETRIED = frozenset({502, 503, 504})
+RETRIED_STATUSES = frozenset({502, 503, 504})
 
 
 class HttpRequest(Struct, frozen=True):
@@ -171,7 +171,7 @@ class Client:
                     if retries == 0:
                         raise
                 else:
-                    if retries == 0 or response.status not in RETRIED:
+                    if retries == 0 or response.status not in RETRIED_STATUSES:
                         body, download = (b"", data) if isinstance(data, Download) else (data, None)
                         return HttpResponse(
                             response.status, response.reason, response.headers, body, download

@@ -30,7 +30,7 @@ from schemas.mcp.revisions import Revision
 LIMIT = 1000  # messages
 
 MESSAGE = "notifications/message"
-ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
+ELICITATION_COMPLETE = "notifications/elicitation/complete"  # 2025-11-25 alone
 CHANGES = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
 
 SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
@@ -220,7 +220,7 @@ class ClientHandler:
         if method == MESSAGE:
             return self._wants(params.get("level"))
         revision = self._context.revision
-        return method == ELICITED and revision.handshake and revision.elicits_urls
+        return method == ELICITATION_COMPLETE and revision.handshake and revision.elicits_urls
 
     def _wants(self, level: Any) -> bool:
         least_level = wanted_level(self._context)

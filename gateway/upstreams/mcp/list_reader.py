@@ -12,7 +12,7 @@ from gateway.upstreams.mcp.link_and_handlers import Link
 from gateway.upstreams.mcp.message_parsers import first_members
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.server_set import Servers
-from gateway.upstreams.mcp.session_pool import SHARED
+from gateway.upstreams.mcp.session_pool import SHARED_KEY
 from registry.sources.import_specs import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
 from schemas.mcp.snapshot import Eras, ServerFacts, Snapshot, SnapshotEntry
@@ -86,7 +86,7 @@ class Lister:
         if supported.eras["stateless"]:
             stateless = await self._lists(await server.stateless(), server, reading)
         if supported.eras["handshake"]:
-            async with server.pool.lease(SHARED, None) as link:
+            async with server.pool.lease(SHARED_KEY, None) as link:
                 handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
             _merge(method, stateless, handshake) for method in LISTS

@@ -50,7 +50,7 @@ from gateway.upstreams.mcp.parked_calls import (
 )
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.server_set import Servers
-from gateway.upstreams.mcp.session_pool import SHARED, SessionKey
+from gateway.upstreams.mcp.session_pool import SHARED_KEY, SessionKey
 from schemas.binding import McpBinding
 from schemas.errors import (
     ClientRequestFailed,
@@ -302,7 +302,7 @@ class McpRelay:
         loud = server.one_stream and _asked_for_logs(context)
         who = "" if caller is None else caller.digest
         if not capabilities and not loud:
-            return SessionKey(caller=who) if who else SHARED
+            return SessionKey(caller=who) if who else SHARED_KEY
         return SessionKey(canonical(capabilities), exclusive_to=context.principal.key, caller=who)
 
 

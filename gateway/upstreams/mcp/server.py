@@ -33,7 +33,7 @@ from gateway.upstreams.mcp.backoff import RefreshBackoff
 from gateway.upstreams.mcp.handshake import DISCOVER, SupportedEras
 from gateway.upstreams.mcp.http_requests_and_responses import HttpStatusError
 from gateway.upstreams.mcp.link_and_handlers import Link, MessageHandler, SubscribableLink, Timeout
-from gateway.upstreams.mcp.session_pool import SHARED, SessionKey, SessionPool
+from gateway.upstreams.mcp.session_pool import SHARED_KEY, SessionKey, SessionPool
 from schemas.errors import Fault, MethodNotFound, RelayedFault
 from schemas.mcp.messages import (
     PROMPTS_CHANGED,
@@ -160,7 +160,7 @@ class Watcher:
         if supported.stateless is not None:
             await self._listen(supported.stateless.capabilities)
         else:
-            async with self._server.pool.lease(SHARED, None) as link:
+            async with self._server.pool.lease(SHARED_KEY, None) as link:
                 await self._stay(link)
 
     async def _stay(self, link: Link) -> None:

@@ -34,7 +34,7 @@ class SessionKey(Struct, frozen=True):
         return self.capabilities == "{}" and self.owner is None and self.exclusive_to is None
 
 
-SHARED = SessionKey()
+SHARED_KEY = SessionKey()
 Open = Callable[[SessionKey, MessageHandler, CallerHolder], Awaitable[Link]]
 
 
@@ -218,7 +218,7 @@ class SessionPool:
         """Close idle sessions after the idle timeout, except for the one that all share."""
         before = time.monotonic() - self._idle_s
         for pooled in list(self._sessions):
-            idle = pooled.calls == 0 and pooled.idle_since < before and pooled.key != SHARED
+            idle = pooled.calls == 0 and pooled.idle_since < before and pooled.key != SHARED_KEY
             if idle or not pooled.link.alive:
                 await self._close(pooled)
 

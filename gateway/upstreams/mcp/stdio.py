@@ -40,7 +40,7 @@ NOT_STARTED = "could not be started: its command was not found or cannot be run"
 GRACE_S = 2.0  # after EOF on its input, and again after SIGTERM
 EOF_TIMEOUT_S = 1.0  # wait for EOF of its output after its exit: other processes may hold the pipe
 LOGGED_LINES = 100  # of stderr, each minute
-LOGGED_BYTES = 500  # of each
+LOG_LINE_BYTES = 500  # of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         self._silent = False
         self._why = "has ended"
         self._out = LineSplitter(command.line_limit_bytes)
-        self._err = LineSplitter(LOGGED_BYTES, cut=True)
+        self._err = LineSplitter(LOG_LINE_BYTES, cut=True)
         self._read = _Rate(command.line_limit_bytes, 1.0)
         self._logged = _Rate(LOGGED_LINES, 60.0)
 

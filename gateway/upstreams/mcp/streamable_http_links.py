@@ -54,7 +54,7 @@ from schemas.memo import Memo
 log = logging.getLogger("toolgate.upstream")
 
 LISTEN_S = 1.0  # time limit for a stream to begin
-PREPARED = 256  # items of a server whose headers are kept
+HEADERS_CACHED = 256  # items of a server whose headers are kept
 NAME = 512  # characters of the name of one: URIs are as long as callers like
 
 
@@ -322,7 +322,7 @@ class StatelessLink(SubscribableLink):
         self._endpoint = ServerEndpoint(pool, keeps_cookies=False)
         self._profile = profile
         self._exchanges = Exchanges(pool.source, NullHandler(), None, 0)
-        self._prepared: Memo[tuple[str, str | None], FixedHeaders] = Memo(PREPARED)
+        self._prepared: Memo[tuple[str, str | None], FixedHeaders] = Memo(HEADERS_CACHED)
         self._closed = False
 
     @property

@@ -49,7 +49,7 @@ def following(
         return None
     try:
         page = _AnsweredPage(binding, arguments, headers, Raw(body))
-        following_arguments = _FOUND[paging.kind](paging, page)
+        following_arguments = _PAGE_READERS[paging.kind](paging, page)
     except (msgspec.DecodeError, ValueError, RecursionError):  # not as described
         return None
     return (
@@ -125,7 +125,7 @@ def _link(paging: Pagination, page: _AnsweredPage) -> Json | None:
     return {key: value for key, value in page.arguments.items() if key not in fed} | changed
 
 
-_FOUND = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "link": _link}
+_PAGE_READERS = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "link": _link}
 
 
 def _query_values(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str, list[str]]:

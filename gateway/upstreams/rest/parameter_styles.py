@@ -20,7 +20,7 @@ from schemas.jsonrpc import encode
 
 # Characters that `allowReserved` leaves unencoded (RFC 3986, section 2.2), without those that
 # would end the value (& #) or be read as a space (+).
-RESERVED = ":/?[]@!$'()*,;="
+RESERVED_CHARACTERS = ":/?[]@!$'()*,;="
 _RESERVED_IN_PATH = ":[]@!$'()*,;=&+"  # 3.2: without those that would end the segment or the path
 _NO_TRIPLE = re.compile("%(?![0-9A-Fa-f]{2})")
 _TRIPLE = re.compile("%(?=[0-9A-Fa-f]{2})")
@@ -35,7 +35,9 @@ _DELIMITERS = {
     "form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09",
 }  # fmt: skip
 
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # RFC 9110, 5.6.4: as of entity tags; may hold commas
+_QUOTED_STRING = re.compile(
+    r'"(?:[^"\\]|\\.)*"'
+)  # RFC 9110, 5.6.4: as of entity tags; may hold commas
 _IN_HEADERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 
 
@@ -162,7 +164,7 @@ def _quote_value(parameter: Parameter, value: Any) -> str:
         return quote(text, safe="")
     if parameter.location == "path":
         return quote(text, safe=_RESERVED_IN_PATH)  # no triples: %2E%2E would be a dot segment
-    return quote(_NO_TRIPLE.sub("%25", text), safe=RESERVED + "%")
+    return quote(_NO_TRIPLE.sub("%25", text), safe=RESERVED_CHARACTERS + "%")
 
 
 def _pairs(parameter: Parameter, value: Any) -> Iterator[tuple[str, str]]:
@@ -213,7 +215,7 @@ def _join_members(parameter: Parameter, members: Iterable[str], delimiter: str) 
     members = list(members)
     if delimiter == "," and parameter.location != "header" and parameter.style != "cookie":
         members = [member.replace(",", "%2C") for member in members]
-    if any(delimiter in _QUOTED.sub("", member) for member in members):
+    if any(delimiter in _QUOTED_STRING.sub("", member) for member in members):
         separator = unquote(delimiter)
         raise InvalidParams(
             f"{parameter.argument}: {separator!r} separates the members of this value, so that none"

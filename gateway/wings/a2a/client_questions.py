@@ -24,7 +24,7 @@ Json = dict[str, Any]
 QUESTION_BYTES = 64 << 10
 DECLINE: Json = {"action": "decline"}
 REFUSALS = (DECLINE, {"action": "cancel"})
-EXPECTED = 'Expected data of the schema of the question, or {"action": "decline"}'
+ANSWER_EXPECTED = 'Expected data of the schema of the question, or {"action": "decline"}'
 
 
 class ClientAsker:
@@ -84,14 +84,14 @@ def read_answer(schema: Json, message: Message) -> Json:
     if content in REFUSALS and "action" not in fields:
         return dict(content)
     if not isinstance(content, dict):
-        raise InvalidParameters(EXPECTED)
+        raise InvalidParameters(ANSWER_EXPECTED)
     try:
         problems = Checker(msgspec.json.encode(schema)).explain(content)
     except ValueError as error:
         raise InvalidParameters(f"The answer cannot be checked: {error}") from error
     if problems:
         first = problems[0]
-        raise InvalidParameters(f"{first.argument or 'answer'}: {first.message}. {EXPECTED}")
+        raise InvalidParameters(f"{first.argument or 'answer'}: {first.message}. {ANSWER_EXPECTED}")
     return {"action": "accept", "content": content}
 
 

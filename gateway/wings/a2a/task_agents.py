@@ -45,7 +45,9 @@ ENDS = {  # by the state of a run
 }
 WAITS = "A person has to decide on a call of the agent; it goes on by itself then."
 AT_WORK = (TaskState.WORKING, TaskState.INPUT_REQUIRED)  # a question is one of an open call
-EXPECTED = 'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
+CALL_EXPECTED = (
+    'Expected one data part {"tool": NAME, "arguments": {...}}, of a tool that is no agent.'
+)
 FILES = 'Expected files with names of their own, each as {"part": NAME} in one argument.'
 
 
@@ -79,7 +81,7 @@ async def _make_call(agent: A2AAgent, work: TaskWork) -> None:
         await work.status(TaskState.REJECTED, fault.message)
         return
     if named is None or tool is None or tool.source == OWN:  # which would call agents
-        await work.status(TaskState.REJECTED, EXPECTED)
+        await work.status(TaskState.REJECTED, CALL_EXPECTED)
         return
     if work.was_working and not _is_repeatable(tool):
         text = "Its process ended while the call was made: whether it had an effect is unknown."

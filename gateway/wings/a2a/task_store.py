@@ -31,7 +31,7 @@ from schemas.a2a.model import (
 from schemas.a2a.updates import apply_update
 
 Work = Literal["queued", "running", "waiting", "asking", "ended"]
-PRUNED = 1000  # rows that one statement deletes
+PRUNED_ROWS = 1000  # rows that one statement deletes
 
 _encode = msgspec.json.encode
 _tasks = msgspec.json.Decoder(Task)
@@ -366,7 +366,7 @@ class A2ATasks(LeasedRows[StoredTask]):
 
     async def prune(self, days: int) -> None:
         """Delete tasks that ended so long ago, with their events and webhooks."""
-        while await _OLD.delete(self._pool, {"days": days, "limit": PRUNED}):
+        while await _OLD.delete(self._pool, {"days": days, "limit": PRUNED_ROWS}):
             pass
 
 

@@ -41,7 +41,7 @@ ANSWER = {
     "required": ["approved"],
     "additionalProperties": False,
 }
-EDITED = (
+EDITED_TEXT = (
     "An approval is of the call as it is, and takes no editedArgs: answer with approved: false, and"
     " say in a message what to call instead."
 )
@@ -125,7 +125,7 @@ class AgUi:
         if context.identity.verified and APPROVE not in context.identity.scopes:
             raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
         if any(entry.edits for entry in run_input.resume):
-            raise ProblemDetails(400, "bad-request", EDITED)
+            raise ProblemDetails(400, "bad-request", EDITED_TEXT)
         conversations, tenant = self._runner.conversations, principal.tenant
         thread = await conversations.get(tenant, principal.id, conversation)
         turns = [] if thread is None else await conversations.turns(tenant, thread.id, 1)

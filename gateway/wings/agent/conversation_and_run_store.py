@@ -19,7 +19,7 @@ from registry.database.sql_fragments import compose
 from registry.database.tables import Tables, fetch_row, fetch_rows
 
 RunState = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "exhausted"]
-ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
+END_STATES: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDED
+        return self.state in END_STATES
 
     @property
     def claim(self) -> tuple[str, str, int]:
@@ -168,7 +168,7 @@ _ADD = compose(
     mine=_LEASES.of_one,
     today=_TODAY,
 )
-PRUNED = 1000  # rows that one statement deletes
+PRUNED_ROWS = 1000  # rows that one statement deletes
 _OLD_USAGE = OldRows(
     "agent_usage_t",
     "owner, day",
@@ -187,13 +187,13 @@ _IDLE_CONVERSATIONS = OldRows("agent_conversation_t", "conversation_id", _IDLE, 
 _OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
 # `statement_timestamp`, as no index is searched with the volatile `clock_timestamp`; arms of their
 # own and OFFSET 0, or all runs that wait would be read.
-_HELD = sql.SQL("state IN ('running', 'waiting')")
+_IS_ACTIVE = sql.SQL("state IN ('running', 'waiting')")
 _DUE = sql.SQL(
     "(state = 'queued' OR ({held} AND lease_until IS NULL)"
     " OR ({held} AND lease_until < statement_timestamp()))"
-).format(held=_HELD)
+).format(held=_IS_ACTIVE)
 # Nothing is open any more of what the run r waits for.
-_DECIDED = sql.SQL(
+_IS_DECIDED = sql.SQL(
     "NOT EXISTS (SELECT FROM approval_t a WHERE a.host_id = r.host_id"
     " AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
     " AND a.expire_ts > statement_timestamp())"
@@ -208,7 +208,7 @@ _WAKE_DECIDED = compose(
     " WHERE {decided})"
     " UPDATE agent_run_t AS r SET state = 'queued' FROM due"
     " WHERE r.host_id = due.host_id AND r.run_id = due.run_id AND r.state = 'waiting'",
-    decided=_DECIDED,
+    decided=_IS_DECIDED,
 )
 _STATEMENTS = _LEASES.statements(
     Run,
@@ -526,7 +526,7 @@ class Runs(LeasedRows[Run]):
         await self._prune(_IDLE_CONVERSATIONS, days)
 
     async def _prune(self, old: OldRows, days: int) -> None:
-        while await old.delete(self._pool, {"days": days, "limit": PRUNED}):
+        while await old.delete(self._pool, {"days": days, "limit": PRUNED_ROWS}):
             pass
 
     async def _active(self, host_id: str, conversation: str) -> str:

@@ -33,7 +33,7 @@ from schemas.mismatch import mismatch_text
 
 COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
 AGENT = "agent"  # the default strategy, as a model
-UNSUPPORTED = (
+UNSUPPORTED_MEMBERS = (
     "logprobs", "top_logprobs", "tools", "functions", "audio", "max_tokens",
     "max_completion_tokens", "stop",
 )  # fmt: skip
@@ -42,7 +42,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {  # values that ask for what the agen
     "response_format": (None, {"type": "text"}),
     "tool_choice": (None, "none", "auto"),
 }
-FINISHED: Mapping[str, str] = {  # OpenAI's word for why a run stopped; of all others: length
+FINISH_REASONS: Mapping[str, str] = {  # OpenAI's word for why a run stopped; of all others: length
     "": "stop", "length": "length", "filtered": "content_filter", "refused": "content_filter",
 }  # fmt: skip
 
@@ -111,7 +111,7 @@ class Facade:
     async def _read_request(self, request: Request) -> _Completion:
         """Raises ProblemDetails."""
         body = await self._api.body(request)
-        unsupported = [name for name in UNSUPPORTED if body.get(name)]
+        unsupported = [name for name in UNSUPPORTED_MEMBERS if body.get(name)]
         unsupported += [name for name, values in HARMLESS.items() if body.get(name) not in values]
         if unsupported:
             raise _bad(f"The agent does not support {', '.join(unsupported)}.")
@@ -203,7 +203,7 @@ def _whole(view: RunView, model: str, usage: Mapping[str, Any]) -> dict[str, Any
 
 
 def _finish(stopped: str) -> str:
-    return FINISHED.get(stopped, "length")
+    return FINISH_REASONS.get(stopped, "length")
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ OVERLAP_S = 60.0  # a decision may take so long to be committed, or a clock be s
 CANCEL_S = 5.0  # that a request waits for the end of a cancelled run
 AGENT = "toolgate"  # its name in traces
 TURNS = 200  # of a conversation that the window is chosen from
-BROKEN = Ending(
+BROKEN_RUN = Ending(
     state="failed", error="internal", stopped="Internal error; the gateway's log has the story."
 )
 
@@ -164,7 +164,7 @@ class Runner(RunSupervisor[Run]):
             writing.cancel()
 
     async def fail(self, run: Run) -> None:
-        await self._let_go(run, BROKEN)
+        await self._let_go(run, BROKEN_RUN)
 
     async def _advance(self, active: HeldRun[Run], writer: EventWriter) -> Ending:
         run = active.row

@@ -300,11 +300,13 @@ def mark_foreign(source: str, text: str) -> str:
     )
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     boundary = f"data-{digest[:16]}"
-    return f'<{boundary} source="{name}" trusted="no">\n{_ENDS.sub(_ESCAPED, text)}\n</{boundary}>'
+    return (
+        f'<{boundary} source="{name}" trusted="no">\n{_ENDS.sub(_ESCAPED_TAG, text)}\n</{boundary}>'
+    )
 
 
 _ENDS = re.compile(r"<\s*/\s*(data)", re.IGNORECASE)
-_ESCAPED = r"<\\/\1"
+_ESCAPED_TAG = r"<\\/\1"
 
 
 def _result_text(result: ToolResult) -> str:

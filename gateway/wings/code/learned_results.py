@@ -21,7 +21,7 @@ from schemas.tool import Tool, ToolResult
 
 ANSWER_BYTES = 256 << 10  # of an answer that is looked at
 SHAPE_BYTES = 16 << 10
-REMEMBERED = 1000  # shapes that this process knows to be stored
+SHAPES_REMEMBERED = 1000  # shapes that this process knows to be stored
 
 Key = tuple[str, str, str, str]  # tenant, principal, id and digest of a tool
 
@@ -111,5 +111,5 @@ class LearnedResults(Tables):
     def _remember(self, key: Key, shape: Shape) -> None:
         self._known[key] = shape
         self._known.move_to_end(key)
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > SHAPES_REMEMBERED:
             self._known.popitem(last=False)

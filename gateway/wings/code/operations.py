@@ -35,7 +35,7 @@ READ, WRITE = "code:read", "code:write"
 FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
 FILES = 100
 RUNS = 100  # in a list
-ASKED_BYTES = 16 << 20  # of the arguments of all calls of a run
+ARGUMENTS_BYTES = 16 << 20  # of the arguments of all calls of a run
 DETAILS = """Write Python (standard library) that calls tools: tools.NAME(argument=value),
 tools.call("exact-name", {...}), together: tools.all([tools.NAME(id=i) for i in ids]), pages:
 tools.pages(tools.NAME, limit=20, ...); await works. tools.search("text") finds tools,
@@ -81,7 +81,7 @@ class ProgramPool:
                 frame_bytes=FRAME_BYTES,
             ),
             asks=settings.calls,
-            asked_bytes=ASKED_BYTES,
+            asked_bytes=ARGUMENTS_BYTES,
         )
         self._size = settings.ready
         self._ready: list[tuple[Program, AsyncExitStack]] = []

@@ -66,11 +66,11 @@ SHORTAGES = {
 }
 STARTS = 3  # of a program whose process is killed, while the gateway lives
 DEATHS = 3  # of gateways, behind which a run is given up
-WAITED_S = 5.0  # between two looks of a job at its run that waits for people
-CANCELLED = "the run was cancelled"
-REJECTED = "A person has rejected this call."
+APPROVAL_POLL_S = 5.0  # between two looks of a job at its run that waits for people
+CANCELLED_TEXT = "the run was cancelled"
+REJECTED_TEXT = "A person has rejected this call."
 EMPTY: Mapping[int, str] = {}
-UNDECIDED = "Nobody has decided on this call in time."
+UNDECIDED_TEXT = "Nobody has decided on this call in time."
 
 ProgramState = Literal["completed", "failed", "paused", "running"]
 OpenProgram = Callable[[], AbstractAsyncContextManager[Program]]
@@ -183,7 +183,7 @@ class Runner(RunSupervisor[ProgramRun]):
         if run.caller is None:
             await self.stored.release(run)
         elif run.is_kept:
-            await self._end(run, failure_view(CANCELLED))
+            await self._end(run, failure_view(CANCELLED_TEXT))
         else:
             await self.stored.remove(run)
 
@@ -236,7 +236,7 @@ class Runner(RunSupervisor[ProgramRun]):
         if view is None:
             if not active.is_cancelled:
                 raise LeaseLost("another process has taken the run over")
-            view = failure_view(CANCELLED, journal.calls)
+            view = failure_view(CANCELLED_TEXT, journal.calls)
         if view.state != "paused" and run.claim is not None:
             if run.is_kept:
                 view = replace(view, run=run.id)
@@ -250,7 +250,7 @@ class Runner(RunSupervisor[ProgramRun]):
         approvals, id_ = Approvals(self.parts.pool, run.tenant), run.approval
         if run.cancel:
             await approvals.withdraw(run.id)  # asked for while it was cancelled
-            return {}, CANCELLED
+            return {}, CANCELLED_TEXT
         if run.failures >= DEATHS:
             return {}, f"the process that ran it ended {run.failures} times"
         if run.steps.is_cut:
@@ -264,7 +264,7 @@ class Runner(RunSupervisor[ProgramRun]):
             if approval.state == "approved":
                 return {}, ""
         is_rejected = approval is not None and approval.state == "denied"
-        reason = REJECTED if is_rejected else UNDECIDED
+        reason = REJECTED_TEXT if is_rejected else UNDECIDED_TEXT
         return {call.seq: reason for call in run.pending}, ""
 
     async def _execute(
@@ -387,7 +387,7 @@ def is_driven(context: Context) -> bool:
 def check_wait(view: ProgramView, context: Context) -> ProgramView:
     """Raises TooManyRequests for a job or an invocation whose run waits for people."""
     if view.state == "paused" and is_driven(context):
-        raise TooManyRequests(f"The run {view.run} waits for approvals.", WAITED_S)
+        raise TooManyRequests(f"The run {view.run} waits for approvals.", APPROVAL_POLL_S)
     return view
 
 

@@ -21,10 +21,10 @@ from registry.names.tool_names import CODE_TOOLS
 READING, WRITING = CODE_TOOLS
 _LEASES = Leases("code_run_t", "run_id", "r.state = 'running'")
 # `statement_timestamp`, as no index is searched with the volatile `clock_timestamp`.
-_DIED = sql.SQL(
+_IS_ORPHANED = sql.SQL(
     "r.state = 'running' AND (r.lease_ts IS NULL OR r.lease_ts < statement_timestamp())"
 )
-_DECIDED = sql.SQL(
+_IS_DECIDED = sql.SQL(
     "r.state = 'waiting' AND r.expires_ts > statement_timestamp()"
     " AND NOT EXISTS (SELECT FROM approval_t a WHERE a.host_id = r.host_id"
     " AND a.approval_id = r.approval_id AND a.state = 'waiting'"
@@ -34,8 +34,8 @@ _GET = compose(
     "SELECT r.state, r.record, r.result, ({died}) OR ({decided}) FROM code_run_t r"
     " WHERE r.host_id = %(host)s AND r.run_id = %(run)s AND r.principal = %(principal)s"
     " AND r.expires_ts > statement_timestamp() AND r.state <> 'paused'",
-    died=_DIED,
-    decided=_DECIDED,
+    died=_IS_ORPHANED,
+    decided=_IS_DECIDED,
 )
 _BEGIN = (
     b"INSERT INTO code_run_t (host_id, run_id, principal, state, record, caller, fence, tool,"
@@ -152,11 +152,11 @@ _STATEMENTS = _LEASES.statements(
         " r.caller, r.pending, r.approval_id::text AS approval, r.failures, r.cancel"
     ),
     owner="principal",
-    due=sql.SQL("({died}) OR ({decided})").format(died=_DIED, decided=_DECIDED),
+    due=sql.SQL("({died}) OR ({decided})").format(died=_IS_ORPHANED, decided=_IS_DECIDED),
     rows=sql.SQL(
         "(SELECT r.* FROM code_run_t r WHERE {died} AND r.caller IS NOT NULL UNION ALL"
         " SELECT r.* FROM code_run_t r WHERE {decided} AND r.caller IS NOT NULL) AS r"
-    ).format(died=_DIED, decided=_DECIDED),
+    ).format(died=_IS_ORPHANED, decided=_IS_DECIDED),
     claim="state = 'running',"
     " failures = failures + (r.state = 'running' AND lease_ts IS NOT NULL)::int,"
     " expires_ts = clock_timestamp() + make_interval(secs => %(keep)s)",

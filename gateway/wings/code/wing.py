@@ -13,11 +13,11 @@ from gateway.wings.interface import Checks, Finding, Wing, WingContributions, Wi
 from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
 
-HELD: tuple[tuple[str, LiteralString], ...] = (
+PERSONAL_ROWS: tuple[tuple[str, LiteralString], ...] = (
     ("runs of programs", "code_run_t"),
     ("learned schemas of results", "code_shape_t"),
 )
-OWNED: LiteralString = "r.host_id = %(host)s AND r.principal = %(person)s"
+OF_PERSON: LiteralString = "r.host_id = %(host)s AND r.principal = %(person)s"
 
 
 @asynccontextmanager
@@ -33,8 +33,8 @@ async def open_code(parts: WingParts) -> AsyncIterator[WingContributions]:
             listed=await pool.begin(),
             complete_results=runner.learned.complete if parts.settings.learned_results else None,
             erasers=[
-                HeldRows(place=place, table=table, pool=lambda: parts.pool, condition=OWNED)
-                for place, table in HELD
+                HeldRows(place=place, table=table, pool=lambda: parts.pool, condition=OF_PERSON)
+                for place, table in PERSONAL_ROWS
             ],
         )
     finally:

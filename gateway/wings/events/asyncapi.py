@@ -11,7 +11,7 @@ import msgspec
 from config.events import EventsSettings
 from gateway.wings.events.cloudevents import COMPLETION, INVOCATION, schemas
 from gateway.wings.events.inbound_events import CLOUDEVENTS
-from schemas.cloudevents import STRUCTURED
+from schemas.cloudevents import CLOUD_EVENT
 from schemas.json_schema.references import reference_to
 
 FOLDER = "json"  # of the schemas, in the package `schemas`
@@ -33,7 +33,7 @@ def document(settings: EventsSettings, version: str) -> Mapping[str, Any]:
     return {
         "asyncapi": "3.0.0",
         "info": {"title": "Toolgate events", "version": version},
-        "defaultContentType": STRUCTURED,
+        "defaultContentType": CLOUD_EVENT,
         "channels": {"invocations": commands, **ends},
         "operations": {
             "invoke": {
@@ -60,7 +60,7 @@ def _message(kind: str, schema: str, summary: str) -> Mapping[str, Any]:
     return {
         "name": kind,
         "summary": summary,
-        "contentType": STRUCTURED,
+        "contentType": CLOUD_EVENT,
         "correlationId": {"location": "$message.payload#/data/correlationId"},
         "payload": {
             "type": "object",

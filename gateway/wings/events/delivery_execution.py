@@ -22,7 +22,7 @@ from gateway.operations.stored_callers import (
     read_caller,
 )
 from gateway.policy.approval_gate import awaited_approval
-from gateway.wings.events.invocation_journal import EXPIRED, Delivery, End, Reason
+from gateway.wings.events.invocation_journal import EXPIRED_ERROR, Delivery, End, Reason
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from schemas.errors import (
@@ -91,7 +91,7 @@ class Execution:
             except Fault as fault:
                 return self._of_fault(delivery, fault)
             return await self._of_result(delivery, caller, result)
-        return delivery.end(error=EXPIRED.encode(), reason="expired")
+        return delivery.end(error=EXPIRED_ERROR.encode(), reason="expired")
 
     async def _check_approval(self, delivery: Delivery, approval_id: str) -> End | Pause | None:
         """None once the call is approved."""

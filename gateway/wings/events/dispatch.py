@@ -17,7 +17,7 @@ from gateway.wings.events.delivery_execution import Execution, Pause, failed_end
 from gateway.wings.events.invocation_journal import Delivery, End, Journal
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.sweeper import JournalSweeper
-from gateway.wings.events.wakeups import CANCEL, ENDED, FAILED, WORK
+from gateway.wings.events.wakeups import CANCEL, DATABASE_ERRORS, ENDED, WORK
 from registry.database.group_commit import GroupCommit
 from registry.database.postgres import AWAY, RESYNC, Notice, is_uuid
 from schemas.errors import Unavailable
@@ -154,7 +154,7 @@ class Dispatch:
             self._wake = anyio.Event()
             try:
                 busy = await self._claim(work)
-            except FAILED:
+            except DATABASE_ERRORS:
                 busy = False
                 log.warning("journal_unavailable", exc_info=True)
             if not busy:
@@ -294,7 +294,7 @@ class Dispatch:
                 continue
             try:
                 extended = await self._journal.extend(running, self.settings.lease_s)
-            except FAILED:
+            except DATABASE_ERRORS:
                 log.warning("journal_unavailable", exc_info=True)
                 continue
             for (_, id_, fence), running_call in running.items():
@@ -331,7 +331,7 @@ class Dispatch:
                     finally:  # one that ran into a timeout costs as much
                         now = anyio.current_time()
                         trim_at = now + max(TRIM_S, TRIM_COST * (now - began))
-            except FAILED:
+            except DATABASE_ERRORS:
                 log.warning("journal_unavailable", exc_info=True)
             await anyio.sleep(self.settings.sweep_s)
 

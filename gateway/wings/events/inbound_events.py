@@ -28,7 +28,7 @@ from schemas.cel_expressions import (
     InvalidExpression,
     compile_expression,
 )
-from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, read_events
+from schemas.cloudevents import BATCH, CLOUD_EVENT, CloudEvent, media_type, read_events
 from schemas.errors import Fault, InvalidParams, ToolgateError, Unavailable
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import JSON_RPC
@@ -226,7 +226,7 @@ class Inbound:
     ) -> tuple[int, str]:
         """Accept an event of Kafka: the status, and the reason of a refusal."""
         try:
-            kind = headers.get("content-type", STRUCTURED)
+            kind = headers.get("content-type", CLOUD_EVENT)
             [event] = read_events(kind, headers, body, percent_encoded=False)
             if isinstance(event, InvalidParams):
                 raise event

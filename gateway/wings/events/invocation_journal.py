@@ -32,8 +32,8 @@ Reason = Literal["error", "rejected", "expired", "cancelled", "attempts"]
 PRIORITIES = 10  # 0 to 9, the highest first
 OUTCOME_UNKNOWN = '{"message":"The outcome of the call is unknown, and it is not repeatable"}'
 LEASE_OVER = '{"message":"The lease ended without a sign of life of the worker"}'
-EXPIRED = '{"message":"The deadline has passed"}'
-CANCELLED = '{"message":"Cancelled"}'
+EXPIRED_ERROR = '{"message":"The deadline has passed"}'
+CANCELLED_ERROR = '{"message":"Cancelled"}'
 
 
 class Conflict(ToolgateError):
@@ -225,7 +225,7 @@ _DELIVERY = sql.SQL("""r.host_id::text, r.invocation_id::text, r.fence, r.attemp
     extract(epoch FROM now() - r.due_ts)::float8 AS waited_s""")
 # All that are DISPATCHED have a lease, and there is an index of these.
 LEASES = Leases("invocation_t", "invocation_id", "r.lease_ts IS NOT NULL")
-_DRAFTED = sql.SQL("""host_id uuid, invocation_id uuid, topic text, queue text,
+_DRAFT_COLUMNS = sql.SQL("""host_id uuid, invocation_id uuid, topic text, queue text,
     skill_name text, correlation_id text, reply_to text, request_hash text, arguments json,
     principal_id text, principal json, task_id text, traceparent text, hops smallint,
     order_key text, on_failure text, idempotency_key text, repeatable boolean, priority smallint,
@@ -248,7 +248,7 @@ SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_t
 FROM json_to_recordset(%s::json) AS r({drafted})
 ON CONFLICT DO NOTHING RETURNING invocation_id::text
 """,
-    drafted=_DRAFTED,
+    drafted=_DRAFT_COLUMNS,
 )
 _KNOWN_IN = sql.SQL("""
 SELECT invocation_id::text, correlation_id, request_hash FROM {table}
@@ -259,7 +259,7 @@ WHERE host_id = %(host)s AND principal_id = %(principal)s AND skill_name = %(ski
     AND idempotency_key = %(key)s
 """)
 # The correlation id goes first.
-_KNOWN = compose(
+_EARLIER_INVOCATION = compose(
     "{open} UNION ALL {done} LIMIT 1",
     open=_KNOWN_IN.format(table=sql.Identifier("invocation_t")),
     done=_KNOWN_IN.format(table=sql.Identifier("invocation_done_t")),
@@ -267,7 +267,7 @@ _KNOWN = compose(
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
 # in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
 # updated by their place in the table, so that no plan with statistics looks at others.
-_PICKED = sql.SQL("""
+_PICK = sql.SQL("""
 WITH picked AS MATERIALIZED (
     SELECT c.place
     FROM generate_series({most}, 0, -1) AS p(priority), {queues} AS q(queue),
@@ -299,7 +299,7 @@ _CLAIM = LEASES.claim(
 def _claim(limit: int, kind: Literal["tools", "skills"]) -> bytes:
     """The statement for a number of rows. As a parameter, PostgreSQL would take it for a tenth of
     the table, and plan each time anew, which takes longer than to carry the plan out."""
-    picked = _PICKED.format(
+    picked = _PICK.format(
         most=sql.Literal(PRIORITIES - 1), limit=sql.Literal(limit), queues=_QUEUES[kind]
     )
     return picked.as_bytes() + _CLAIM
@@ -330,7 +330,7 @@ _RELEASE = (
     )
     + b" AND NOT r.cancelling"
 )
-_ENDED = sql.SQL(
+_END_COLUMNS = sql.SQL(
     "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
 reason text, retry_s float8"
 )
@@ -387,7 +387,7 @@ attempts AS (
 SELECT invocation_id::text, fence, host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
 """,
-    ended=_ENDED,
+    ended=_END_COLUMNS,
     outbox=OUTBOX,
 )
 _CANCEL = compose(
@@ -413,7 +413,7 @@ UNION ALL SELECT NULL, NULL, NULL, NULL FROM running
 """,
     outbox=OUTBOX,
 )
-_KEPT = sql.SQL("""host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
+_KEPT_COLUMNS = sql.SQL("""host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
     order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, created_ts,
     fence""")
@@ -434,7 +434,7 @@ INSERT INTO invocation_t ({kept}, redriven)
 SELECT {kept}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
 RETURNING invocation_id::text
 """,
-    kept=_KEPT,
+    kept=_KEPT_COLUMNS,
 )
 _KEY = ("host_id", "principal_id", "topic", "order_key")
 BATCH = 1000  # rows that a statement of the upkeep changes
@@ -625,12 +625,12 @@ class Journal(Tables):
         done = await self._execute(_RELEASE, values)
         if done == len(rows):
             return done
-        ends = [End(*row, error=Raw(CANCELLED), reason="cancelled") for row in rows]
+        ends = [End(*row, error=Raw(CANCELLED_ERROR), reason="cancelled") for row in rows]
         return done + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
         """Cancel: (ended at once, asked to end)."""
-        values = {"host": host_id, "ids": list(ids), "error": CANCELLED}
+        values = {"host": host_id, "ids": list(ids), "error": CANCELLED_ERROR}
         rows = await self._fetch(_CANCEL, values)
         await self._unblock(rows)
         ended = sum(host is not None for host, *_ in rows)
@@ -747,7 +747,7 @@ async def _store_drafts(connection: AsyncConnection, drafts: Sequence[Draft]) ->
 
 async def _find_known(connection: AsyncConnection, draft: Draft) -> Any:
     """Id, correlation id and hash of the invocation that has the ids of the draft."""
-    rows = await connection.execute(_KNOWN, _same(draft))
+    rows = await connection.execute(_EARLIER_INVOCATION, _same(draft))
     return await rows.fetchone()
 
 

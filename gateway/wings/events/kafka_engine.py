@@ -24,7 +24,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatch
 from config.events import EventKafka
 from gateway.wings.events.wakeups import Work
 from registry.database.postgres import is_uuid
-from schemas.cloudevents import STRUCTURED
+from schemas.cloudevents import CLOUD_EVENT
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.events")
@@ -176,7 +176,7 @@ class KafkaEngine:
 
     async def publish(self, host_id: str, topic: str, event: bytes) -> None:
         """Append an event to a topic; those of a tenant stay in order. Raises Unavailable."""
-        kind = [("content-type", STRUCTURED.encode())]
+        kind = [("content-type", CLOUD_EVENT.encode())]
         await self._append(topic, event, host_id.encode(), kind)
 
     async def _append(

@@ -35,7 +35,7 @@ from schemas.jsonrpc import Request, decode_json, decode_members, encode
 from schemas.mcp.messages import META_RELATED_TASK
 from schemas.tool import Tool, ToolResult
 
-ASKED = "toolgate/task"  # in `_meta` of a call: it is to be a task
+TASK_MEMBER = "toolgate/task"  # in `_meta` of a call: it is to be a task
 POLL_MS = 1000
 KEEP_ALIVE_S = 15.0
 PAGE = 50
@@ -98,7 +98,7 @@ class Tasks:
             catalog = self.parts.catalogs.of(context.principal.tenant, context.toolset)
             return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
         meta = params.get("_meta")
-        asks = isinstance(meta, dict) and meta.get(ASKED) is True
+        asks = isinstance(meta, dict) and meta.get(TASK_MEMBER) is True
         named = not facts.relayed and matches(tool.name, self.settings.tasks)
         return asks or facts.lasts or named
 

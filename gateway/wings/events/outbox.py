@@ -20,7 +20,7 @@ from gateway.http_client.webhooks import WebhookSender, WebhookSent, retry_delay
 from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.invocation_journal import COLUMNS, Invocation, Journal
-from gateway.wings.events.wakeups import FAILED
+from gateway.wings.events.wakeups import DATABASE_ERRORS
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import Notify
 from registry.access.secrets import SecretRefused
@@ -28,7 +28,7 @@ from registry.database.leases import Leases
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
-from schemas.cloudevents import STRUCTURED
+from schemas.cloudevents import CLOUD_EVENT
 from schemas.errors import Unavailable
 from schemas.jsonrpc import encode
 
@@ -52,7 +52,7 @@ _CLAIM = LEASES.claim_due(
         " extract(epoch FROM now() - created_ts)::float8 AS age_s"
     ),
 )
-_PUBLISHED: LiteralString = """
+_MARK_PUBLISHED: LiteralString = """
 WITH picked AS MATERIALIZED (
     SELECT outbox_id FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
         AND kind = 'topic' ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
@@ -155,7 +155,7 @@ class CompletionOutbox(Tables):
                 self._wake = anyio.Event()
                 try:
                     await self._send_some(group)
-                except FAILED:
+                except DATABASE_ERRORS:
                     log.warning("journal_unavailable", exc_info=True)
                 with anyio.move_on_after(self.settings.sweep_s):
                     await self._wake.wait()
@@ -189,7 +189,7 @@ class CompletionOutbox(Tables):
         values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published}
         async with borrow(self._pool) as connection:
             if not published:
-                await connection.execute(_PUBLISHED, values)
+                await connection.execute(_MARK_PUBLISHED, values)
             cursor = connection.cursor(row_factory=class_row(Entry))
             await cursor.execute(_CLAIM, values)
             return await cursor.fetchall()
@@ -267,7 +267,7 @@ class CompletionOutbox(Tables):
             webhook.url,
             f"{row.invocation_id}.{row.redriven}",
             event,
-            content_type=STRUCTURED,
+            content_type=CLOUD_EVENT,
             secrets=webhook.secrets,
             private=webhook.private,
         )

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from gateway.wings.events.invocation_journal import (
     BATCH,
-    EXPIRED,
+    EXPIRED_ERROR,
     LEASE_OVER,
     OUTBOX,
     OUTCOME_UNKNOWN,
@@ -114,7 +114,7 @@ moved AS (
     RETURNING *)
 INSERT INTO invocation_done_t SELECT * FROM moved
 """).format(to_move=_TO_MOVE)
-_AGED = [
+_OLD_ROWS = [
     OldRows(
         table,
         key,
@@ -131,7 +131,7 @@ _AGED = [
     )
 ]
 # Bytes of each ended invocation, its row and errors of its attempts included, without reading them.
-_ENDED_BYTES = sql.SQL("""
+_SELECT_ENDED = sql.SQL("""
 SELECT i.host_id, i.invocation_id, i.principal_id, i.finished_ts,
     600 + pg_column_size(i.arguments) + coalesce(pg_column_size(i.result), 0)
         + coalesce(pg_column_size(i.error), 0) + coalesce(a.bytes, 0) AS bytes
@@ -142,7 +142,7 @@ FROM invocation_done_t i LEFT JOIN (
 _ENDED_USAGE = sql.SQL("""
 SELECT host_id::text, principal_id, sum(bytes)::bigint FROM ({ended_bytes}) AS ended
 GROUP BY host_id, principal_id
-""").format(ended_bytes=_ENDED_BYTES)
+""").format(ended_bytes=_SELECT_ENDED)
 # The newest that fit stay: first of each principal, then of the tenant.
 _EXCESS = sql.SQL("""
 WITH sized AS (
@@ -156,7 +156,7 @@ placed AS (
     FROM sized)
 SELECT invocation_id::text, finished_ts FROM placed WHERE over OR of_tenant > %(tenant)s
 ORDER BY finished_ts LIMIT %(limit)s
-""").format(ended_bytes=_ENDED_BYTES)
+""").format(ended_bytes=_SELECT_ENDED)
 # What is still to be sent keeps its invocation.
 _REMOVE: LiteralString = """
 WITH removed AS (
@@ -194,7 +194,7 @@ class JournalSweeper(Tables):
             "limit": BATCH,
             "lease_over": LEASE_OVER,
             "unknown": OUTCOME_UNKNOWN,
-            "expired": EXPIRED,
+            "expired": EXPIRED_ERROR,
         }
         async with borrow(self._pool) as connection:
             rows = await connection.execute(_SWEEP, values)
@@ -243,7 +243,7 @@ class JournalSweeper(Tables):
         """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
         tenant, at most BATCH rows of each; how many."""
         values = {"keep": keep_s, "limit": BATCH}
-        return sum([await aged.delete(self._pool, values) for aged in _AGED])
+        return sum([await aged.delete(self._pool, values) for aged in _OLD_ROWS])
 
     async def ended_usage(self) -> Mapping[tuple[str, str], int] | None:
         """Bytes of ended invocations by tenant and principal; None: another process counts."""

@@ -22,7 +22,7 @@ WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 Work = Callable[[str], None]
 """Called with a tenant that has something new; "": any may have."""
 
-FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
+DATABASE_ERRORS = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 
 
 class WakeupChannel:
@@ -59,7 +59,7 @@ class WakeupChannel:
                         "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice",
                         [CHANNEL, notices],
                     )
-            except FAILED:
+            except DATABASE_ERRORS:
                 extra = {"notices": len(notices)}
                 log.warning("wakeups_not_sent", extra=extra, exc_info=True)
             await anyio.sleep(pause_s)
@@ -115,7 +115,7 @@ class CompletionWaiters:
             keys = list(self._waiting)
             try:
                 ended = await self._journal.ended_among(keys)
-            except FAILED:
+            except DATABASE_ERRORS:
                 log.warning("journal_unavailable", exc_info=True)
                 continue
             self.wake_waiters([key for key in keys if key[1] in ended])

@@ -20,7 +20,7 @@ from gateway.operations.paging import ListPage, Pages, Paging
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, unavailable
 from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool, borrow
-from schemas.cloudevents import STRUCTURED
+from schemas.cloudevents import CLOUD_EVENT
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import encode
 
@@ -166,7 +166,7 @@ class WebhookReceivers:
             raise not_found("webhook", name)
         event = encode({**TEST, "id": id_, "subject": name})
         answer = await self.sender.send(
-            webhook.url, id_, event, content_type=STRUCTURED, secrets=webhook.secrets,
+            webhook.url, id_, event, content_type=CLOUD_EVENT, secrets=webhook.secrets,
             private=webhook.private,
         )  # fmt: skip
         return WebhookTest(answer.done, answer.error)

@@ -42,7 +42,7 @@ from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.events")
 
-SETTLED_S = 2.0  # without a change of the catalog, until schedules are checked
+QUIET_S = 2.0  # without a change of the catalog, until schedules are checked
 
 
 class EventsEngine(Protocol):
@@ -203,7 +203,7 @@ class _Wired:
         while True:
             await self._loaded.wait()
             self._loaded = anyio.Event()
-            with anyio.move_on_after(SETTLED_S):  # sources are imported one by one at a start
+            with anyio.move_on_after(QUIET_S):  # sources are imported one by one at a start
                 await self._loaded.wait()
                 continue
             self._log_unknown_skills()
@@ -241,11 +241,11 @@ class _Wired:
                     table=table,
                     pool=lambda: self._parts.pool,
                     condition=ENDED_OF,
-                    blanks=BLANKED,
+                    blanks=BLANK_COLUMNS,
                     before=self._cancel,
                     remains="states and times, and the id until a running one has ended",
                 )
-                for place, table in HELD
+                for place, table in PERSONAL_ROWS
             ],
         )
 
@@ -287,14 +287,14 @@ class _Secret:
         return self._sealer
 
 
-HELD: tuple[tuple[str, LiteralString], ...] = (
+PERSONAL_ROWS: tuple[tuple[str, LiteralString], ...] = (
     ("invocations", "invocation_t"),
     ("ended invocations", "invocation_done_t"),
 )
 ENDED_OF: LiteralString = (
     "r.host_id = %(host)s AND r.principal_id = %(person)s AND r.finished_ts IS NOT NULL"
 )
-BLANKED: LiteralString = (
+BLANK_COLUMNS: LiteralString = (
     "principal_id = %(pseudonym)s, arguments = 'null', result = NULL, error = NULL,"
     """ principal = '{"principal": {"id": "", "tenant": ""}}', idempotency_key = NULL,"""
     " order_key = NULL, task_id = NULL, reply_to = NULL, traceparent = NULL"

@@ -21,7 +21,7 @@ from gateway.context import Principal
 from gateway.operations.job_declarations import SCHEDULE, Job
 from gateway.wings.document_library import DATA_KINDS
 from gateway.wings.interface import Screen
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.extracted_names import (
     ExtractedNames,
     UnusableAnswer,
@@ -189,7 +189,7 @@ class DocumentExtractor:
             await self._of_chunk(reading, chunk)
         if reading.exhausted and not reading.errors:
             paused = {"attempt": reading.document.attempt, "error": reading.exhausted[:500]}
-            await self._execute(_PAUSED, {**reading.document.values, **paused})
+            await self._execute(_PAUSED_COLLECTIONS, {**reading.document.values, **paused})
             return
         if reading.errors or not reading.awaited:
             self.counts["failed" if reading.errors else "documents"] += 1
@@ -398,7 +398,7 @@ _RELATIONS = compose(
     here=_HERE,
 )
 # What is left out of a run stays due, with the reason.
-_PAUSED = b"""
+_PAUSED_COLLECTIONS = b"""
     INSERT INTO knowledge_extraction_t (host_id, document_id, version, status, attempt, error)
     SELECT %(host)s, document_id, %(version)s, 'waiting', %(attempt)s, %(error)s
     FROM knowledge_document_t
@@ -432,5 +432,5 @@ _RETRY = compose(
     SET status = 'waiting', attempt = 0, next_ts = now()
     FROM failed WHERE (state.host_id, state.document_id) = (%(host)s, failed.document_id)
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )

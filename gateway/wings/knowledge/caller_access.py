@@ -14,14 +14,14 @@ from gateway.wings.interface import subject_of
 READ, WRITE = "knowledge:read", "knowledge:write"
 ALL = "*"
 Access = Literal["read", "write", "admin"]
-INCLUDED: Mapping[Access, Sequence[Access]] = {
+ACCESS_INCLUDING: Mapping[Access, Sequence[Access]] = {
     "read": ("read", "write", "admin"),
     "write": ("write", "admin"),
     "admin": ("admin",),
 }
 
 # Condition on knowledge_collection_t AS collection: the caller has one of %(accesses)s.
-ALLOWED = sql.SQL("""collection.host_id = %(host)s AND (collection.owner = %(owner)s OR EXISTS (
+READABLE = sql.SQL("""collection.host_id = %(host)s AND (collection.owner = %(owner)s OR EXISTS (
     SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
         AND granted.collection_id = collection.collection_id
         AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(accesses)s)))""")
@@ -47,12 +47,12 @@ class KnowledgeReader:
         return self.owner
 
     def values(self, access: Access = "read") -> dict[str, Any]:
-        """Parameters of ALLOWED."""
+        """Parameters of READABLE."""
         return {
             "host": self.tenant,
             "owner": self.owner,
             "grantees": list(self.grantees),
-            "accesses": list(INCLUDED[access]),
+            "accesses": list(ACCESS_INCLUDING[access]),
         }
 
 

@@ -19,7 +19,7 @@ from psycopg import IsolationLevel, sql
 from config.knowledge import KnowledgeSettings
 from gateway.wings.document_library import Passage, PassageHits
 from gateway.wings.documents.chunking.mentions import normal
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.graph_ranking import (
     SEEDS,
@@ -57,10 +57,12 @@ EF = 100  # hnsw.ef_search of an index of 100,000 vectors
 # A plan that suits any pattern expects few chunks: joined in loops, all that a pattern left took
 # 4.5 times as long as no filter.
 FILTERED_SCANS: Planner = {**SCANS, "plans": "force_custom_plan"}
-LISTED = 2  # times the limit of comparisons: chunks that a filter leaves, up to which a list of
+LIST_FACTOR = (
+    2  # times the limit of comparisons: chunks that a filter leaves, up to which a list of
+)
 # them costs less than evaluating the filter for each chunk that is proposed
 SPREAD = 50  # chunks from which PageRank starts
-ASKED = 64  # words of a query in which names are sought
+QUERY_WORDS = 64  # words of a query in which names are sought
 NAME = 6  # words of such a name at most
 SHORTEST = 4  # characters of one that was not merged with another
 EDGES = 5000  # rows of the graph that are read for a query
@@ -149,7 +151,7 @@ class Searcher:
         is_listed = encoded.whole is not None and narrowed is not None
         if encoded.whole is not None and docs > self._settings.exact_limit:
             row_count = await self._count_left(opened, narrowed, values, docs)
-            is_listed = is_listed and row_count <= LISTED * self._settings.exact_limit
+            is_listed = is_listed and row_count <= LIST_FACTOR * self._settings.exact_limit
             if row_count > (self._scan_limit(values["reach"], docs) if is_listed else 0):
                 index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
                 values["ef"] = str(effort(EF, docs, values["reach"]))
@@ -177,7 +179,7 @@ class Searcher:
         """The chunks that may be found, counted up to one more than are listed."""
         if narrowed is None:
             return docs
-        most = LISTED * self._settings.exact_limit + 1
+        most = LIST_FACTOR * self._settings.exact_limit + 1
         rows = await opened.rows(LOOKUPS, _count_query(narrowed), {**values, "most": most})
         return int(rows[0][0])
 
@@ -207,7 +209,7 @@ class Searcher:
         narrowed, values = self._values(query)
         words = _NO_NAME.sub(" ", normal(query.text)).split()
         values |= {"seeds": list(seeds), "question": f" {' '.join(words)} ", "edges": EDGES}
-        values["spoken"] = list(_grams(words[:ASKED]))
+        values["spoken"] = list(_grams(words[:QUERY_WORDS]))
         values["asked"] = [word for word in values["spoken"] if len(word) >= SHORTEST]
         target = sql.Identifier("target", "chunk_id")
         allowed = None if narrowed is None else Fragment.of(_filter_clause(narrowed, target))
@@ -267,7 +269,7 @@ PERMITTED = Fragment.of(
     JOIN search_part_t AS part ON (part.host_id, part.entity_type, part.owner)
         = (%(host)s, {kind}, collection.collection_id::text)
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
-)""").format(kind=sql.Literal(KIND.name), allowed=ALLOWED)
+)""").format(kind=sql.Literal(KIND.name), allowed=READABLE)
 )
 # A row for each word of the query, and one, with the empty word, for all chunks.
 _FACTS = compose(

@@ -36,7 +36,7 @@ from gateway.wings.models.usage import BudgetExhausted
 from schemas.jsonrpc import encode
 
 HISTORY = 10  # messages of the conversation
-SAID = 4000  # characters of one
+TURN_CHARACTERS = 4000  # characters of one
 LINE = 20_000  # characters of one line of an answer
 QUOTES = 8  # of one line; more prove nothing more
 _MARKS = re.compile(r"\s*\[\d{1,4}\]")
@@ -183,7 +183,7 @@ def _messages(answer_request: AnswerRequest) -> list[ChatMessage]:
 
 def _past(answer_request: AnswerRequest) -> list[ChatMessage]:
     return [
-        ChatMessage("assistant" if role == "assistant" else "user", text[:SAID])
+        ChatMessage("assistant" if role == "assistant" else "user", text[:TURN_CHARACTERS])
         for role, text in answer_request.history[-HISTORY:]
     ]
 

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from gateway.operations.problems import ProblemDetails, conflict, not_found
-from gateway.wings.knowledge.caller_access import ALLOWED, Access, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, Access, KnowledgeReader
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
@@ -145,7 +145,7 @@ class CollectionStore(Tables):
                 sql.SQL(
                     "DELETE FROM knowledge_collection_t AS collection WHERE {allowed}"
                     " AND collection_id = %(collection)s"
-                ).format(allowed=ALLOWED),
+                ).format(allowed=READABLE),
                 values,
             )
         except psycopg.errors.ForeignKeyViolation as error:
@@ -186,7 +186,7 @@ _FIND = compose(
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s)) ORDER BY name
 """,
     is_admin=_IS_ADMIN,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 # Collections of an owner are created one after the other, so that none is beyond the limit.
 _OWNER_LOCK = b"""
@@ -198,7 +198,7 @@ _OPEN = compose(
     FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)
     FOR KEY SHARE
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _CREATE = b"""
     INSERT INTO knowledge_collection_t (host_id, collection_id, name, kind, owner, description,

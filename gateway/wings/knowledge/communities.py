@@ -36,7 +36,7 @@ TITLE = 3  # names
 CENTRAL = 3  # sentences
 PASSAGES = 20  # of a community that sentences are chosen of, those with most of its names
 SENTENCE = 400  # characters of a sentence that are shown
-KEPT = 8  # results that are kept, by the rows that they were computed from
+RESULTS = 8  # results that are kept, by the rows that they were computed from
 _WORD = re.compile(r"\w{3,}")
 Result = TypeVar("Result")
 Ties = Mapping[str, Mapping[str, float]]
@@ -134,7 +134,7 @@ def _sentences(passage: Passage) -> Iterator[CitedSentence]:
         at = end
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=RESULTS)
 def communities(
     rows: tuple[tuple[str, str, str], ...], merges: tuple[tuple[str, str], ...]
 ) -> tuple[Community, ...]:

@@ -35,7 +35,7 @@ from gateway.wings.document_library import (
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.documents.chunking.data_chunks import SCANNERS
 from gateway.wings.documents.reading.reading_limits import ReadingRefused
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader, reader_of
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader, reader_of
 from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.chunk_rows import dot_name
 from gateway.wings.knowledge.chunk_search import KIND, ChunkQuery, Searcher, convert_rows
@@ -61,10 +61,10 @@ GREP_BATCH = 2**21  # bytes of texts that are held at a time
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
 DEFINITIONS = 100  # of one name that are read; as many say as little about a file
-DEFINED = 3  # files that define one name, beyond which it says little about any of them
+DEFINING_FILES = 3  # files that define one name, beyond which it says little about any of them
 LINKS = 20_000  # rows of the graph of files
 FILES = 10_000  # of one page
-FOUND = 1000  # symbols, references or lines of one answer
+RESULTS_LIMIT = 1000  # symbols, references or lines of one answer
 
 
 class CollectionLibrary:
@@ -179,7 +179,7 @@ class CollectionLibrary:
         embeddings: bool = False,
     ) -> Sequence[Passage]:
         where, values = self._path_condition(context, [collection], path)
-        values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
+        values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, RESULTS_LIMIT)}
         values["embeddings"] = embeddings
         rows = await self._rows(_compose(_CHUNKS, path=where), values)
         return convert_rows(Passage, rows)
@@ -245,7 +245,7 @@ class CollectionLibrary:
         or in time."""
         sizes = await self._rows(_compose(_SIZES, path=where), values)
         self._check_size(sum(row[1] for row in sizes))
-        limit, passages, principal = min(limit, FOUND), list[Passage](), context.principal
+        limit, passages, principal = min(limit, RESULTS_LIMIT), list[Passage](), context.principal
         ends = self._searches.deadline()
         for ids in _batches(sizes):
             rows = await self._rows(_TEXTS, {**values, "ids": ids})
@@ -278,7 +278,7 @@ class CollectionLibrary:
             "kind": query.kind,
             "visibility": query.visibility,
             "inherits": heir,
-            "limit": min(query.limit, FOUND),
+            "limit": min(query.limit, RESULTS_LIMIT),
         }
         statement = _symbols(path, named=bool(symbol), heirs=bool(heir))
         return convert_rows(SymbolPlace, await self._rows(statement, values))
@@ -291,7 +291,7 @@ class CollectionLibrary:
         values |= {
             "symbol": dotted,
             "name": dotted.rpartition(".")[2],
-            "limit": min(limit, FOUND),
+            "limit": min(limit, RESULTS_LIMIT),
         }
         if not values["name"]:
             return []
@@ -301,7 +301,7 @@ class CollectionLibrary:
         self, context: Context, collections: Sequence[str] | None, *, path: str = ""
     ) -> Sequence[FileLink]:
         where, values = self._path_condition(context, collections, path)
-        rows = await self._rows(_compose(_LINKED, path=where), values)
+        rows = await self._rows(_compose(_LINKED_FILES, path=where), values)
         return convert_rows(FileLink, rows)
 
     async def named_files(self, context: Context, chunks: Sequence[str]) -> Sequence[NamedFile]:
@@ -387,7 +387,7 @@ def _reference(row: Sequence[Any]) -> SymbolPlace:
 _SHELVES = sql.SQL("""shelf AS MATERIALIZED (
     SELECT collection_id, name FROM knowledge_collection_t AS collection
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s))
-)""").format(allowed=ALLOWED)
+)""").format(allowed=READABLE)
 _COLLECTIONS = compose(
     """
     WITH {shelves}
@@ -425,7 +425,7 @@ _STATUS = compose(
     status=STATUS,
 )
 # Documents that have a version which is served.
-_SERVED = sql.SQL("""FROM shelf JOIN knowledge_document_t AS document
+_SERVED_DOCUMENTS = sql.SQL("""FROM shelf JOIN knowledge_document_t AS document
     ON (document.host_id, document.collection_id) = (%(host)s, shelf.collection_id)
     AND document.live > 0""")
 _FILES = sql.SQL("""
@@ -468,7 +468,7 @@ _READ = compose(
     SELECT live, blob.content {served} AND document.path = %(path)s {content}
 """,
     shelves=_SHELVES,
-    served=_SERVED,
+    served=_SERVED_DOCUMENTS,
     content=_CONTENT,
 )
 _SIZES = sql.SQL("""
@@ -483,7 +483,7 @@ _TEXTS = compose(
     WHERE document.document_id = ANY (%(ids)s::uuid[]) ORDER BY shelf.name, document.path
 """,
     shelves=_SHELVES,
-    served=_SERVED,
+    served=_SERVED_DOCUMENTS,
     content=_CONTENT,
 )
 # What inherits a class, also over others, by the names of these.
@@ -500,7 +500,7 @@ _HEIRS = sql.SQL(""", heir (collection_id, symbol, name) AS (
     JOIN knowledge_definition_v AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
         = (%(host)s, base.document_id, base.ordinal)
 )""")
-_NAMED = sql.SQL(""" AND symbol.name = %(name)s
+_HAS_NAME = sql.SQL(""" AND symbol.name = %(name)s
     AND (symbol.symbol = %(symbol)s OR right(symbol.symbol, length(%(symbol)s) + 1)
         = '.' || %(symbol)s)""")
 _INHERITS = sql.SQL(""" AND EXISTS (SELECT FROM heir WHERE heir.collection_id = symbol.collection_id
@@ -527,7 +527,7 @@ def _symbols(path: sql.Composed, *, named: bool, heirs: bool) -> bytes:
     return _compose(
         _SYMBOLS,
         heirs=_HEIRS if heirs else nothing,
-        where=(_NAMED if named else nothing) + (_INHERITS if heirs else nothing),
+        where=(_HAS_NAME if named else nothing) + (_INHERITS if heirs else nothing),
         path=path,
     )
 
@@ -632,10 +632,10 @@ _NAMED_FILES = compose(
     shelves=_SHELVES,
     names_of_code=_NAMES_OF_CODE,
     definitions=sql.Literal(DEFINITIONS),
-    files=sql.Literal(DEFINED),
+    files=sql.Literal(DEFINING_FILES),
 )
 # Names that few definitions share, and who names them.
-_LINKED = sql.SQL("""
+_LINKED_FILES = sql.SQL("""
     WITH {shelves}, defined AS MATERIALIZED (
         SELECT symbol.collection_id, symbol.name, symbol.symbol, symbol.kind, symbol.start_line,
             symbol.end_line, symbol.signature, document.path,
@@ -679,7 +679,7 @@ def _compose(template: sql.SQL, **parts: sql.Composable) -> bytes:
     """The statement of a template with these parts, and those that all have."""
     return template.format(
         shelves=_SHELVES,
-        served=_SERVED,
+        served=_SERVED_DOCUMENTS,
         content=_CONTENT,
         purpose=sql.Literal(KIND.purpose),
         kind=sql.Literal(KIND.name),

@@ -19,7 +19,7 @@ from gateway.operations.problems import ProblemDetails, conflict
 from gateway.state.quotas import Usage
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.chunking.chunks_by_kind import CODE
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.chunk_rows import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.quotas import DocumentQuotas
@@ -27,7 +27,7 @@ from gateway.wings.knowledge.wasm_chunker_store import chosen_chunker
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 
-APPENDED = "\n\n"  # between the texts of one document
+SEPARATOR = "\n\n"  # between the texts of one document
 TRIES = 100  # of an addition to a document to which others are adding
 
 
@@ -156,7 +156,7 @@ class DocumentStore:
         values |= await self._lock(connection, values)
         values["track"] = new.track_id or new_track_id()
         values["degraded"] = "degraded" in new.origin or (cut is not None and cut[1].degraded)
-        stored_rows = await (await connection.execute(_KNOWN, values)).fetchall()
+        stored_rows = await (await connection.execute(_SAME_VERSION, values)).fetchall()
         if stored_rows:
             await connection.execute(_SAME, values)
             return KeptDocument(
@@ -208,7 +208,7 @@ class DocumentStore:
         if appended:
             rows = await connection.execute(_CONTENT, values)
             ((before,),) = await rows.fetchall()
-            content = bytes(before).removeprefix(codecs.BOM_UTF8) + APPENDED.encode() + content
+            content = bytes(before).removeprefix(codecs.BOM_UTF8) + SEPARATOR.encode() + content
         if len(content) > self.limit_bytes:
             raise ProblemDetails(
                 413,
@@ -242,11 +242,11 @@ class DocumentStore:
         }
         async with connection.pipeline():  # one round trip
             await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
-            former = (*_LOCK_NAMES, _GONE, _MOVED, _UNDEFINED) if values["live"] else ()
-            for statement in (_BLOB, *former, _NEW, _NAMED, _DEFINED, _LIVE, _VERSION):
+            former = (*_LOCK_NAMES, _TRIM, _MOVE, _CLEAR) if values["live"] else ()
+            for statement in (_BLOB, *former, _NEW, _NAME, _DEFINE, _LIVE, _VERSION):
                 await connection.execute(statement, values)
             if values["old"] not in (None, sha256):
-                await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
+                await connection.execute(_DELETE_BLOBS, {**values, "blobs": [values["old"]]})
         return KeptDocument(
             values["document"], values["track"], True, values["version"], len(chunks)
         )
@@ -314,7 +314,7 @@ class DocumentStore:
                     *_LOCK_NAMES,
                     _DELETE_CHUNKS,
                     _DELETE_DOCUMENTS,
-                    _UNUSED,
+                    _DELETE_BLOBS,
                 ):
                     await connection.execute(statement, values)
         return len(rows)
@@ -415,7 +415,7 @@ _LOCK = b"""
 """
 # The same text again; of documents that are replaced as a whole, as the present one, which the same
 # chunker has cut, and not worse than it is cut now.
-_KNOWN = b"""
+_SAME_VERSION = b"""
     SELECT track_id FROM knowledge_version_t
     WHERE (host_id, document_id) = (%(host)s, %(document)s) AND given_hash = %(given)s
         AND status = 'processed' AND CASE %(on_same_source)s WHEN 'append' THEN true
@@ -465,7 +465,7 @@ _OF_SOURCE = compose(
         = (%(host)s, document.document_id, document.live)
     WHERE {allowed} AND collection.name = %(name)s AND version.origin ->> 'source' = %(source)s
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _CONTENT = b"""
     SELECT content FROM knowledge_blob_t WHERE (host_id, sha256) = (%(host)s, %(old)s)
@@ -479,13 +479,13 @@ _BLOB = b"""
     INSERT INTO knowledge_blob_t (host_id, sha256, content)
     VALUES (%(host)s, %(sha256)s, %(content)s) ON CONFLICT DO NOTHING
 """
-_UNUSED = b"""
+_DELETE_BLOBS = b"""
     DELETE FROM knowledge_blob_t AS blob
     WHERE host_id = %(host)s AND sha256 = ANY (%(blobs)s::bytea[]) AND NOT EXISTS (
         SELECT FROM knowledge_document_t AS document
         WHERE (document.host_id, document.sha256) = (blob.host_id, blob.sha256))
 """
-_GIVEN = sql.SQL("""jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
+_CHUNKS = sql.SQL("""jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
     start_byte integer, end_byte integer, start_line integer, end_line integer, page integer,
     header text, symbol text)""")
 # What is known from chunks goes with them in any order; whoever deletes names takes them in the
@@ -515,15 +515,15 @@ _LOCK_NAMES = (
         )
     ),
 )
-_GONE = compose(
+_TRIM = compose(
     """
     DELETE FROM knowledge_chunk_t AS had
     WHERE (host_id, document_id) = (%(host)s, %(document)s)
         AND chunk_id NOT IN (SELECT id FROM {given})
 """,
-    given=_GIVEN,
+    given=_CHUNKS,
 )
-_MOVED = compose(
+_MOVE = compose(
     """
     UPDATE knowledge_chunk_t AS had SET ordinal = given.ordinal, start_byte = given.start_byte,
         end_byte = given.end_byte, start_line = given.start_line, end_line = given.end_line,
@@ -531,7 +531,7 @@ _MOVED = compose(
     FROM {given} WHERE (had.host_id, had.document_id, had.chunk_id)
         = (%(host)s, %(document)s, given.id)
 """,
-    given=_GIVEN,
+    given=_CHUNKS,
 )
 _NEW = compose(
     """
@@ -542,16 +542,16 @@ _NEW = compose(
     FROM {given} WHERE (SELECT true FROM knowledge_chunk_t AS had
         WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)) IS NULL
 """,
-    given=_GIVEN,
+    given=_CHUNKS,
 )
 # Chunks that were there have their mentions.
-_NAMED = b"""
+_NAME = b"""
     SELECT knowledge_name(%(host)s, %(collection)s, %(mentions)s, false)
 """
-_UNDEFINED = b"""
+_CLEAR = b"""
     DELETE FROM knowledge_symbol_t WHERE (host_id, document_id) = (%(host)s, %(document)s)
 """
-_DEFINED = b"""
+_DEFINE = b"""
     WITH given AS MATERIALIZED (
         SELECT * FROM jsonb_to_recordset(%(symbols)s) AS given (ordinal integer, symbol text,
             name text, scope text, kind text, visibility text, signature text, start_byte integer,
@@ -589,7 +589,7 @@ _TO_DELETE = compose(
         AND document.document_id = ANY (%(ids)s::uuid[])
     ORDER BY document.document_id FOR UPDATE OF document
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _DELETE_CHUNKS = b"""
     DELETE FROM knowledge_chunk_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
@@ -630,7 +630,7 @@ _STATES = compose(
     status=STATUS,
     cut_off=_CUT_OFF,
     read=_READ,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _TEXT = compose(
     """
@@ -641,7 +641,7 @@ _TEXT = compose(
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)
     WHERE {allowed} AND document.document_id = %(document)s::uuid
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _COUNTS = compose(
     """
@@ -654,7 +654,7 @@ _COUNTS = compose(
     WHERE {allowed} AND collection.name = %(name)s GROUP BY 1
 """,
     status=STATUS,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _EXTRACTIONS = compose(
     """
@@ -666,5 +666,5 @@ _EXTRACTIONS = compose(
     WHERE {allowed} AND collection.name = %(name)s AND document.live > 0 GROUP BY 1
 """,
     read=_READ,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import sql
 
 from gateway.wings.documents.chunking.mentions import normal
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.chunk_search import PERMITTED
 from gateway.wings.knowledge.graph_ranking import HUB
 from registry.database.postgres import Pool
@@ -21,8 +21,8 @@ HOPS = 3  # chunks of a path at most
 BRANCHES = 200  # names from which a path is sought further, the rarest first
 ROWS = 5000  # of the graph that one step reads
 READ = 200  # chunks of a name that are read for its neighbours
-MERGED = 100  # names of one group
-JOINED = 50  # chunks of a name in which a graph of many names looks for others
+GROUP_NAMES = 100  # names of one group
+JOINED_CHUNKS = 50  # chunks of a name in which a graph of many names looks for others
 PAIRS = 5  # edges of such a graph for each of its names, at most
 QUOTE = 240  # characters of a quote, around what it mentions
 
@@ -104,7 +104,7 @@ class NamePair:
 
     source: str
     target: str
-    chunks: int  # that mention both, among the first JOINED of each
+    chunks: int  # that mention both, among the first JOINED_CHUNKS of each
     type: str  # "": none read them
     description: str
 
@@ -289,7 +289,7 @@ class Entities:
             "mentioned": [name for hop in hops for name in (hop.source, hop.target)],
         }
         async with transaction(self._pool, Transaction) as opened:
-            rows = await opened.rows(LOOKUPS, _QUOTED, values)
+            rows = await opened.rows(LOOKUPS, _QUOTES, values)
         mentions = [(row[0], _mention(row[1:])) for row in rows]
         return {(mention.chunk, norm): mention for norm, mention in mentions}
 
@@ -361,7 +361,7 @@ async def _merged_names(
     opened: Transaction, values: Mapping[str, Any], norm: str
 ) -> Sequence[MergedName]:
     """Names merged with a name in collections that the caller may read."""
-    rows = await opened.rows(LOOKUPS, _MERGED, {**values, "norm": norm})
+    rows = await opened.rows(LOOKUPS, _MERGED_NAMES, {**values, "norm": norm})
     return [MergedName(*row) for row in rows]
 
 
@@ -412,7 +412,7 @@ def _quote(text: str, name: str) -> str:
 _PLACE = sql.SQL("""mention.name, mention.type, mention.role, mention.method, shelf,
     document.document_id::text, document.path, chunk.chunk_id::text, chunk.start_line,
     chunk.end_line, knowledge_text(content, chunk.start_byte, chunk.end_byte)""")
-_JOINED = sql.SQL("""
+_JOIN_TEXTS = sql.SQL("""
     JOIN knowledge_chunk_t AS chunk
         ON (chunk.host_id, chunk.chunk_id) = (%(host)s, mention.chunk_id)
     JOIN knowledge_document_t AS document
@@ -454,7 +454,7 @@ _MENTIONS = compose(
     permitted=PERMITTED,
     of_name=_OF_NAME,
     place=_PLACE,
-    joined=_JOINED,
+    joined=_JOIN_TEXTS,
 )
 _MERGE = compose(
     """
@@ -464,7 +464,7 @@ _MERGE = compose(
     WHERE {allowed} AND collection.name = %(name)s AND %(norm)s <> ''
     ON CONFLICT DO NOTHING RETURNING alias
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _SPLIT = compose(
     """
@@ -480,10 +480,10 @@ _SPLIT = compose(
         = (%(host)s, gone.collection_id, gone.alias, gone.norm)
     RETURNING edge.alias
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 # Both directions: a merge of merged names is one group, and cycles end.
-_MERGED = compose(
+_MERGED_NAMES = compose(
     """
     WITH RECURSIVE {permitted}, same (collection_id, norm) AS (
         SELECT collection_id, %(norm)s::text COLLATE "C" FROM permitted
@@ -495,7 +495,7 @@ _MERGED = compose(
     SELECT collection_id::text, norm FROM same WHERE norm <> %(norm)s LIMIT {merged}
 """,
     permitted=PERMITTED,
-    merged=sql.Literal(MERGED),
+    merged=sql.Literal(GROUP_NAMES),
 )
 _SENSES = compose(
     """
@@ -576,18 +576,18 @@ _PAIRS = compose(
     permitted=PERMITTED,
     mentions=_ALL_MENTIONS,
     naming=_NAMING.format(norm=sql.Identifier("named", "norm")),
-    joined=sql.Literal(JOINED),
+    joined=sql.Literal(JOINED_CHUNKS),
 )
 _OF_WRITER = sql.SQL("""JOIN knowledge_collection_t AS collection
     ON {allowed} AND collection.name = %(name)s AND had.host_id = %(host)s
-        AND had.collection_id = collection.collection_id""").format(allowed=ALLOWED)
+        AND had.collection_id = collection.collection_id""").format(allowed=READABLE)
 _DELETE_MENTIONS = compose(
     """
     SELECT norm FROM knowledge_collection_t AS collection
     CROSS JOIN LATERAL knowledge_unname(%(host)s, collection.collection_id, %(norms)s) AS norm
     WHERE {allowed} AND collection.name = %(name)s
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _DELETE_ALIASES = compose(
     """
@@ -703,7 +703,7 @@ _STEP = compose(
     hub=sql.Literal(HUB),
     naming_target=_NAMING.format(norm=sql.Identifier("near", "target")),
 )
-_QUOTED = compose(
+_QUOTES = compose(
     """
     WITH {permitted}, wanted AS MATERIALIZED (
         SELECT DISTINCT chunk_id, norm
@@ -720,5 +720,5 @@ _QUOTED = compose(
 """,
     permitted=PERMITTED,
     place=_PLACE,
-    joined=_JOINED,
+    joined=_JOIN_TEXTS,
 )

@@ -18,11 +18,11 @@ SEEDS = 3  # chunks whose mentions are followed
 HUB = 25  # chunks that mention a name, above which it says nothing
 MERGES = 1000  # pairs of merged names that count for a query
 QUESTION = ""  # the source of edges from names in the question itself
-NAMED = 0.3  # weight of an edge from the question
-LINKED = 0.6  # weight of another edge
+NAME_WEIGHT = 0.3  # weight of an edge from the question
+EDGE_WEIGHT = 0.6  # weight of another edge
 LEAST = 1.0  # of a link, to a chunk without a score
 SLOWER = 0.1  # by the rank of the chunk that it comes from
-UNNAMED = 0.5  # factor of chunks that share no name with the question or the best chunks
+UNNAMED_FACTOR = 0.5  # factor of chunks that share no name with the question or the best chunks
 DAMPING = 0.5
 ROUNDS = 12
 OF_GRAPH = 0.2  # share of PageRank in the score
@@ -48,7 +48,7 @@ def raise_linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str
     for rank, source, target in pairs:
         if source != target:
             h_j = by_chunk.get(target, 0.0)
-            weight = LINKED * by_chunk[source] if source else NAMED
+            weight = EDGE_WEIGHT * by_chunk[source] if source else NAME_WEIGHT
             bonus = weight / (1 + SLOWER * rank) * (LEAST + h_j)
             raised[target] = raised.get(target, 0.0) + bonus
     return raised
@@ -58,7 +58,7 @@ def prefer_named(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str
     """The scores, lowered for chunks that no edge joins: chunks with the names that the question
     or the best chunks mention come first."""
     named = {chunk for edge in edges for chunk in (edge.source, edge.target)}
-    factor = UNNAMED if named else 1.0
+    factor = UNNAMED_FACTOR if named else 1.0
     return {id_: score if id_ in named else factor * score for id_, score in scores.items()}
 
 
@@ -138,7 +138,7 @@ _BESIDE = sql.SQL("""(
 ) AS beside""")
 
 # Names that are one with a name of the question or of its seeds, at most MERGES of them.
-_MERGED = sql.SQL("""same (collection_id, norm, other) AS (
+_MERGED_NAMES = sql.SQL("""same (collection_id, norm, other) AS (
     SELECT shelf.collection_id, one.norm, beside.other
     FROM shelf CROSS JOIN (
         SELECT norm FROM mentioned
@@ -248,7 +248,7 @@ def edges(permitted: Fragment, allowed: Fragment | None, *, about: bool) -> byte
     """)
         .format(
             permitted=permitted,
-            merged=_MERGED,
+            merged=_MERGED_NAMES,
             rare=_RARE_NAMES,
             allowed=allowed or sql.SQL("true"),
             **parts,

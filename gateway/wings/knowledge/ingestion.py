@@ -40,8 +40,8 @@ from gateway.wings.knowledge.source_credentials import (
 INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers
 INLINE_BYTES = 65_536
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-REPORTED = 100  # files of a report that were not read
-DELETED = 100  # documents of one transaction
+UNREAD_REPORTED = 100  # files of a report that were not read
+BATCH = 100  # documents of one transaction
 SourceType = Literal["url", "git", "s3"]
 
 
@@ -209,8 +209,8 @@ class Ingestion:
             return run.report
         had = await self._documents.of_source(reader, target.name, spec.key)
         gone = [id_ for id_, path in had if path not in paths]
-        for at in range(0, len(gone), DELETED):
-            ids = gone[at : at + DELETED]
+        for at in range(0, len(gone), BATCH):
+            ids = gone[at : at + BATCH]
             run.report.deleted += await self._documents.delete(reader, target.name, ids)
         return run.report
 
@@ -364,5 +364,5 @@ async def _one(file: SourceFile) -> AsyncIterator[SourceFile]:
 
 
 def _note(noted: list[UnreadFile], path: str, reason: str) -> None:
-    if len(noted) < REPORTED:
+    if len(noted) < UNREAD_REPORTED:
         noted.append(UnreadFile(path[:255], reason[:500]))

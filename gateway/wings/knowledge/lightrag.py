@@ -64,7 +64,7 @@ PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
 NAMES, CHUNKS = 40, 20  # `top_k` and `chunk_top_k` of LightRAG
 DOCUMENTS = 20_000  # that pages of a collection are made of
-LISTED = 1000  # documents of one call
+DOCUMENTS_LISTED = 1000  # documents of one call
 PIPELINE = {
     "autoscanned": False,
     "busy": False,
@@ -77,14 +77,14 @@ PIPELINE = {
     "latest_message": "",
     "history_messages": [],
 }  # texts are stored when their request is answered
-STORED = "Text stored."
+STORED_TEXT = "Text stored."
 SHORT = (
     "RAG query is too short. Enter at least 3 English characters or an equivalent combination "
     "where each Chinese, Japanese or Korean character counts as 2."
 )
 NDJSON = "application/x-ndjson"
 FILE_TYPES = tuple(sorted(f".{extension}" for extension in EXTENSIONS))
-DELETED = 100  # documents of one call
+DELETE_LIMIT = 100  # documents of one call
 SUMMARY = 250  # characters of a text that lists show
 LOGIN = {
     "access_token": GUEST_TOKEN,
@@ -96,8 +96,8 @@ LOGIN = {
     "webui_description": None,
     "ai_content_notice_enabled": False,
 }
-BYPASSED = {"mode": "naive", "limit": 1, "tokens": 1}  # a query whose passages are not used
-_SORTED: Mapping[str, Callable[[DocumentView], Any]] = {
+BYPASS_QUERY = {"mode": "naive", "limit": 1, "tokens": 1}  # a query whose passages are not used
+_SORT_KEYS: Mapping[str, Callable[[DocumentView], Any]] = {
     "created_at": lambda one: (one.created, one.document),
     "updated_at": lambda one: (one.changed, one.document),
     "id": lambda one: one.document,
@@ -188,7 +188,7 @@ class LightRag:
         workspace, body = await self._workspaces.read(request, LightRagText, most, stores=True)
         _check_text(body.text, ("body", "text"), body.text)
         added = await self._add(workspace, body.text, body.file_source)
-        text = "Skipped: it says nothing." if added.skipped else STORED
+        text = "Skipped: it says nothing." if added.skipped else STORED_TEXT
         return _success_response(text, added.track_id)
 
     async def texts(self, request: Request) -> Response:
@@ -245,7 +245,7 @@ class LightRag:
         if not self._settings.lightrag.allow_clear:
             text = "Deleting all documents is switched off (knowledge.lightrag.allow_clear)."
             raise ProblemDetails(403, "forbidden", text)
-        count, listing = 0, {"collection": workspace.collection, "limit": DELETED}
+        count, listing = 0, {"collection": workspace.collection, "limit": DELETE_LIMIT}
         while True:
             listed = await workspace.call("knowledge_documents", listing)
             page = msgspec.json.decode(structured_body(listed), type=DocumentList)
@@ -416,7 +416,7 @@ class LightRag:
             if self._model is None:
                 text = "No chat model is configured (knowledge.model)."
                 raise ProblemDetails(503, "unavailable", text)
-            await workspace.call("knowledge_query", {"query": query, **BYPASSED})
+            await workspace.call("knowledge_query", {"query": query, **BYPASS_QUERY})
             return _Asked(workspace, body, KnowledgeFound((), ()), "")
         arguments: dict[str, Any] = {
             "query": query,
@@ -442,7 +442,7 @@ class LightRag:
         arguments = {
             "collection": workspace.collection,
             "track_id": track_id,
-            "limit": LISTED,
+            "limit": DOCUMENTS_LISTED,
             "begin": SUMMARY + 1,
         }
         result = await workspace.call("knowledge_documents", arguments)
@@ -490,7 +490,7 @@ class LightRag:
         counts = await self._statuses(workspace)
         counts = {name: count for name, count in counts.items() if not statuses or name in statuses}
         total = sum(counts.values())
-        documents_found.sort(key=_SORTED[body.sort_field], reverse=body.sort_direction == "desc")
+        documents_found.sort(key=_SORT_KEYS[body.sort_field], reverse=body.sort_direction == "desc")
         pages = max(-(-total // body.page_size), 1)
         begin = (body.page - 1) * body.page_size
         page = documents_found[begin : begin + body.page_size]
@@ -510,7 +510,7 @@ class LightRag:
     async def _documents(self, workspace: Workspace) -> list[DocumentView]:
         """The first documents of the collection, at most DOCUMENTS."""
         documents: list[DocumentView] = []
-        arguments: dict[str, Any] = {"collection": workspace.collection, "limit": LISTED}
+        arguments: dict[str, Any] = {"collection": workspace.collection, "limit": DOCUMENTS_LISTED}
         arguments["begin"] = SUMMARY + 1
         while len(documents) < DOCUMENTS:
             result = await workspace.call("knowledge_documents", arguments)

@@ -41,7 +41,7 @@ from gateway.wings.knowledge.requests_and_views import (
 
 SEPARATOR = "<SEP>"  # between the sources of an entity, as there
 NODES = 1000  # of a graph, where a request says nothing else, as there
-UNCITED = {"source_id": "", "file_path": ""}
+NO_CITATION = {"source_id": "", "file_path": ""}
 EVERY = "*"  # the label of all names
 EDGE = {"description": "", "keywords": ""}
 
@@ -107,7 +107,7 @@ class LightRagGraph:
                     "target": neighbour.name,
                     "properties": {
                         **properties,
-                        **UNCITED,
+                        **NO_CITATION,
                         "weight": float(neighbour.passages),
                         "npmi": neighbour.npmi,
                     },
@@ -318,7 +318,7 @@ def _pair(one: NamePairView) -> dict[str, Any]:
         "type": "DIRECTED",
         "source": one.source,
         "target": one.target,
-        "properties": {**members, **UNCITED, "weight": float(one.passages)},
+        "properties": {**members, **NO_CITATION, "weight": float(one.passages)},
     }
 
 

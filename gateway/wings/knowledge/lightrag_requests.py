@@ -21,7 +21,7 @@ WORKSPACE = "LIGHTRAG-WORKSPACE"
 TOP = 1000  # most that `top_k` may ask for
 TOKENS = 1_000_000  # most that a limit of tokens may be
 BODY = 2**20  # bytes of a request that stores no text
-SHOWN = 65_536  # bytes of a body of which a part is shown in errors
+ECHOED_BYTES = 65_536  # bytes of a body of which a part is shown in errors
 Top = Annotated[int, Meta(ge=1, le=TOP)]
 Tokens = Annotated[int, Meta(ge=1, le=TOKENS)]
 Keywords = Annotated[list[str], Meta(max_length=64)]
@@ -222,7 +222,7 @@ def _scalar_kinds(type_: type[Struct]) -> Mapping[str, type[int]]:
 
 def _shown_body(body: bytes) -> Any:
     """Part of a body that errors may show: the whole of a small one. Raises LightRagInvalid."""
-    if len(body) > SHOWN:
+    if len(body) > ECHOED_BYTES:
         return None
     try:
         return msgspec.json.decode(body)
@@ -276,7 +276,7 @@ def _invalid_request(error: str, body: Any) -> ProblemDetails:
         return LightRagInvalid("literal_error", place, text, found=value, context=context)
     if "matching regex" in error and path and path[0] in _ENTITIES:
         return invalid_value(place, "Entity name cannot be empty", value)
-    expected_type = _EXPECTED.search(error)
+    expected_type = _EXPECTED_TYPE.search(error)
     kind, text = _TYPES.get(expected_type[1] if expected_type else "", ("type_error", error))
     return LightRagInvalid(kind, place, text, found=value)
 
@@ -286,7 +286,7 @@ _ENTITIES = frozenset(
      "entities_to_change", "entity_to_change_into")
 )  # fmt: skip
 _ATTRIBUTES = frozenset(("entity_data", "relation_data", "updated_data"))
-_EXPECTED = re.compile(r"Expected `(\w+)")
+_EXPECTED_TYPE = re.compile(r"Expected `(\w+)")
 _TYPES: Mapping[str, tuple[str, str]] = {
     "int": ("int_type", "Input should be a valid integer"),
     "bool": ("bool_type", "Input should be a valid boolean"),

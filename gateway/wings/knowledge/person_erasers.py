@@ -17,8 +17,8 @@ from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 
 DOCUMENTS = 100  # deleted in a transaction
-OWNED: LiteralString = "r.host_id = %(host)s AND r.owner = 'user:' || %(person)s"
-GRANTED: LiteralString = "r.host_id = %(host)s AND r.grantee = 'user:' || %(person)s"
+OF_PERSON: LiteralString = "r.host_id = %(host)s AND r.owner = 'user:' || %(person)s"
+TO_PERSON: LiteralString = "r.host_id = %(host)s AND r.grantee = 'user:' || %(person)s"
 # Of others than the person; `r` is the collection.
 SHARED: LiteralString = (
     " EXISTS (SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = r.host_id"
@@ -34,7 +34,7 @@ def person_erasers(pool: Pool, documents: DocumentStore) -> Sequence[PersonErase
             rows = await connection.execute(
                 compose(
                     "SELECT r.name FROM knowledge_collection_t AS r WHERE {owned} AND NOT {shared}",
-                    owned=sql.SQL(OWNED),
+                    owned=sql.SQL(OF_PERSON),
                     shared=sql.SQL(SHARED),
                 ),
                 person.values,
@@ -49,10 +49,11 @@ def person_erasers(pool: Pool, documents: DocumentStore) -> Sequence[PersonErase
     renamed: LiteralString = "owner = 'user:' || %(pseudonym)s"
     return (
         rows_of(place="collections", table="knowledge_collection_t",
-                condition=OWNED + " AND NOT" + SHARED, before=delete_documents),
+                condition=OF_PERSON + " AND NOT" + SHARED, before=delete_documents),
         rows_of(place="shared collections", table="knowledge_collection_t",
-                condition=OWNED + " AND" + SHARED, blanks=renamed,
+                condition=OF_PERSON + " AND" + SHARED, blanks=renamed,
                 remains="documents that others may read, under the pseudonym: review them"),
-        rows_of(place="grants of collections", table="knowledge_grant_t", condition=GRANTED),
-        rows_of(place="merged names", table="knowledge_alias_t", condition=OWNED, blanks=renamed),
+        rows_of(place="grants of collections", table="knowledge_grant_t", condition=TO_PERSON),
+        rows_of(place="merged names", table="knowledge_alias_t",
+                condition=OF_PERSON, blanks=renamed),
     )  # fmt: skip

@@ -39,7 +39,7 @@ from registry.access.secrets import Keys
 from registry.database.postgres import Database, Pool, borrow
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
-from registry.embedding.embedder_factory import DISABLED, make_embedder
+from registry.embedding.embedder_factory import DISABLED_TEXT, make_embedder
 from registry.embedding.search_kinds import Kinds, of_purpose
 from registry.embedding.status import tasks
 from registry.embedding.target_models import models, register, settle
@@ -211,7 +211,7 @@ async def reembed_on_ray(
     kinds = of_purpose(kinds, purpose)
     local = make_embedder(settings.embedding.of(purpose))
     if local is None:
-        raise EmbeddingFailed(DISABLED, retryable=False)
+        raise EmbeddingFailed(DISABLED_TEXT, retryable=False)
     await register(pool, local, purpose)
     queued = await queue_missing(pool, kinds)
     async with cluster(address) as actors:

@@ -13,7 +13,7 @@ import msgspec
 from anyio import to_thread
 
 from gateway.wings.document_library import IndexedCode, IndexedFile, IndexedName
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.chunk_rows import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
 from registry.database.postgres import Pool, borrow
@@ -21,9 +21,9 @@ from registry.database.sql_fragments import compose
 
 FITTING = 0.8  # share of definitions whose names stand at their places
 WIDEST = 1000  # units of a name in a line
-QUOTED = 500  # characters of a line
+LINE_CHARACTERS = 500  # characters of a line
 NEAR = 20  # parsed definitions of a name, before a line, that may be meant
-SHOWN = 100  # files that were left out
+OMISSIONS_LISTED = 100  # files that were left out
 BATCH = 1000  # rows that one statement stores
 
 Row = dict[str, Any]
@@ -51,7 +51,7 @@ class ResolvedCode:
                 reason = await self._store_file(
                     reader, collection.id, path, file=file, counts=counts
                 )
-            if reason and len(left_out) < SHOWN:
+            if reason and len(left_out) < OMISSIONS_LISTED:
                 left_out.append((path, reason))
         return IndexedCode(
             files=counts["files"],
@@ -76,7 +76,7 @@ class ResolvedCode:
             if row is None:
                 return "the collection has no such document"
             values["document"], content = row
-            parsed = await (await connection.execute(_PARSED, values)).fetchall()
+            parsed = await (await connection.execute(_PARSED_FILES, values)).fetchall()
             rows = await to_thread.run_sync(_encode_file, bytes(content), file, parsed)
             if rows is None:
                 return "the index is of another version of its text"
@@ -105,8 +105,8 @@ class _Line:
     def __init__(self, start: int, line: bytes, unit: str) -> None:
         text = line.decode()
         self.start = start
-        self.quote = text.strip()[:QUOTED]
-        self.end = start + len(text[:QUOTED].encode())
+        self.quote = text.strip()[:LINE_CHARACTERS]
+        self.end = start + len(text[:LINE_CHARACTERS].encode())
         self.at = start + len(text) - len(text.lstrip())
         self._width = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[unit]
         self._codec = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}[unit]
@@ -225,9 +225,9 @@ _DOCUMENT = compose(
         AND document.live > 0
     FOR UPDATE OF document
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
-_PARSED = b"""
+_PARSED_FILES = b"""
     SELECT name, kind, visibility, signature, start_byte, end_byte, start_line, end_line, ARRAY(
         SELECT base FROM knowledge_base_t AS base WHERE (base.host_id, base.document_id,
             base.ordinal) = (%(host)s, symbol.document_id, symbol.ordinal) ORDER BY base)

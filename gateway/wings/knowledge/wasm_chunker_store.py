@@ -16,13 +16,13 @@ from psycopg.types.json import Jsonb
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.documents.reading.source_files import matches
 from gateway.wings.documents.reading.wasm_limits import ChunkerReport
-from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.collections import CollectionStore
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
 
-KEPT = 8  # modules in memory
+CACHE_ENTRIES = 8  # modules in memory
 
 
 class ChunkerRule(Struct, frozen=True):
@@ -70,7 +70,7 @@ class ChunkerStore(Tables):
             )
             if row is None:
                 return None
-            while len(self._kept) >= KEPT:
+            while len(self._kept) >= CACHE_ENTRIES:
                 self._kept.pop(next(iter(self._kept)), None)
             self._kept[key] = bytes(row[0])
         return self._kept[key]
@@ -117,7 +117,7 @@ class ChunkerStore(Tables):
                     f"The collection has {self._limit} chunkers, the most that are allowed"
                     " (knowledge.chunkers.count).",
                 )
-            await connection.execute(_UNUSED, values)
+            await connection.execute(_DELETE_UNUSED, values)
         stored = await self.list(reader, collection)
         return next(chunker for chunker in stored if chunker.name == rule.name)
 
@@ -129,7 +129,7 @@ class ChunkerStore(Tables):
             await connection.execute(_LOCK, values)
             if not (await connection.execute(_DELETE, values)).rowcount:
                 raise not_found("chunker", name)
-            await connection.execute(_UNUSED, values)
+            await connection.execute(_DELETE_UNUSED, values)
 
 
 def module_hash(module: bytes) -> str:
@@ -160,7 +160,7 @@ _PUT = compose(
     WHERE {allowed} AND name = %(name)s AND (SELECT count(*) FROM jsonb_array_elements(chunkers)
         AS one WHERE one ->> 'name' <> %(chunker)s) < %(limit)s
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
 _DELETE = compose(
     """
@@ -171,9 +171,9 @@ _DELETE = compose(
         AND EXISTS (SELECT FROM jsonb_array_elements(chunkers) AS one
             WHERE one ->> 'name' = %(chunker)s)
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )
-_UNUSED = b"""
+_DELETE_UNUSED = b"""
     DELETE FROM knowledge_chunker_t AS chunker WHERE host_id = %(host)s AND NOT EXISTS (
         SELECT FROM knowledge_collection_t AS collection, jsonb_array_elements(chunkers) AS one
         WHERE collection.host_id = %(host)s AND one ->> 'sha256' = encode(chunker.sha256, 'hex'))
@@ -186,5 +186,5 @@ _LIST = compose(
         ON (chunker.host_id, chunker.sha256) = (%(host)s, decode(one ->> 'sha256', 'hex'))
     WHERE {allowed} AND name = %(name)s ORDER BY one ->> 'name' COLLATE "C"
 """,
-    allowed=ALLOWED,
+    allowed=READABLE,
 )

@@ -22,7 +22,7 @@ from gateway.wings.document_library import (
 from gateway.wings.librarian.part_answers import Asker
 from gateway.wings.librarian.run_budget import LimitReached, RunLedger
 
-RECORDED = 64 << 20  # bytes of all answers of a run, which are recorded
+RECORDED_BYTES = 64 << 20  # bytes of all answers of a run, which are recorded
 Text = Annotated[str, Meta(max_length=2000)]
 Number = Annotated[int, Meta(ge=1, le=1000)]
 Line = Annotated[int, Meta(ge=1)] | None
@@ -90,7 +90,7 @@ class CellLibrary:
         size = len(msgspec.json.encode(value))
         if name != "context":
             self._scope.recorded += size
-        if self._scope.recorded > RECORDED:
+        if self._scope.recorded > RECORDED_BYTES:
             return {"error": str(self._scope.ledger.limit_reached("lookups"))}
         if size > most:
             return {"error": f"{name}: the answer has more than {most} bytes; ask for less"}

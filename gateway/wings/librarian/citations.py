@@ -22,22 +22,22 @@ SLACK = 2  # lines beside those that are named
 WIDEST = 1000  # lines of a citation
 LONGEST = 100_000  # characters of them
 MOST = 500  # claims of an answer, findings, and readings that verify them
-UNVERIFIED = " (unverified)"
+UNVERIFIED_NOTE = " (unverified)"
 
 # [path:10-20], [path:10], [path:10-20 "quote"]; a path may have brackets in pairs. Each character
 # can be read in one way only, or the time would be exponential.
-_CITED = re.compile(
+_CITATION = re.compile(
     r'\[((?:[^\[\]\n"\\]|\\(?!\[)|\\?\[[^\[\]\n"]{0,200}\]){1,1024}):(\d{1,7})(?:-(\d{1,7}))?'
     r'(?:[ ,]+"([^"\n]{1,2000})")?\]'
 )
 _AFTER = re.compile("([.!?])((?:\\s*\ue000\\d{1,5}\ue001)+)")
-_QUOTED = re.compile(r'"([^"\n]{12,2000})"|`([^`\n]{12,2000})`')
+_QUOTATION = re.compile(r'"([^"\n]{12,2000})"|`([^`\n]{12,2000})`')
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _GAP = re.compile(r" ([.,;:!?])")
 _MARK = re.compile("\ue000(\\d{1,5})\ue001")
 _LINK = re.compile(r"[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')\]]*|www\.[^\s<>\"')\]]+|\bdata:[^\s]{1,2000}", re.I)  # fmt: skip  # noqa: E501
 _MARKUP = re.compile(r"[\[\]<>]")
-_ESCAPED = re.compile(r"[\\\[\]<>]")
+_ESCAPABLE = re.compile(r"[\\\[\]<>]")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -88,7 +88,7 @@ class VerifiedClaim:
     @property
     def markdown(self) -> str:
         marks = "".join(f" {mark(citation.path, citation.lines)}" for citation in self.citations)
-        return escape_markdown(self.text) + (marks or UNVERIFIED)
+        return escape_markdown(self.text) + (marks or UNVERIFIED_NOTE)
 
 
 class Verifier:
@@ -158,7 +158,7 @@ def plain(text: str) -> str:
 def escape_markdown(text: str) -> str:
     """Text of a model or a document as Markdown that shows it, without links and images."""
     without_links = _LINK.sub("(link removed)", plain(text))
-    return _ESCAPED.sub(lambda found: f"\\{found[0]}", without_links)
+    return _ESCAPABLE.sub(lambda found: f"\\{found[0]}", without_links)
 
 
 def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[DraftClaim]:
@@ -172,7 +172,7 @@ def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[Draft
         )
         return f"\ue000{len(cited) - 1}\ue001"
 
-    marked = _CITED.sub(take_citation, re.sub("[\ue000\ue001]", "", answer))
+    marked = _CITATION.sub(take_citation, re.sub("[\ue000\ue001]", "", answer))
     marked = _AFTER.sub(r"\2\1", marked)
     claims = [
         _claim(finding, cited, findings) for finding in _SENTENCE.split(marked) if finding.strip()
@@ -191,7 +191,7 @@ def _claim(
 ) -> DraftClaim:
     places = [cited[int(number)] for number in _MARK.findall(sentence)]
     text = _GAP.sub(r"\1", " ".join(_MARK.sub(" ", sentence).split()))
-    quotes = [finding or alternative for finding, alternative in _QUOTED.findall(text)]
+    quotes = [finding or alternative for finding, alternative in _QUOTATION.findall(text)]
     evidence = [finding for place in places for finding in _supporting(place, quotes, findings)]
     return DraftClaim(text, tuple(evidence))
 

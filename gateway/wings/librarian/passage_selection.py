@@ -24,7 +24,7 @@ LEAST = 12
 # sources, 17 tests and 4 documents; without weights more of the first ten were tests and documents.
 TESTS, DOCUMENTS = 0.75, 0.5
 NAMING = 10  # best passages whose names raise the files that define them
-NAMED = 0.3  # of the score of such a passage
+NAME_WEIGHT = 0.3  # of the score of such a passage
 SLOWER = 0.1  # by its rank
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_|conftest\.)[^/]*\Z"
@@ -112,7 +112,7 @@ def by_file(hits: Sequence[Passage], limit: int, named: Sequence[NamedFile] = ()
         file = (target.collection, target.path)
         if file in files and file != (hit.collection, hit.path):
             weight = _path_weight(files[file][0])
-            scores[file] += NAMED * weight * target.share * hit.score / (1 + SLOWER * place)
+            scores[file] += NAME_WEIGHT * weight * target.share * hit.score / (1 + SLOWER * place)
     order = sorted(files, key=lambda file: (-scores[file], *file))[:limit]
     return [replace(files[file][0], score=scores[file]) for file in order]
 

@@ -34,8 +34,8 @@ from gateway.wings.librarian.query_engine import (
     answer_of,
 )
 from gateway.wings.librarian.research_runs import (
-    LOST,
-    SHOWN,
+    EXCERPT,
+    LOST_TEXT,
     Diverged,
     RecordedAsker,
     RunLog,
@@ -175,7 +175,7 @@ class Research:
 
         self.progress(0, 0, "searching")
         text = self.question.text
-        step = RunStep("", 0, "begin", step_digest("begin", text), text[:SHOWN])
+        step = RunStep("", 0, "begin", step_digest("begin", text), text[:EXCERPT])
         recorded = self.log.recorded_step("", 0, step.digest)
         if recorded is None:
             begun = await find_first_hits()
@@ -328,7 +328,7 @@ class CodeThread:
         answer = await self._pay(step, asker, question, send)
         if isinstance(answer, PartAnswer):
             return answer.text
-        if answer == LOST:
+        if answer == LOST_TEXT:
             return None
         raise _Stopped(asker.ledger.hit or "model")
 
@@ -339,7 +339,7 @@ class CodeThread:
         seq, self._seq = self._seq, self._seq + 1
         digest = step_digest(kind, payload)
         return RunStep(
-            self._path, seq, kind, digest, request_text[: ANSWER if kind == "cell" else SHOWN]
+            self._path, seq, kind, digest, request_text[: ANSWER if kind == "cell" else EXCERPT]
         )
 
     async def _pay(

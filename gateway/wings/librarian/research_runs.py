@@ -30,8 +30,8 @@ from schemas.errors import ToolgateError
 
 StepKind = Literal["begin", "model", "cell", "llm", "child", "library", "context"]
 RunState = Literal["running", "completed", "incomplete", "cancelled", "failed"]
-SHOWN = 2000  # characters of a request that are kept to be shown
-LOST = "The answer was lost when the gateway stopped. It is not asked for again."
+EXCERPT = 2000  # characters of a request that are kept to be shown
+LOST_TEXT = "The answer was lost when the gateway stopped. It is not asked for again."
 _REFUSALS: Mapping[str, Limit] = {  # by what is recorded in place of an answer
     f"Not sent: {LimitReached(limit)}": limit for limit in get_args(Limit)
 }
@@ -160,7 +160,7 @@ class RunStore(Tables):
             "SELECT node, seq, kind, digest, request, substring(answer FOR %s), tokens, cost,"
             " ms FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
             " ORDER BY created_ts, node, seq LIMIT %s",
-            [SHOWN, host_id, run_id, most],
+            [EXCERPT, host_id, run_id, most],
         )
         return [_step(row) for row in rows]
 
@@ -279,13 +279,13 @@ class RunLog:
 
     async def _replay(self, step: RunStep) -> PartAnswer | str:
         if step.answer is None:
-            await self._end_step(step, LOST, step.ms)
-            return LOST
+            await self._end_step(step, LOST_TEXT, step.ms)
+            return LOST_TEXT
         return msgspec.json.decode(step.answer, type=PartAnswer | str)
 
     async def _end_step(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
         part = answer if isinstance(answer, PartAnswer) else PartAnswer("")
-        lost = answer == LOST
+        lost = answer == LOST_TEXT
         step = msgspec.structs.replace(
             begun,
             answer=Raw(msgspec.json.encode(answer)),
@@ -308,7 +308,7 @@ class RecordedAsker(Asker):
     async def ask(self, question: PartQuestion) -> PartAnswer:
         digest = step_digest("llm", question.key)
         seq = self.numbers.setdefault(digest, int(digest[:7], 16))
-        step = RunStep("map", seq, "llm", digest, question.messages[-1].text[:SHOWN])
+        step = RunStep("map", seq, "llm", digest, question.messages[-1].text[:EXCERPT])
         worst = self.worst(question)
         send = partial(super().ask, question)
         failed: list[Exception] = []

@@ -20,8 +20,8 @@ from schemas.errors import ToolgateError
 Limit = Literal[
     "depth", "iterations", "calls", "lookups", "tokens", "cost", "seconds", "errors"
 ]  # fmt: skip
-Counted = Literal["iterations", "calls", "lookups"]
-_COUNTED: Mapping[str, Counted] = {
+BudgetUnit = Literal["iterations", "calls", "lookups"]
+_UNITS: Mapping[str, BudgetUnit] = {
     "model": "iterations",
     "llm": "calls",
     "library": "lookups",
@@ -80,7 +80,7 @@ class RunLedger:
         """Whether code goes on asking for what limits forbid."""
         return self._refusals > REFUSALS
 
-    def count(self, what: Counted) -> None:
+    def count(self, what: BudgetUnit) -> None:
         """Reserve one. Raises LimitReached."""
         if self._is_used_up(what):
             raise self.limit_reached(what)
@@ -113,7 +113,7 @@ class RunLedger:
     ) -> None:
         """Count a step of this run that another process made. `refused`: by this limit, where the
         step tells it; those of a budget were counted before."""
-        what = _COUNTED.get(kind)
+        what = _UNITS.get(kind)
         self.hit = self.hit or refused
         if cached:
             self._used["cached"] += 1
@@ -128,5 +128,5 @@ class RunLedger:
         if self.budget.money is not None:
             self.budget.money -= cost
 
-    def _is_used_up(self, what: Counted) -> bool:
+    def _is_used_up(self, what: BudgetUnit) -> bool:
         return self._used[what] >= int(getattr(self.limits, what))

@@ -19,8 +19,8 @@ from schemas.errors import ToolgateError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 RELATIONSHIPS = 100  # of a symbol, that are looked at
-RELATED = 10  # fields of a relationship: the format has 5
-CHECKED = 10_000  # fields between two checks whether the index is still wanted
+RELATION_FIELDS = 10  # fields of a relationship: the format has 5
+CHECK_INTERVAL = 10_000  # fields between two checks whether the index is still wanted
 DEFINITION, IMPORT = 0x1, 0x2  # roles of an occurrence
 UNITS: dict[int, Literal["utf-8", "utf-16", "utf-32"]] = {1: "utf-8", 2: "utf-16"}
 _KINDS = {  # SymbolInformation.Kind
@@ -97,7 +97,7 @@ class IndexPass:
             raise ScipRefused(
                 f"the index has more than {self.limits.fields} fields (librarian.index.fields)"
             )
-        if self._left % CHECKED == 0:
+        if self._left % CHECK_INTERVAL == 0:
             self._check()
 
 
@@ -222,7 +222,7 @@ def _information(data: bytes, reading: IndexPass) -> tuple[str, _SymbolFacts]:
             facts.kind = _KINDS.get(value, "")
         elif number == 4 and isinstance(value, bytes) and related_most:
             related_most -= 1
-            related = dict(islice(fields(value, reading), RELATED))
+            related = dict(islice(fields(value, reading), RELATION_FIELDS))
             base = symbol_of(_text(related.get(1, b""), reading.limits))
             if base is not None and related.get(3):  # is_implementation
                 facts.bases.append(base.names[-1])

@@ -27,7 +27,7 @@ from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
 
-REPORTED = 20  # files of a report that were not read
+UNREAD_REPORTED = 20  # files of a report that were not read
 ERROR = 500  # characters
 LEAVING_S = 10.0  # to note a cancellation
 
@@ -110,7 +110,7 @@ class TrackedSources(Tables):
 
     async def find_hooked(self, tenant: str, id_: str) -> TrackedSource | None:
         """The source of a webhook, whoever calls it."""
-        sources = await self._sources(_HOOKED, {"host": tenant, "id": id_})
+        sources = await self._sources(_GET_WITH_WEBHOOK, {"host": tenant, "id": id_})
         return sources[0] if sources else None
 
     async def make_due(self, one: TrackedSource) -> None:
@@ -238,8 +238,8 @@ def _report(found: IngestedSource) -> dict[str, Any]:
         "changed": found.changed,
         "unchanged": found.unchanged,
         "deleted": found.deleted,
-        "failed": [list(entry) for entry in found.failed[:REPORTED]],
-        "left_out": [list(entry) for entry in found.left_out[:REPORTED]],
+        "failed": [list(entry) for entry in found.failed[:UNREAD_REPORTED]],
+        "left_out": [list(entry) for entry in found.left_out[:UNREAD_REPORTED]],
     }
 
 
@@ -309,7 +309,7 @@ _OF = compose(
     columns=_COLUMNS,
 )
 _GET = compose("SELECT {columns} FROM librarian_source_t WHERE {one}", columns=_COLUMNS, one=_ONE)
-_HOOKED = _GET + b" AND webhook"
+_GET_WITH_WEBHOOK = _GET + b" AND webhook"
 _DELETE = compose(
     "DELETE FROM librarian_source_t WHERE {one} RETURNING {columns}", one=_ONE, columns=_COLUMNS
 )
@@ -320,18 +320,18 @@ _DUE_NOW = compose(
     one=_ONE,
     columns=_COLUMNS,
 )
-_CLAIMED: LiteralString = """status = 'reading',
+_SET_CLAIM: LiteralString = """status = 'reading',
     next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END"""
 # Times that no lease and no schedule reaches are of a clock that was ahead. A lease may be somewhat
 # longer: a clock that is set by seconds ends none before its renewal.
 _FREE = sql.SQL("""(lease_ts IS NULL OR lease_ts < now()
     OR lease_ts > now() + make_interval(secs => 2 * %(lease)s))""")
 _CLAIM = _LEASES.claim(
-    _CLAIMED, sql.SQL("WHERE {one} AND {free}").format(one=_ONE, free=_FREE), _COLUMNS
+    _SET_CLAIM, sql.SQL("WHERE {one} AND {free}").format(one=_ONE, free=_FREE), _COLUMNS
 )
 # Also those whose reader died.
 _CLAIM_DUE = _LEASES.claim_due(
-    _CLAIMED,
+    _SET_CLAIM,
     sql.SQL("""{free} AND (next_ts <= %(began)s OR status = 'reading'
         OR next_ts > now() + make_interval(secs => interval_s))""").format(free=_FREE),
     "next_ts, source_id",

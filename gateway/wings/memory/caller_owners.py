@@ -18,7 +18,7 @@ log = logging.getLogger("toolgate.memory")
 READ, WRITE = "memory:read", "memory:write"
 WRITE_ORG, ERASE, ON_BEHALF = "memory:org:write", "memory:erase", "memory:on_behalf"
 SESSION_NAME = re.compile(r"[A-Za-z0-9._~-]{1,128}")
-RESERVED = frozenset({"default", "session", "none", "null"})
+RESERVED_NAMES = frozenset({"default", "session", "none", "null"})
 UNGUESSABLE = 22  # characters of base64 with 128 random bits
 
 
@@ -98,7 +98,7 @@ def _sessions(context: Context, subject: str | None, name: str | None) -> tuple[
     if name is None:
         present = context.session
         return () if present is None else (session_owner(tenant, "mcp", present.id),)
-    if not SESSION_NAME.fullmatch(name) or name.lower() in RESERVED:
+    if not SESSION_NAME.fullmatch(name) or name.lower() in RESERVED_NAMES:
         raise invalid(
             "session: expected a name of 1 to 128 letters, digits and . _ ~ -, and not a word such "
             "as default"

@@ -16,7 +16,7 @@ from gateway.wings.interface import ANONYMOUS, LOCAL
 from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.memory_rows import Scope
 from gateway.wings.memory.memory_store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
-from gateway.wings.memory.search_conditions import BELIEVED, Condition
+from gateway.wings.memory.search_conditions import IS_BELIEVED, Condition
 from registry.database.held_rows import ErasedPerson
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
@@ -67,7 +67,7 @@ class Eraser:
                 sql.SQL(
                     "SELECT m.memory_id::text FROM memory_t AS m WHERE {places} AND {believed}"
                     " AND {condition} FOR UPDATE"
-                ).format(places=places, believed=BELIEVED, condition=condition[0]),
+                ).format(places=places, believed=IS_BELIEVED, condition=condition[0]),
                 values,
             )
             ids = [id_ for (id_,) in await rows.fetchall()]
@@ -182,17 +182,17 @@ _ERASE = b"""
 """
 _RELATIONS = b"DELETE FROM memory_relation_t WHERE host_id = %(host)s AND subject = %(subject)s"
 _OWNERS = b"DELETE FROM memory_owner_t WHERE host_id = %(host)s AND subject = %(subject)s"
-_DONE = b"DELETE FROM command_idempotency_t WHERE host_id = %(host)s AND state = 'done' AND "
+_DROP = b"DELETE FROM command_idempotency_t WHERE host_id = %(host)s AND state = 'done' AND "
 # Of all callers: others may have been told of the person. Of its own also what was made with
 # memories, as by an agent.
 _ANSWERS = (
-    _DONE
+    _DROP
     + b"""
     (starts_with(service_id, 'admin memory_')
         OR principal_id = %(principal)s AND starts_with(service_id, 'admin '))
 """
 )
-_OWN_ANSWERS = _DONE + b"principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')"
+_OWN_ANSWERS = _DROP + b"principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')"
 _MENTIONS = compose(
     """
     SELECT memory_id::text FROM memory_t

@@ -41,10 +41,10 @@ from gateway.wings.memory.retention import PromotedMemory, PurgeCounts
 from gateway.wings.memory.search_conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.wiring import MemoryParts
 
-IMPORTED = 200  # memories of one call
-EXPORTED = 500
+IMPORT_LIMIT = 200  # memories of one call
+EXPORT_PAGE = 500
 Ids = Annotated[tuple[HostId, ...], Meta(max_length=100)]
-TAKEN = ("content", "metadata", "source", "kind", "slot", "trust")  # of what is imported
+IMPORT_MEMBERS = ("content", "metadata", "source", "kind", "slot", "trust")  # of what is imported
 SESSION_OWNER = re.compile(r"[0-9a-f]{40}")
 CONTEXT_KINDS = ("persona", "preference")
 NOTHING_TO_FIND = 100  # memories that a context without a query looks at
@@ -91,12 +91,12 @@ class ContextText(Struct, frozen=True, omit_defaults=True):
 
 class ExportPage(Struct, frozen=True, forbid_unknown_fields=True):
     subject: Annotated[str, Meta(max_length=256)] | None = None
-    limit: Annotated[int, Meta(ge=1, le=EXPORTED)] = 100
+    limit: Annotated[int, Meta(ge=1, le=EXPORT_PAGE)] = 100
     after: Cursor | None = None
 
 
 class Import(Struct, frozen=True, forbid_unknown_fields=True):
-    items: Annotated[tuple[Memory, ...], Meta(max_length=IMPORTED)]
+    items: Annotated[tuple[Memory, ...], Meta(max_length=IMPORT_LIMIT)]
     session: SessionName | None = None
 
 
@@ -238,7 +238,7 @@ class KeepingOperations:
         check(one.content, self._settings.content_bytes)
         _check_times(one)
         check_source(one.source)
-        fields = {name: getattr(one, name) for name in TAKEN}
+        fields = {name: getattr(one, name) for name in IMPORT_MEMBERS}
         check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
         clean = self._parts.intake.mask_fields(one.scope, fields)
         clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))

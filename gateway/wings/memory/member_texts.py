@@ -9,7 +9,7 @@ _METADATA = MemberText(
     "Metadata", "Members of your own, by which searches filter.", '{"ticket": 17}', rarely=True
 )
 _IMPORTANCE = MemberText("Importance", "From 0 to 1; high ones are found first.", "0.8")
-_PINNED = MemberText("Pinned", "It is never forgotten by itself.")
+_PIN_TEXT = MemberText("Pinned", "It is never forgotten by itself.")
 
 NEW_MEMORIES: MemberTexts = {
     "content": MemberText("Text", "What is to be remembered.", "Ann prefers mail to phone."),
@@ -18,7 +18,7 @@ NEW_MEMORIES: MemberTexts = {
     ),
     "kind": MemberText("Kind", "A fact, a preference, something learned and so on."),
     "importance": _IMPORTANCE,
-    "pinned": _PINNED,
+    "pinned": _PIN_TEXT,
     "slot": MemberText(
         "Slot", "What it is the value of: a new value retires the one before.", "home.city"
     ),
@@ -72,7 +72,7 @@ MEMORY_CHANGE: MemberTexts = {
     ),
     "version": MemberText("Version", "The version that you have seen.", "1"),
     "importance": _IMPORTANCE,
-    "pinned": _PINNED,
+    "pinned": _PIN_TEXT,
     "metadata": _METADATA,
     "session": _SESSION,
 }

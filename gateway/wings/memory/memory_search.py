@@ -45,7 +45,7 @@ NEAR = 5  # memories that are named as similar
 BEGINNING = 200  # characters of them
 ENDING = 60  # characters of a turn in which a question mark makes it a question
 READ = 2000  # characters of a memory in which times are looked for
-TIMED = 100  # memories, best first, in which times are looked for: 400 take 2 ms more
+MEMORIES_DATED = 100  # memories, best first, in which times are looked for: 400 take 2 ms more
 SIMILAR_S = 0.25  # time limit of the vector that finds them
 LATE = "the embedding model is late"
 UNKNOWN_SCRIPT = "the embedding model does not know the script of the query"
@@ -292,7 +292,7 @@ def statement(shape: RecallShape) -> bytes:
     """Rows of the number of memories searched and the fields of a RecalledMemory: those with the
     best of words and of meaning."""
     near, cosine, join = sql.SQL(""), sql.SQL("NULL::float8"), sql.SQL("")
-    matched, order = sql.SQL("bm25 > 0"), _FUSED
+    matched, order = sql.SQL("bm25 > 0"), _FUSED_SCORE
     if shape.vectors:
         near, cosine = _NEAR, sql.SQL("near.cosine")
         join, matched = sql.SQL("LEFT JOIN near USING (memory_id)"), sql.SQL("true")
@@ -300,7 +300,7 @@ def statement(shape: RecallShape) -> bytes:
         matched = sql.SQL("true")
         order = sql.SQL("scored.pinned DESC, scored.importance DESC, scored.created_ts DESC")
     visible, worded = (
-        (_proposal_clause(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
+        (_proposal_clause(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORD_SCORES)
     )
     return compose(
         """
@@ -338,7 +338,7 @@ def _sayings(timed: bool) -> sql.Composed:
     """Speakers, questions and times, of the best alone: it reads their texts."""
     times = sql.SQL("""CASE WHEN m.memory_id = ANY (ARRAY(SELECT memory_id FROM best LIMIT {first}))
                 THEN left(m.content, {read}) ~ {words} ELSE false END""").format(
-        first=sql.Literal(TIMED), read=sql.Literal(READ), words=sql.Literal(TIME_WORDS)
+        first=sql.Literal(MEMORIES_DATED), read=sql.Literal(READ), words=sql.Literal(TIME_WORDS)
     )
     return sql.SQL("""saying AS MATERIALIZED (
             SELECT m.memory_id, m.source ->> 'speaker' AS speaker, m.position IS NOT NULL
@@ -348,7 +348,7 @@ def _sayings(timed: bool) -> sql.Composed:
         )""").format(ending=sql.Literal(ENDING), times=times if timed else sql.SQL("false"))
 
 
-_SHOWN = sql.SQL("""m.memory_id, m.scope, m.owner, m.session, m.position, m.importance,
+_COLUMNS = sql.SQL("""m.memory_id, m.scope, m.owner, m.session, m.position, m.importance,
     m.confidence, m.pinned, m.trust, m.created_ts, m.valid_from""")
 _IN_PLACE = sql.SQL("m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner")
 
@@ -359,7 +359,7 @@ def _whole(shape: RecallShape) -> sql.Composed:
         SELECT memory.* FROM place CROSS JOIN LATERAL (
             SELECT {shown} FROM memory_t AS m WHERE {in_place} AND {allowed} OFFSET 0
         ) AS memory
-    )""").format(shown=_SHOWN, in_place=_IN_PLACE, allowed=shape.allowed)
+    )""").format(shown=_COLUMNS, in_place=_IN_PLACE, allowed=shape.allowed)
 
 
 def _proposal_clause(shape: RecallShape) -> sql.Composed:
@@ -417,7 +417,7 @@ def _proposal_clause(shape: RecallShape) -> sql.Composed:
         in_place=_IN_PLACE,
         newest=newest,
         near=near,
-        shown=_SHOWN,
+        shown=_COLUMNS,
     )
 
 
@@ -451,14 +451,14 @@ _NEAR = sql.SQL(""", near AS MATERIALIZED (
         AND vector.entity_id = ANY (ARRAY(SELECT memory_id FROM visible))
         AND vector.model = %(model)s AND vector.status = 'ready'
 )""")
-_FUSED = sql.SQL("""%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
+_FUSED_SCORE = sql.SQL("""%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
     (SELECT max(bm25) FROM worded), (SELECT 4 * ln(1 + docs) FROM total), 1e-9) DESC, memory_id""")
 _POSTINGS = sql.SQL("""SELECT term, memory_id, tf FROM memory_word_t AS posting
         WHERE posting.host_id = %(host)s AND posting.scope = place.scope
             AND posting.owner = place.owner AND posting.term = query.term""")
 _IDF = sql.SQL("ln(1 + ({docs} - {had} + 0.5)::float8 / ({had} + 0.5)::float8) AS idf")
 # Words of what is visible alone.
-_WORDED = sql.SQL("""total AS MATERIALIZED (
+_WORD_SCORES = sql.SQL("""total AS MATERIALIZED (
     SELECT count(*) AS docs FROM visible
 ), posting AS MATERIALIZED (
     SELECT found.* FROM query CROSS JOIN place CROSS JOIN LATERAL ({postings} OFFSET 0) AS found

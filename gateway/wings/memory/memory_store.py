@@ -261,7 +261,7 @@ class MemoryStore(Tables):
             "hashes": list(hashes),
             "slots": [memory.slot for memory in memories if memory.slot is not None],
         }
-        rows = await connection.execute(_KNOWN, values)
+        rows = await connection.execute(_EARLIER_MEMORIES, values)
         return {bytes(digest): id_ for digest, id_ in await rows.fetchall()}
 
     async def _supersede(
@@ -513,7 +513,7 @@ _INSERT = compose(
 """,
     place=_PLACE,
 )
-_KNOWN = compose(
+_EARLIER_MEMORIES = compose(
     "SELECT hash, id::text FROM memory_known({place}, %(agent)s, %(hashes)s, %(slots)s)",
     place=_PLACE,
 )

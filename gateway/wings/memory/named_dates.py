@@ -14,7 +14,7 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 )  # fmt: skip
-NAMED = 8  # dates of a query that are compared
+DATES = 8  # dates of a query that are compared
 READ = 2000  # characters of a query in which dates are looked for
 
 _MONTH = "|".join([*MONTHS, *(f"{name[:3]}\\.?" for name in MONTHS), "Sept\\.?"])
@@ -76,7 +76,7 @@ def named_dates(query: str) -> tuple[NamedDate, ...]:
     """The dates that a query names, in English or Chinese."""
     dates = dict.fromkeys(_find_dates(query[:READ]))
     years = {date.year for date in dates if date.month is not None}
-    return tuple(date for date in dates if date.month is not None or date.year not in years)[:NAMED]
+    return tuple(date for date in dates if date.month is not None or date.year not in years)[:DATES]
 
 
 def is_of_another_time(dates: Iterable[NamedDate], times: Iterable[datetime]) -> bool:

@@ -20,7 +20,7 @@ _CUE = re.compile(
     re.IGNORECASE,
 )
 _QUESTION = re.compile(r"[?\uff1f]\s*$")
-_STATED = frozenset({"fact", "preference"})
+_STATEMENT_KINDS = frozenset({"fact", "preference"})
 _KINDS = frozenset({"fact", "preference", "summary", "learning", "persona", "turn"})
 
 
@@ -52,7 +52,7 @@ def is_promoted(one: SessionMemory, rules: MemoryPromotion) -> bool:
     memory = one.memory
     if not promotable(memory):
         return False
-    stated = memory.kind in _STATED and memory.trust == "user"
+    stated = memory.kind in _STATEMENT_KINDS and memory.trust == "user"
     return (
         memory.keep
         or (stated and memory.importance >= rules.min_importance)

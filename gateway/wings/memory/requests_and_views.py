@@ -29,8 +29,8 @@ from gateway.wings.memory.text_similarity import CHINESE
 from registry.search.languages import main_script
 
 _Item = TypeVar("_Item")
-_Taken = TypeVar("_Taken")
-Said = Literal["user", "agent", "tool", "inferred"]
+_Converted = TypeVar("_Converted")
+Author = Literal["user", "agent", "tool", "inferred"]
 Slot = Annotated[
     str,
     Meta(
@@ -78,7 +78,7 @@ class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     slot: Slot | None = None
     importance: Weight = 0.5
     confidence: Weight = 1.0
-    trust: Annotated[Said, Meta(description="who said it; agents: what you concluded")] = "agent"
+    trust: Annotated[Author, Meta(description="who said it; agents: what you concluded")] = "agent"
     speaker: Annotated[str, Meta(max_length=255)] | None = None
     pinned: bool = False
     keep: Annotated[bool, Meta(description="of a session: keep it for the user when it ends")] = (
@@ -254,11 +254,13 @@ class UpdateMemory(Struct, frozen=True, forbid_unknown_fields=True):
     session: SessionName | None = None
 
 
-_SHARED = [name for name in MemoryView.__struct_fields__ if name in Memory.__dataclass_fields__]
+_COPIED_FIELDS = [
+    name for name in MemoryView.__struct_fields__ if name in Memory.__dataclass_fields__
+]
 
 
 def view(memory: Memory, **more: Any) -> MemoryView:
-    fields = {name: _shown_value(getattr(memory, name)) for name in _SHARED}
+    fields = {name: _shown_value(getattr(memory, name)) for name in _COPIED_FIELDS}
     return MemoryView(**fields, speaker=memory.source.get("speaker"), **more)
 
 
@@ -277,8 +279,8 @@ def date_text(content: str, since: datetime) -> str:
 
 
 def taken_items(
-    items: Sequence[_Item], take: Callable[[_Item], _Taken]
-) -> tuple[list[tuple[int, _Taken]], list[RefusedItem]]:
+    items: Sequence[_Item], take: Callable[[_Item], _Converted]
+) -> tuple[list[tuple[int, _Converted]], list[RefusedItem]]:
     """Items of a batch, each judged by itself: those that `take` takes, with their places, and why
     others are refused. Raises the ProblemDetails of the first where it takes none."""
     accepted_items, refused, problems = [], [], list[ProblemDetails]()

@@ -28,7 +28,7 @@ log = logging.getLogger("toolgate.memory")
 BATCH = 1000  # rows deleted in one transaction
 FLUSH_S = 5.0  # between writes of counts of use
 LAST_TENTH = 0.1  # of the lifetime of a session, in which it is promoted from
-PROMOTED = (
+PROMOTION_FIELDS = (
     "content", "slot", "importance", "confidence", "pinned", "trust", "metadata", "valid_from",
     "valid_to", "audience", "session", "created",
 )  # fmt: skip
@@ -120,7 +120,7 @@ class MemoryLife(Tables):
             "uses": list(counts.values()),
         }
         try:
-            await self._execute(_USED, values)
+            await self._execute(_ADD_USES, values)
         except AWAY:
             self._uses.counts.update(counts)
             raise
@@ -190,7 +190,7 @@ class MemoryLife(Tables):
         """Promote from a session by the rules, in one transaction."""
         values = {"host": tenant, "owner": owner}
         async with borrow(self._pool) as connection:
-            locked = await connection.execute(_PROMOTED, values)
+            locked = await connection.execute(_MARK_PROMOTED, values)
             if not locked.rowcount:
                 return PromotedMemory(())
             rows_found = await connection.execute(_OF_SESSION, values)
@@ -237,23 +237,23 @@ async def _held_ids(
     for subject in sorted({memory.subject or "" for memory in memories}):
         await connection.execute(_SHARE, {"key": subject_key(tenant, subject)})
     values = {"host": tenant, "ids": [memory.id for memory in memories]}
-    rows = await connection.execute(_HELD, values)
+    rows = await connection.execute(_SELECT_SESSION, values)
     return frozenset(id_ for (id_,) in await rows.fetchall())
 
 
 def _of_user(one: Memory) -> NewMemory:
     kind = "fact" if one.kind == "turn" else one.kind
-    fields = {name: getattr(one, name) for name in PROMOTED}
+    fields = {name: getattr(one, name) for name in PROMOTION_FIELDS}
     return NewMemory(kind=kind, source={**one.source, "promoted": one.id}, **fields)
 
 
 _SHARE = compose("SELECT pg_advisory_xact_lock_shared({subject_lock})", subject_lock=SUBJECT_LOCK)
-_HELD = b"""
+_SELECT_SESSION = b"""
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope = 'session' AND memory_id = ANY (%(ids)s::uuid[])
         AND retired_ts IS NULL AND (expires_ts IS NULL OR expires_ts > now())
 """
-_USED = b"""
+_ADD_USES = b"""
     INSERT INTO memory_use_t AS had (host_id, memory_id, uses, last_ts)
     SELECT host_id, memory_id, uses, now()
     FROM unnest(%(hosts)s::uuid[], %(ids)s::uuid[], %(uses)s::int[])
@@ -274,7 +274,7 @@ _ENDING = b"""
     LIMIT %(limit)s
 """
 # The subject before the owner, as writers lock them.
-_PROMOTED = b"""
+_MARK_PROMOTED = b"""
     WITH locked AS MATERIALIZED (
         SELECT pg_advisory_xact_lock_shared(hashtextextended(host_id || ' ' || subject, 0))
         FROM memory_owner_t

@@ -49,7 +49,7 @@ EVERY: Condition = (sql.SQL("true"), {})
 
 # What was believed at `as_of`, and true at `valid_at`. A value that another one of its slot
 # followed was true until then, which nobody knew before it was retired.
-BELIEVED = sql.SQL("""(
+IS_BELIEVED = sql.SQL("""(
     m.created_ts <= coalesce(%(as_of)s::timestamptz, now())
     AND (m.retired_ts IS NULL OR m.retired_by = 'slot'
         OR m.retired_ts > coalesce(%(as_of)s::timestamptz, now()))
@@ -59,7 +59,7 @@ BELIEVED = sql.SQL("""(
         OR (m.retired_by = 'slot' AND m.retired_ts > coalesce(%(as_of)s::timestamptz, now())))
     AND (m.expires_ts IS NULL OR m.expires_ts > now()))""")
 READABLE = sql.SQL("(m.audience = '{}' OR %(agent)s::text = ANY (m.audience))")
-_VISIBLE = sql.SQL("{believed} AND {readable}").format(believed=BELIEVED, readable=READABLE)
+_VISIBLE = sql.SQL("{believed} AND {readable}").format(believed=IS_BELIEVED, readable=READABLE)
 
 
 def visible(times: Times, agent: str | None) -> Condition:

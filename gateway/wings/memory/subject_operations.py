@@ -12,9 +12,9 @@ from gateway.wings.memory.erasure import Eraser, ErasureCounts
 from gateway.wings.memory.export_and_import import list_held
 from gateway.wings.memory.memory_rows import Memory
 from gateway.wings.memory.requests_and_views import MemoryView, view
-from gateway.wings.memory.search_conditions import BELIEVED, EVERY, Condition
+from gateway.wings.memory.search_conditions import EVERY, IS_BELIEVED, Condition
 
-PRESENT: Condition = (BELIEVED, {"as_of": None, "valid_at": None})
+PRESENT: Condition = (IS_BELIEVED, {"as_of": None, "valid_at": None})
 # Not a scope that admin:read includes: who looks after the gateway need not read what people say.
 READ, ERASE = "admin:memory", "admin:memory:erase"
 SUBJECT = {

@@ -32,7 +32,7 @@ from gateway.wings.models.messages import (
 from gateway.wings.models.tool_call_assembly import CallAssembler, CallInProgress
 from gateway.wings.models.usage import TokenUsage, count
 
-DONE = b"[DONE]"
+STREAM_END = b"[DONE]"
 OPENING, CLOSING = "<think>", "</think>"
 REASONING = ("reasoning_content", "reasoning")  # members of reasoning, as vendors name them
 FINISHES: Mapping[str, Finish] = {
@@ -42,7 +42,7 @@ FINISHES: Mapping[str, Finish] = {
     "function_call": "calls",
     "content_filter": "filtered",
 }
-FAILED = frozenset({"insufficient_system_resource", "error"})  # the first is DeepSeek's
+FAILURE_REASONS = frozenset({"insufficient_system_resource", "error"})  # the first is DeepSeek's
 
 
 class _Function(Struct):
@@ -185,7 +185,7 @@ class ChatReader:
         self.closed = False
 
     def feed(self, event: ServerEvent) -> Sequence[ModelEvent]:
-        if event.data.strip() == DONE:
+        if event.data.strip() == STREAM_END:
             self.ended = self.closed = True
             return ()
         chunk: _Chunk = decode_answer(event.data, _Chunk)
@@ -237,7 +237,7 @@ class ChatReader:
     def _read_finish(self, reason: Any) -> None:
         if not isinstance(reason, str) or not reason:
             return
-        if reason in FAILED:
+        if reason in FAILURE_REASONS:
             raise ProviderError("is busy or unavailable", "busy", detail=reason, retryable=True)
         self._finish = FINISHES.get(reason, "stop")
         self.ended = True

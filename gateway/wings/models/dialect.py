@@ -107,12 +107,12 @@ class ProviderError(ToolgateError):
         self.retry_after_s: float | None = None
 
 
-MALFORMED = "sent an answer that cannot be read"
+MALFORMED_TEXT = "sent an answer that cannot be read"
 DETAIL = 500  # characters
 
 
 def malformed_error(detail: str) -> ProviderError:
-    return ProviderError(MALFORMED, "malformed", detail=detail[:DETAIL], retryable=True)
+    return ProviderError(MALFORMED_TEXT, "malformed", detail=detail[:DETAIL], retryable=True)
 
 
 def cut() -> ProviderError:

@@ -32,7 +32,7 @@ from gateway.wings.models.messages import (
 )
 from gateway.wings.models.usage import TokenUsage, count
 
-ENCRYPTED = "reasoning.encrypted_content"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
 ITEM_STATUS = "status"  # members of items that requests must not repeat
 
 
@@ -60,7 +60,7 @@ class OpenAIResponses:
             "input": [item for message in prompt.messages for item in _items(prompt, message)],
             "max_output_tokens": prompt.max_tokens,
             "store": False,
-            "include": [ENCRYPTED],
+            "include": [ENCRYPTED_REASONING],
         }
         if prompt.tools:
             body["tools"] = [

@@ -19,7 +19,7 @@ from registry.database.postgres import Pool
 from registry.jobs.store import JobRow, JobStore
 
 MOST = 500  # concerns of one check
-FAILED_S = 86_400.0  # for which a failed job of a person is a concern
+FAILURE_PERIOD_S = 86_400.0  # for which a failed job of a person is a concern
 
 
 async def waiting_approvals(pool: Pool, tenant: str) -> list[Concern]:
@@ -48,7 +48,7 @@ async def failed_jobs(pool: Pool, tenant: str) -> list[Concern]:
     ]
     single = [
         _job_concern(row, row.job_id, f"The job {row.operation} of {row.principal_id} failed")
-        for row in await store.failed_lately(tenant, FAILED_S, MOST)
+        for row in await store.failed_lately(tenant, FAILURE_PERIOD_S, MOST)
         if row.principal_id != SCHEDULE
     ]
     return [*scheduled, *single]

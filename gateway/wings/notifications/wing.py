@@ -58,7 +58,7 @@ UNSEEN = 2.5  # checks after which an incident is over
 # Of the others an end is no news: a job has failed, a budget begins anew with the day.
 ENDING: tuple[Subject, ...] = ("approvals", "schedules", "sources", "connections", "certificates")
 OUTCOMES = {"ACKED": "sent", "PENDING": "retried", "FAILED": "failed"}  # by status
-FAILED = (*AWAY, psycopg.Error)
+STORE_ERRORS = (*AWAY, psycopg.Error)
 
 Check = Callable[[], Awaitable[Sequence[Concern]]]
 
@@ -80,7 +80,7 @@ class Notifier(Collector):
         while True:
             try:
                 await self.look()
-            except FAILED:
+            except STORE_ERRORS:
                 log.warning("notifications_unavailable", exc_info=True)
             self._wake.set()
             await anyio.sleep(self._settings.check_s)
@@ -92,7 +92,7 @@ class Notifier(Collector):
                 self._wake = anyio.Event()
                 try:
                     await self._send_some(group)
-                except FAILED:
+                except STORE_ERRORS:
                     log.warning("notifications_unavailable", exc_info=True)
                 with anyio.move_on_after(min(FIRST_S, self._settings.check_s)):
                     await self._wake.wait()
@@ -135,7 +135,7 @@ class Notifier(Collector):
         for subjects, check in await self._checks(tenant):
             try:
                 concerns += await check()
-            except FAILED:
+            except STORE_ERRORS:
                 log.warning("notification_check_failed", exc_info=True)
                 checked -= {*subjects}
         of_wings = self._parts.concerns()
@@ -181,7 +181,7 @@ class Notifier(Collector):
         its lease ends, and it is sent again."""
         try:
             await self._settle(tenant, delivery, await self._outcome(tenant, delivery))
-        except FAILED:
+        except STORE_ERRORS:
             log.warning("notifications_unavailable", exc_info=True)
         finally:
             self._sending[tenant] -= 1
@@ -272,13 +272,13 @@ async def open_notifications(parts: WingParts) -> AsyncIterator[WingContribution
                     blanks=blanks,
                     is_copy=False,
                 )
-                for place, table, condition, blanks in HELD
+                for place, table, condition, blanks in PERSONAL_ROWS
             ],
         )
 
 
 # Targets that send mail to nobody else go, and so do incidents that name the person.
-HELD: tuple[tuple[str, LiteralString, LiteralString, LiteralString], ...] = (
+PERSONAL_ROWS: tuple[tuple[str, LiteralString, LiteralString, LiteralString], ...] = (
     (
         "own targets of notifications",
         "notification_target_t",

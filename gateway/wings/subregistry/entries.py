@@ -23,7 +23,7 @@ from schemas.mcp.registry_entries import (
 )
 from schemas.mcp.registry_entries import SCHEMA_VERSIONS as KNOWN_SCHEMAS
 
-UNNUMBERED = "0"  # version of a document that is stored
+NO_VERSION = "0"  # version of a document that is stored
 KEY = KeyValueInput(
     name="Authorization",
     description="An API key of the gateway",
@@ -47,7 +47,7 @@ def toolset_document(parts: WingParts, name: str, toolset: Toolset) -> ServerDet
         name=f"{parts.settings.namespace}/{name}",
         title=name,
         description=toolset.description or f"The toolset {name}",
-        version=UNNUMBERED,
+        version=NO_VERSION,
         remotes=tuple(ways) or (Remote(type="streamable-http", url=url),),
     )
 

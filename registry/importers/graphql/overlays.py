@@ -23,7 +23,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     defaults: FieldMarks = msgspec.field(default_factory=FieldMarks)
 
 
-_UNMARKED = FieldMarks()
+_NO_MARKS = FieldMarks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class GraphQLOverlay:
     """The marks of one description, keyed by `Query.pets` or `pets`."""
 
     operations: Mapping[str, FieldMarks] = field(default_factory=dict)
-    defaults: FieldMarks = _UNMARKED
+    defaults: FieldMarks = _NO_MARKS
 
     def of(self, root: str, name: str) -> FieldMarks:
         for key in (f"{root}.{name}", name):
@@ -45,12 +45,12 @@ def read_overlay(document: Mapping[str, Any], location: str) -> GraphQLOverlay:
     try:
         overlay_file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        raise ImportRejected(f"{location}: {error}; expected {_EXPECTED}.") from error
+        raise ImportRejected(f"{location}: {error}; expected {_OVERLAY_EXPECTED}.") from error
     return GraphQLOverlay(overlay_file.operations, overlay_file.defaults)
 
 
 _KEYS = [key for key in FieldMarks.__struct_fields__ if key != "media_type"]
-_EXPECTED = (
+_OVERLAY_EXPECTED = (
     '`operations`, as in {"Query.pets": {"selection": "{ id name }"}}, and `defaults`, with any of '
     + ", ".join(_KEYS)
 )

@@ -157,7 +157,7 @@ _BUILT_IN: dict[str, dict[str, Any]] = {
     "Boolean": {"type": "boolean"},
     "ID": {"type": ["string", "integer"]},  # 3.5.5: both are taken
 }
-_KNOWN: dict[str, dict[str, Any]] = {
+_SCALAR_SCHEMAS: dict[str, dict[str, Any]] = {
     **{
         name: {"type": "string", "format": format_}
         for format_, names in {
@@ -193,8 +193,8 @@ def scalar(type_: Type) -> tuple[dict[str, Any], str | None]:
         return dict(_BUILT_IN[type_.name]), None
     name = type_.name.lower().replace("_", "")
     stated = _scalar_description(type_)
-    if name in _KNOWN:
-        return {**_KNOWN[name], **stated}, None
+    if name in _SCALAR_SCHEMAS:
+        return {**_SCALAR_SCHEMAS[name], **stated}, None
     if name in _ANY or stated:
         return stated, None
     return {}, f"scalar {type_.name} is not described: any value is let through"

@@ -50,10 +50,10 @@ DEFINITIONS_LIMIT = 2_000  # as for OpenAPI; no model reads more
 
 # Reachable definitions are included anyway. Identifiers would change the meaning of `#` below them,
 # and duplicate anchors do not compile.
-_DROPPED = frozenset(
+_DROPPED_KEYWORDS = frozenset(
     (*DEFINITION_KEYWORDS, "$schema", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 )
-_REMARKS = _DROPPED | {"$ref", "$comment", "title", "description"}
+_REMARKS = _DROPPED_KEYWORDS | {"$ref", "$comment", "title", "description"}
 
 
 class UnusableSchema(Exception):
@@ -145,7 +145,7 @@ class _Closing:
         return {
             str(keyword): self._value(keyword, value, resource)
             for keyword, value in schema.items()
-            if keyword not in _DROPPED and not (keyword == "id" and isinstance(value, str))
+            if keyword not in _DROPPED_KEYWORDS and not (keyword == "id" and isinstance(value, str))
         }
 
     def _value(self, keyword: Any, value: Any, resource: str | None) -> Any:

@@ -80,7 +80,7 @@ def _letters(key: str) -> str:
 
 ID_LIMIT = 512  # bytes; an index row of PostgreSQL holds no more than 2,700, with other ids too
 
-_EXPECTED = (
+_ACTION_EXPECTED = (
     "expected a hybrid spec.yaml (host, service and a list `action`) or schema.json "
     "(host/service/action/version to schema and scope)"
 )
@@ -112,7 +112,7 @@ class WrittenService:
 def read_document(document: Any) -> WrittenService:
     """Parse either form. Raises ImportRejected for anything else."""
     if not isinstance(document, dict):
-        raise ImportRejected(f"{_EXPECTED}, found {kind(document)}")
+        raise ImportRejected(f"{_ACTION_EXPECTED}, found {kind(document)}")
     if "action" not in document and not {"host", "service"} <= document.keys():
         return WrittenService(tuple(_schema_items(document)), {})
     shared, items = _shared_schemas(document), tuple(_spec_items(document))
@@ -169,7 +169,7 @@ def _schema_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
     if not any(isinstance(id_, str) and id_.count("/") == 3 for id_ in document):
         openapi = document.keys() & {"openapi", "swagger"}
         hint = "; this is an OpenAPI description: `toolgate import openapi` reads it"
-        raise ImportRejected(f"{_EXPECTED}{hint if openapi else ''}")
+        raise ImportRejected(f"{_ACTION_EXPECTED}{hint if openapi else ''}")
     for id_, node in document.items():
         if not isinstance(node, dict):
             problem = f"expected a mapping with schema and scope, found {kind(node)}"

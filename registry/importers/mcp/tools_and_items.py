@@ -168,7 +168,7 @@ def _check_template(template: str) -> None:
 _OWN_COLUMNS = frozenset(
     ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 )
-_EXPECTED: dict[str, type] = {"icons": list, "execution": dict, "_meta": dict}
+_MEMBER_TYPES: dict[str, type] = {"icons": list, "execution": dict, "_meta": dict}
 _HINTS: dict[str, tuple[str, type]] = {
     "title": ("title", str),
     "readOnlyHint": ("read_only_hint", bool),
@@ -304,7 +304,7 @@ def _text(members: dict[str, Any], member: str, notes: list[str]) -> str | None:
 
 
 def _fits(member: str, value: Any, notes: list[str]) -> bool:
-    expected = _EXPECTED.get(member)
+    expected = _MEMBER_TYPES.get(member)
     if expected is None or isinstance(value, expected):
         return True
     notes.append(f"its {member} is {json_type(value)}: left out")
@@ -313,7 +313,7 @@ def _fits(member: str, value: Any, notes: list[str]) -> bool:
 
 _REASONS_LIMIT = 5  # named in one outcome; a person reads no more
 
-Found = Definition | UnusableEntry
+DefinitionOrError = Definition | UnusableEntry
 
 
 def read_snapshot(
@@ -342,7 +342,7 @@ def read_snapshot(
     )
 
 
-def _names(found: Sequence[Found]) -> dict[str, str]:
+def _names(found: Sequence[DefinitionOrError]) -> dict[str, str]:
     """Legal names by key. Assigned before the selection, which must not rename the others."""
     readable = [definition for definition in found if isinstance(definition, Definition)]
     keys = ((definition.key, str(definition.kind)) for definition in readable)
@@ -353,7 +353,7 @@ def _names(found: Sequence[Found]) -> dict[str, str]:
 
 
 def _tools(
-    found: Sequence[Found],
+    found: Sequence[DefinitionOrError],
     names: dict[str, str],
     include: tuple[str, ...],
     exclude: tuple[str, ...],

@@ -56,7 +56,7 @@ def legal_argument(name: str) -> str:
 
 # precedence for unqualified names
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
-_UNMARKED = ArgumentMarks()
+_NO_MARKS = ArgumentMarks()
 EXAMPLES_LIMIT = 5
 
 
@@ -121,7 +121,7 @@ class Inputs:
     def _marks_of(self, name: str, own_marks: ArgumentMarks | None) -> ArgumentMarks:
         """The marks of an argument: the operation's, else its own."""
         self._unused.pop(name, None)
-        return self._marks.arguments.get(name) or own_marks or _UNMARKED
+        return self._marks.arguments.get(name) or own_marks or _NO_MARKS
 
     def _describe_parameter(self, wire: WireParameter, argument: str) -> dict[str, Any]:
         schema = self.parts.take(wire.schema, f"parameter {wire.name}")

@@ -22,7 +22,7 @@ VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerat
 QUOTED_BOOLEANS: Final = {"true": True, "false": False}  # booleans in quotes
 
 # A value to keep, or ABSENT; and the problem found, or None.
-Checked = tuple[Any, str | None]
+ValueAndProblem = tuple[Any, str | None]
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 # seen in public descriptions
@@ -36,15 +36,15 @@ _TYPE_SYNONYMS = {
 }
 
 
-def _text(value: Any) -> Checked:
+def _text(value: Any) -> ValueAndProblem:
     return (value, None) if isinstance(value, str) else (ABSENT, "is not text")
 
 
-def _prose(value: Any) -> Checked:
+def _prose(value: Any) -> ValueAndProblem:
     return (plain(value), None) if isinstance(value, str) else (ABSENT, "is not text")
 
 
-def _flag(value: Any) -> Checked:
+def _flag(value: Any) -> ValueAndProblem:
     if isinstance(value, bool):
         return value, None
     if isinstance(value, str) and value in QUOTED_BOOLEANS:
@@ -52,7 +52,7 @@ def _flag(value: Any) -> Checked:
     return ABSENT, "is not true or false"
 
 
-def _number(value: Any) -> Checked:
+def _number(value: Any) -> ValueAndProblem:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value, None
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", value):
@@ -60,19 +60,19 @@ def _number(value: Any) -> Checked:
     return ABSENT, "is not a number"
 
 
-def _positive(value: Any) -> Checked:
+def _positive(value: Any) -> ValueAndProblem:
     number, problem = _number(value)
     return (number, problem) if number is ABSENT or number > 0 else (ABSENT, "is not above 0")
 
 
-def _count(value: Any) -> Checked:
+def _count(value: Any) -> ValueAndProblem:
     number, problem = _number(value)
     if number is ABSENT or number < 0 or number != int(number):
         return ABSENT, "is not a whole number from 0"
     return int(number), problem
 
 
-def _type(value: Any) -> Checked:
+def _type(value: Any) -> ValueAndProblem:
     stated = value if isinstance(value, list) else [value]
     names = list(dict.fromkeys(_type_name(name) for name in stated))
     is_known = all(str(name) in TYPES or str(name).lower() in _TYPE_SYNONYMS for name in stated)
@@ -89,14 +89,14 @@ def _type_name(value: Any) -> str:
     return name if name in TYPES else _TYPE_SYNONYMS.get(name.lower(), name.lower())
 
 
-def _names(value: Any) -> Checked:
+def _names(value: Any) -> ValueAndProblem:
     if not isinstance(value, list):
         return ABSENT, "is not a list"
     names = list(dict.fromkeys(name for name in value if isinstance(name, str)))
     return names or ABSENT, None if len(names) == len(value) else "has members that are no names"
 
 
-def _names_by_name(value: Any) -> Checked:
+def _names_by_name(value: Any) -> ValueAndProblem:
     if not isinstance(value, dict):
         return ABSENT, "is not an object"
     checked = {key: _names(names)[0] for key, names in value.items()}
@@ -104,29 +104,29 @@ def _names_by_name(value: Any) -> Checked:
     return valid or ABSENT, None
 
 
-def _mask(value: Any) -> Checked:
+def _mask(value: Any) -> ValueAndProblem:
     value = QUOTED_BOOLEANS.get(value, value) if isinstance(value, str) else value
     if isinstance(value, bool | str):
         return value, None
     return True, "is neither true nor a text"  # fail closed: its author wanted something masked
 
 
-def _values(value: Any) -> Checked:
+def _values(value: Any) -> ValueAndProblem:
     if not isinstance(value, list) or not value:
         return ABSENT, "is not a list of values"
     return (value, None) if nested_at_most(value, VALUE_DEPTH_LIMIT) else (ABSENT, "is too deep")
 
 
-def _examples(value: Any) -> Checked:
+def _examples(value: Any) -> ValueAndProblem:
     values, _ = _values(value)
     return values, None  # display only
 
 
-def _anything(value: Any) -> Checked:
+def _anything(value: Any) -> ValueAndProblem:
     return (value, None) if nested_at_most(value, VALUE_DEPTH_LIMIT) else (ABSENT, "is too deep")
 
 
-def _pattern(value: Any) -> Checked:
+def _pattern(value: Any) -> ValueAndProblem:
     if not isinstance(value, str):
         return ABSENT, "is not text"
     return (value, None) if compiles(value) else (ABSENT, f"{value[:80]!r} cannot be compiled")
@@ -145,7 +145,7 @@ def compiles(pattern: str) -> bool:
     return True
 
 
-CHECKS: Final[dict[str, Callable[[Any], Checked]]] = {
+CHECKS: Final[dict[str, Callable[[Any], ValueAndProblem]]] = {
     "type": _type,
     "enum": _values,
     "const": _anything,

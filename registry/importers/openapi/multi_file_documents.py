@@ -45,7 +45,7 @@ def is_url(name: str) -> bool:
 
 
 # OpenAPI and JSON Schema: members that are maps with arbitrary keys ...
-_NAMED = frozenset(
+_NAMED_COMPONENTS = frozenset(
     {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "schemas"}
     | {"parameters", "responses", "headers", "requestBodies", "paths", "webhooks", "callbacks"}
     | {"links", "securitySchemes", "securityDefinitions", "pathItems", "content", "encoding"}
@@ -132,7 +132,7 @@ def _visit(found: Scan, at: _At) -> Iterator[_At]:
         if isinstance(child, dict | list):
             # at the root of a fragment any key may be a name
             literal = key in _LITERAL and not at.named and at.path is not None
-            named = key in _NAMED and not at.named
+            named = key in _NAMED_COMPONENTS and not at.named
             yield _At(child, (at.path, key), base, named, literal=at.literal or literal)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.swagger import Swagger
 from registry.importers.openapi.x_toolgate import (
+    NO_MARKS,
     NO_OVERLAY,
-    UNMARKED,
     ExtensionSettings,
     Overlay,
     merge_marks,
@@ -37,7 +37,7 @@ class DocumentOperation:
     path: str  # as in the document
     item: dict[str, Any]  # the path item around it
     node: dict[str, Any]
-    marks: ExtensionSettings = UNMARKED  # those of document, path item and overlay included
+    marks: ExtensionSettings = NO_MARKS  # those of document, path item and overlay included
     notes: tuple[str, ...] = ()  # losses so far
 
     @cached_property
@@ -136,10 +136,10 @@ class _Reading:
         ]
         entries = self._overlay.operations
         layers += [entries[key] for key in (_id(node), endpoint) if key in entries]
-        marks = UNMARKED
+        marks = NO_MARKS
         for layer in layers:
-            if layer is not UNMARKED and layer != UNMARKED:
-                marks = merge_marks(marks, layer) if marks is not UNMARKED else layer
+            if layer is not NO_MARKS and layer != NO_MARKS:
+                marks = merge_marks(marks, layer) if marks is not NO_MARKS else layer
         return marks
 
     def _skip(self, key: str, operation: str, reason: str) -> None:

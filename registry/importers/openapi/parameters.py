@@ -31,10 +31,10 @@ _RESERVED_HEADERS = frozenset(
     | {"content-encoding", "cookie"}
 )
 
-_DELIMITED: tuple[Style, ...] = ("spaceDelimited", "pipeDelimited", "tabDelimited")
+_DELIMITED_STYLES: tuple[Style, ...] = ("spaceDelimited", "pipeDelimited", "tabDelimited")
 _STYLES: dict[Location, tuple[Style, ...]] = {  # the first is the default
     "path": ("simple", "label", "matrix"),
-    "query": ("form", *_DELIMITED, "deepObject"),
+    "query": ("form", *_DELIMITED_STYLES, "deepObject"),
     "querystring": ("form",),
     "header": ("simple",),
     "cookie": ("form", "cookie"),
@@ -144,7 +144,7 @@ class Parameters:
         """Style and explode, stated or by default: 4.8.12.2."""
         legal = _STYLES[location]
         if self._document.version == (2, 0) and location in ("path", "header"):
-            legal = (*legal, *_DELIMITED)  # `collectionFormat` applies to any location
+            legal = (*legal, *_DELIMITED_STYLES)  # `collectionFormat` applies to any location
         style = raw.get("style", legal[0])
         if style not in legal:
             notes.append(f"parameter {raw['name']}: style {style!r} is not for a {location}")

@@ -15,7 +15,7 @@ _STYLES: tuple[Style, ...] = (
 )  # fmt: skip
 _FILE_PROPERTY = "file"
 _UNCONSTRAINING = frozenset({"type", "title", "description", "deprecated", "example", "x-toolgate"})
-_STYLED = ("style", "explode", "allowReserved")
+_STYLE_MEMBERS = ("style", "explode", "allowReserved")
 _TRANSFER_ENCODINGS = frozenset({"base64", "quoted-printable"})  # RFC 2045, section 6.1
 _OWN_HEADERS = frozenset({"content-type", "content-disposition"})
 
@@ -101,7 +101,7 @@ class Encodings:
 
     def _has_style(self, encoding: dict[str, Any], multipart: bool) -> bool:
         """Whether `style` applies; 3.0 has styles in form-urlencoded bodies only (4.7.15)."""
-        stated = any(key in encoding for key in _STYLED)
+        stated = any(key in encoding for key in _STYLE_MEMBERS)
         return stated and not (multipart and self._document.version == (3, 0))
 
     def _is_file(self, schema: Any, content_type: str | None) -> bool:

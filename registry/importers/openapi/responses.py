@@ -23,7 +23,7 @@ from schemas.json_schema.walk import map_subschemas
 from schemas.untrusted_json import mapping
 
 # Keywords that accept less when a schema in them, or beside them, accepts more.
-_REVERSED = frozenset(
+_REVERSED_TYPES = frozenset(
     ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
 )
 _REDIRECTS = frozenset({"301", "302", "303", "307", "308", "3XX", "3xx"})
@@ -38,7 +38,7 @@ def widen(schema: Any, dropped: Collection[str]) -> Any:
     members = siblings(schema) if definition_name(schema) in dropped else schema
     out: dict[str, Any] = {}
     for key, value in members.items():
-        if key in _REVERSED:
+        if key in _REVERSED_TYPES:
             continue
         widened = map_subschemas(key, value, lambda member: widen(member, dropped))
         if key in UNIONS:  # values may match several branches of `oneOf` now
@@ -61,7 +61,7 @@ def _add_choice(out: dict[str, Any], branches: list[Any]) -> None:
 CHARACTERS_LIMIT = 20_000
 _ROOT_LIMIT = 400_000  # of the operation's own schema
 _HOPS = 16
-_ACCEPTED = 4  # media types in one Accept header
+_ACCEPT_TYPES = 4  # media types in one Accept header
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,80}/[A-Za-z0-9!#$&^_.+-]{1,80}(;[ -~]{1,80})?")
 _UNCONSTRAINING = frozenset(("title", "description", "examples", "default", "deprecated"))
@@ -232,7 +232,7 @@ def _accept(media_types: list[str]) -> str | None:
     """Accept header for these types, the most exact first; None for JSON or no types: the client's
     default header covers them."""
     named = [key for key in media_types if _MEDIA_TYPE.fullmatch(key) and "*" not in key]
-    ordered = sorted(dict.fromkeys(named), key=_rank)[:_ACCEPTED]
+    ordered = sorted(dict.fromkeys(named), key=_rank)[:_ACCEPT_TYPES]
     if not ordered or _essence(ordered[0]) == "application/json":
         return None
     weighed = [f"{key};q=0.{9 - rank}" for rank, key in enumerate(ordered[1:])]

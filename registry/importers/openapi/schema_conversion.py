@@ -41,7 +41,7 @@ from schemas.json_schema.references import refer_to
 from schemas.untrusted_json import mapping, text
 
 # The first two are converted, the third constrains nothing, and definitions are components.
-_NESTED = SCHEMA_KEYWORDS - {
+_SUBSCHEMA_KEYWORDS = SCHEMA_KEYWORDS - {
     "additionalItems", "dependencies", "contentSchema", *DEFINITION_KEYWORDS
 }  # fmt: skip
 _DYNAMIC = ("$dynamicRef", "$recursiveRef")  # resolved by the path that validation took
@@ -154,7 +154,7 @@ class Tree:
                 checked, problem = CHECKS[key](value)
                 if problem:
                     self._note(f"`{key}` {problem}")
-            elif key in _NESTED and not self._drops(key, at):
+            elif key in _SUBSCHEMA_KEYWORDS and not self._drops(key, at):
                 checked = self._convert_nested(key, value, at)
                 if key in UNIONS and checked is not ABSENT and "discriminator" in schema:
                     checked = self._add_discriminator(schema["discriminator"], value, checked)

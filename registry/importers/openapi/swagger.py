@@ -12,7 +12,7 @@ _OF_PARAMETER = frozenset(
     {"name", "in", "required", "description", "allowEmptyValue", "collectionFormat", "schema"}
     | {"x-toolgate", "x-example", "x-examples", "deprecated"}
 )
-_KEPT = ("name", "in", "required", "description", "allowEmptyValue", "x-toolgate", "deprecated")
+_SAME = ("name", "in", "required", "description", "allowEmptyValue", "x-toolgate", "deprecated")
 # style and explode; for `csv` in a path or a header, the default of 3.x
 _FORMATS = {
     "multi": ("form", True),
@@ -95,7 +95,7 @@ class Swagger:
 
     def _parameter(self, parameter: dict[str, Any]) -> dict[str, Any]:
         if id(parameter) not in self._upgraded:
-            upgraded = {key: parameter[key] for key in _KEPT if key in parameter}
+            upgraded = {key: parameter[key] for key in _SAME if key in parameter}
             upgraded["schema"] = _schema(parameter)
             in_query = parameter.get("in") == "query"
             if _is_list(parameter) and (style := _style(parameter, in_query)):

@@ -23,7 +23,7 @@ _STEPS_OF_ALL = 400_000  # of all made values of a document: some seconds
 _EXAMPLES_LIMIT = 20  # per argument, and of the body
 _BRANCHES_LIMIT = 50  # per choice; of more, the first are tried
 _LENGTH_LIMIT = 1_000  # characters or items of a made value
-_SHOWN = 160  # characters of a problem
+_SIZE = 160  # characters of a problem
 _MAKEABLE = ANNOTATIONS | {
     *("type", "enum", "const", "format", "contentEncoding", "contentMediaType"),
     *("properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
@@ -159,7 +159,7 @@ def _problem(checker: Checker, arguments: Mapping[str, Any]) -> str:
     except ValueError:
         return ""
     place = ".".join(str(step) for step in problem.path if step != _COMPONENTS)
-    return f"{place}: {problem.message}"[:_SHOWN] if place else problem.message[:_SHOWN]
+    return f"{place}: {problem.message}"[:_SIZE] if place else problem.message[:_SIZE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def _common(lists: list[list[Any]], facts: _Facts, depth: int) -> Any:
         return common[0]
     if depth or facts.chosen:
         raise Unmakeable
-    raise NoFittingValue(f"{lists[0]} and {lists[1]} exclude each other"[:_SHOWN])
+    raise NoFittingValue(f"{lists[0]} and {lists[1]} exclude each other"[:_SIZE])
 
 
 def _take(schema: Mapping[str, Any], facts: _Facts) -> None:

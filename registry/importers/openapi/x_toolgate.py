@@ -55,12 +55,12 @@ class Overlay(Struct, frozen=True):
     defaults: ExtensionSettings = ExtensionSettings()
 
 
-UNMARKED = ExtensionSettings()
+NO_MARKS = ExtensionSettings()
 NO_OVERLAY = Overlay()
 
 _ARGUMENT = ArgumentMarks.__struct_fields__
 _OPERATION = ExtensionSettings.__struct_fields__
-_SHARED = ("enabled", "toolsets", "media_type", "arguments")  # apply to several operations
+_SHARED_MEMBERS = ("enabled", "toolsets", "media_type", "arguments")  # apply to several operations
 
 _M = TypeVar("_M", ArgumentMarks, ExtensionSettings)
 
@@ -73,7 +73,7 @@ def operation_marks(holder: Mapping[str, Any]) -> ExtensionSettings:
 
 def shared_marks(holder: Mapping[str, Any], what: str) -> ExtensionSettings:
     """Marks on the document or a path item, for all its operations. Raises `SkipOperation`."""
-    return _on(holder, _SHARED, f"{KEY} of {what}")
+    return _on(holder, _SHARED_MEMBERS, f"{KEY} of {what}")
 
 
 def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
@@ -110,7 +110,7 @@ def overlay(content: dict[str, Any], location: str) -> Overlay:
             raise ValueError("`operations` must be an object by request line or operationId")
         return Overlay(
             {key: _marks(value, _OPERATION, f"operations.{key}") for key, value in named.items()},
-            _marks(content.get("defaults") or {}, _SHARED, "defaults"),
+            _marks(content.get("defaults") or {}, _SHARED_MEMBERS, "defaults"),
         )
     except ValueError as error:
         raise ImportRejected(f"{location}: {error}.") from error
@@ -118,7 +118,7 @@ def overlay(content: dict[str, Any], location: str) -> Overlay:
 
 def _on(holder: Mapping[str, Any], keys: tuple[str, ...], where: str) -> ExtensionSettings:
     if KEY not in holder:
-        return UNMARKED
+        return NO_MARKS
     try:
         return _marks(holder[KEY], keys, where)
     except ValueError as error:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.context import Principal
-from gateway.operations.operation_server import Done, IdempotentRunner, OperationResponse
+from gateway.operations.operation_server import Both, IdempotentRunner, OperationResponse
 from gateway.operations.problems import ProblemDetails
 from gateway.state.idempotency import IdempotencyKeys
 from registry.database.postgres import Database
@@ -182,7 +182,7 @@ def repeats(database: Database) -> IdempotentRunner:
 async def test_a_request_that_still_runs_is_not_begun_again(repeats: IdempotentRunner) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
-    async def work() -> Done:
+    async def work() -> Both:
         begun.set()
         await end.wait()
         return OperationResponse(200, b"{}"), OperationResponse(200, b"{}")
@@ -211,7 +211,7 @@ async def test_failed_requests_may_be_repeated_under_their_idempotency_key(
         OperationResponse(200, b"{}"),
     ]
 
-    async def work() -> Done:
+    async def work() -> Both:
         response = outcomes.pop(0)
         return response, response
 
@@ -221,7 +221,7 @@ async def test_failed_requests_may_be_repeated_under_their_idempotency_key(
     ]
     assert [(one.status, one.body) for one in found] == [(503, b"{}"), (200, b"[]"), (200, b"[]")]
 
-    async def crash() -> Done:
+    async def crash() -> Both:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -232,7 +232,7 @@ async def test_failed_requests_may_be_repeated_under_their_idempotency_key(
 
 
 async def test_keys_are_their_owners(repeats: IdempotentRunner) -> None:
-    async def work() -> Done:
+    async def work() -> Both:
         response = OperationResponse(200, str(next(numbers)).encode())
         return response, response
 

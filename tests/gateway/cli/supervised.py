@@ -100,7 +100,7 @@ def main(work: str, config_file: str) -> int:
     if work == "vanishes":
         sys.executable = "/nonexistent/python"
     if work == "mortal":
-        supervisor.SETTLED_S = 0.0
+        supervisor.STABLE_AFTER_S = 0.0
     if work == "hangs":
         supervisor.STARTING = 0.05
     listener = inherited_listener() or socket.create_server(("127.0.0.1", 0))

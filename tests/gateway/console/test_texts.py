@@ -11,10 +11,10 @@ from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS, title_of_wing
-from gateway.console.page_request import RENDERED, code_spans, indent_json, markdown
+from gateway.console.page_request import MARKDOWN_CHARACTERS, code_spans, indent_json, markdown
 from gateway.console.pages.acts import FILTER_TEXTS, TITLES
+from gateway.console.pages.costs import NAMES_OF_NOTHING
 from gateway.console.pages.costs import TITLES as COSTS
-from gateway.console.pages.costs import UNNAMED
 from gateway.console.pages.limits import DERIVED, LIMITS, REFUSALS, UNLIMITED, WHEN_DOWN
 from gateway.console.texts import (
     OUTCOMES,
@@ -63,7 +63,7 @@ def used_texts() -> Iterator[str]:
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
         yield from (title_of_wing(group), *(place.title for place in places))
-    yield from (*COSTS.values(), *UNNAMED.values())
+    yield from (*COSTS.values(), *NAMES_OF_NOTHING.values())
     yield from (text.title for text in FILTER_TEXTS.values())
     yield from (*LIMITS.values(), *REFUSALS.values(), *WHEN_DOWN.values(), UNLIMITED, DERIVED)
     yield from (*OUTCOMES.values(), *SENTENCES)
@@ -137,7 +137,10 @@ def test_invisible_characters_are_written_out() -> None:
         ("[a](javascript:alert(1))", "<p>[a](javascript:alert(1))</p>\n"),
         ("![a](https://evil.example/?secret)", None),
         ("\u202e", "<p>⟨U+202E⟩</p>\n"),
-        ("<" * (RENDERED + 1), f'<pre tabindex="0">{"&lt;" * (RENDERED + 1)}</pre>'),
+        (
+            "<" * (MARKDOWN_CHARACTERS + 1),
+            f'<pre tabindex="0">{"&lt;" * (MARKDOWN_CHARACTERS + 1)}</pre>',
+        ),
     ],
 )
 def test_markdown_escapes_html_and_long_texts_are_not_rendered(

@@ -10,7 +10,7 @@ import pytest
 from config.sources import SchemeSettings, SourceSettings
 from gateway.interfaces import RelayRequest
 from gateway.upstreams.call_recording import (
-    SHOWN_BYTES,
+    BODY_BYTES,
     CallRecording,
     RecordingRelay,
     without_userinfo,
@@ -75,7 +75,7 @@ async def test_the_end_of_a_long_answer_shows_no_beginning_of_a_secret() -> None
     async with open_client(SETTINGS) as one:
         recording = await preview(one)
         for inside in range(1, len("cookie-4711")):
-            body = "x" * (SHOWN_BYTES - inside) + "cookie-4711"
+            body = "x" * (BODY_BYTES - inside) + "cookie-4711"
             recording.end(recording.exchanges[0], HttpResponse(200, "OK", {}, body.encode()))
             assert set(recording.exchanges[0].answer_body) == {"x"}
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from msgspec import Raw
 
-from registry.catalog.resources import LETTERS, LOOKUPS, TRIED, CatalogResources
+from registry.catalog.resources import LETTERS, LOOKUPS, TEMPLATES_COMPARED, CatalogResources
 from registry.names.tool_names import Naming
 from registry.names.uris import URI_LIMIT, Template, UriBits, wrap_uri
 from schemas.mcp.snapshot import SnapshotItem
@@ -141,7 +141,7 @@ def test_thousands_of_templates_do_not_hide_another_server(
     other = [item("template", f"y{n}:{{a}}", "b") for n in range(5000)]
     resources = routes(*many, *other, item("template", "x:/{+p}", "b"))
     assert locate_uri(resources, "x:/1") == ("b", "x:/1")
-    assert len(compared) == TRIED + 1
+    assert len(compared) == TEMPLATES_COMPARED + 1
 
 
 def test_a_template_that_is_known_by_a_wrapped_name_takes_no_plain_uris() -> None:

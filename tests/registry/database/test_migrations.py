@@ -14,9 +14,9 @@ from config.settings import DatabaseSettings as Settings
 from registry.database.embedded_server import DatabaseError
 from registry.database.migrate import (
     REGISTRY,
-    Applied,
     Component,
     Migration,
+    MigrationsApplied,
     migrate,
     migrations,
     pending,
@@ -34,7 +34,7 @@ SOUNDS = Component("sounds", TOYS / "sounds")
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def applied_rows(*known: Migration) -> Applied:
+def applied_rows(*known: Migration) -> MigrationsApplied:
     return {one.key: (one.name, one.checksum, MOMENT) for one in known}
 
 

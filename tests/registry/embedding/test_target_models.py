@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from registry.database.postgres import Database, borrow
 from registry.embedding.backfills import queue_missing
 from registry.embedding.embedder import EmbeddingFailed
-from registry.embedding.embedder_factory import DISABLED, NONE_YET, ServingEmbedder
+from registry.embedding.embedder_factory import DISABLED_TEXT, NONE_YET, ServingEmbedder
 from registry.embedding.status import status
 from registry.embedding.target_models import Models, models, purge, register, settle
 from registry.embedding.worker_pool import WorkerPool
@@ -155,7 +155,7 @@ async def test_queries_go_to_the_model_that_serves(old: Queued) -> None:
     assert serving_state(mine) == ("fake/old", "fake/old", None)
     unreachable = "The vectors are of fake/old, which these settings cannot reach."
     assert serving_state(others) == (None, "fake/old", unreachable)
-    assert serving_state(none) == (None, "fake/old", DISABLED)
+    assert serving_state(none) == (None, "fake/old", DISABLED_TEXT)
     bundled = HashEmbedder("bundled/toolgate-minilm-2")
     await old.execute("UPDATE embedding_model_t SET model = %s", bundled.model)
     await others.refresh()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from registry.evaluation.improvements import (
-    IMPROVED,
+    TOOLS,
     DescribedTool,
     improvements,
     propose_description,
@@ -45,7 +45,7 @@ def test_at_most_ten_tools_are_listed_and_deleted_tools_are_not() -> None:
     tools = [DescribedTool(f"tool_{n}", f"tool_{n}", LONG) for n in range(50)]
     requests = [relevant_tools(tool.id) for tool in tools] + [relevant_tools("gone")]
     listed = improvements([[] for _ in requests], requests, tools)
-    assert len(listed) == IMPROVED
+    assert len(listed) == TOOLS
     assert "gone" not in [tool.tool for tool in listed]
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.search.calibration import CALIBRATED, WORDS_MOST, features, fit
+from registry.search.calibration import COEFFICIENTS, WORDS_MOST, features, fit
 from registry.search.fusion import Candidate, enough
 
-MODEL = next(iter(CALIBRATED))
+MODEL = next(iter(COEFFICIENTS))
 SOME = st.floats(0, 1)
 
 

@@ -7,7 +7,7 @@ import pytest
 from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
 from registry.search.glossary import english_words
-from registry.search.languages import TRANSLATED, foreign_language
+from registry.search.languages import TRANSLATIONS, foreign_language
 from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
@@ -40,7 +40,7 @@ def test_words_are_translated_and_names_kept(text: str, english: str) -> None:
 )
 def test_nothing_is_made_of_unknown_words(text: str) -> None:
     """Neither words that the glossary does not have nor hostile texts become English ones."""
-    for language in (*TRANSLATED, "Dutch", "Greek", None):
+    for language in (*TRANSLATIONS, "Dutch", "Greek", None):
         assert english_words(text, language) == []
 
 
@@ -50,7 +50,7 @@ def test_each_line_of_the_glossary_is_whole() -> None:
     meanings = [line.split("|")[0] for line in lines]
     assert len(set(meanings)) == len(meanings) > 1000
     for line in lines:
-        assert line.count("|") == len(TRANSLATED), line
+        assert line.count("|") == len(TRANSLATIONS), line
         assert line == line.lower(), line
         assert not set("_-'").intersection(line), line
 

@@ -8,7 +8,7 @@ from registry.database.postgres import Database
 from registry.search.spelling import (
     LONG_PIECE,
     LONGEST,
-    REPLACED,
+    WORDS_CORRECTED,
     UnknownWord,
     is_within,
     meaning_left,
@@ -103,7 +103,7 @@ def test_only_few_and_usual_words_of_a_query_are_looked_at() -> None:
     text = f"ab {'x' * (LONGEST + 1)} v1alpha abcd abcde abcdef abcdefg"
     unknown = unknown_words(text, text.split())
     assert [word.text for word in unknown] == ["abcdefg", "abcdef", "abcde"]
-    assert len(unknown) == REPLACED
+    assert len(unknown) == WORDS_CORRECTED
     assert [word.half for word in unknown] == [True, False, False]
 
 

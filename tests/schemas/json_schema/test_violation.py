@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from schemas.json_schema.checker import SHOWN, Checker
+from schemas.json_schema.checker import MESSAGE_CHARACTERS, Checker
 
 
 def violation(schema, data, below=None):
@@ -181,7 +181,7 @@ def test_a_schema_inside_with_an_id_of_its_own_is_reported_too(rule, value, text
 
 def test_a_text_is_no_longer_than_anybody_reads():
     schema = {"properties": {"a": {"enum": ["x" * 50] * 50}}}
-    assert len(violation(schema, {"a": 1})) == SHOWN
+    assert len(violation(schema, {"a": 1})) == MESSAGE_CHARACTERS
 
 
 def test_data_that_is_right_violates_nothing():

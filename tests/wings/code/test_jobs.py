@@ -68,7 +68,7 @@ async def approve_next(shop: CodeShop) -> None:
 async def test_a_run_as_a_job_ends_after_its_approval(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.wings.code.program_runner.WAITED_S", 1.0)
+    monkeypatch.setattr("gateway.wings.code.program_runner.APPROVAL_POLL_S", 1.0)
     async with code_shop(settings, tmp_path, **with_rules(settings)) as shop:
         job = await begin_job(shop, MAIL)
         await approve_next(shop)
@@ -82,7 +82,7 @@ async def test_a_run_as_a_job_ends_after_its_approval(
 async def test_a_run_as_a_task_of_mcp_ends_after_its_approval(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.wings.code.program_runner.WAITED_S", 1.0)
+    monkeypatch.setattr("gateway.wings.code.program_runner.APPROVAL_POLL_S", 1.0)
     events = with_events(settings).events
     async with code_shop(settings, tmp_path, events=events, **with_rules(settings)) as shop:
         session = await shop.client.session("2025-11-25")

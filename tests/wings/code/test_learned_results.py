@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from config.settings import Settings
 from gateway.wings.code.learned_results import LearnedResults
-from gateway.wings.code.wing import OWNED
+from gateway.wings.code.wing import OF_PERSON
 from registry.database.held_rows import ErasedPerson, HeldRows
 from schemas.tool import ToolResult
 from tests.fixtures_gateway import running
@@ -57,7 +57,10 @@ async def test_learned_results_are_private(settings: Settings, tmp_path: Path) -
         await shop.run("tools.get_item(id=1)")
         gateway = shop.client.gateway
         shapes = HeldRows(
-            place="schemas", table="code_shape_t", pool=lambda: gateway.feed.pool, condition=OWNED
+            place="schemas",
+            table="code_shape_t",
+            pool=lambda: gateway.feed.pool,
+            condition=OF_PERSON,
         )
         [(tenant, shape)] = await read_rows(shop)
         assert "10" not in shape

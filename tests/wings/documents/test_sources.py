@@ -18,7 +18,7 @@ from gateway.wings.documents.reading.reading_limits import (
     ReadingRefused,
 )
 from gateway.wings.documents.reading.source_files import (
-    Found,
+    Entry,
     LeftOut,
     SourceFile,
     WantedFiles,
@@ -29,11 +29,11 @@ from gateway.wings.documents.reading.source_files import (
 LIMITS = replace(DEFAULT_LIMITS, entries=50, container_bytes=2**20)
 
 
-def paths(found: Iterator[Found]) -> list[str]:
+def paths(found: Iterator[Entry]) -> list[str]:
     return [one.path for one in found if isinstance(one, SourceFile)]
 
 
-def left_out(found: Iterator[Found]) -> dict[str, str]:
+def left_out(found: Iterator[Entry]) -> dict[str, str]:
     return {one.path: one.reason for one in found if isinstance(one, LeftOut)}
 
 

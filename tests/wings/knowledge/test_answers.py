@@ -184,7 +184,7 @@ async def test_asking_only_the_model_requires_query_access(
             for number in range(3):
                 text = {"text": f"Text {number}."}
                 await client.post("/lightrag/notes/documents/text", text, writer)
-            monkeypatch.setattr(lightrag, "DELETED", 1)
+            monkeypatch.setattr(lightrag, "DELETE_LIMIT", 1)
             url = f"{client.url}/lightrag/notes/documents"
             async with client.http.delete(url, headers=writer) as response:
                 assert "Deleted 3 files" in await response.text()

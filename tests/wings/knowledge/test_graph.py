@@ -141,10 +141,12 @@ def test_links_raise_passages_about_a_mention_once() -> None:
     scores = {"a": 2.0, "c": 1.0, "e": 0.0}
     edges = [Edge("a", "x", "b"), Edge("a", "y", "b"), Edge("a", "z", "a"), Edge("c", "x", "e")]
     found = raise_linked(scores, edges)
-    link = graph_ranking.LINKED * graph_ranking.LEAST
+    link = graph_ranking.EDGE_WEIGHT * graph_ranking.LEAST
     assert found == pytest.approx({"a": 1, "b": link, "c": 0.5, "e": link * 0.5 / 1.1})
     named = raise_linked(scores, [Edge(graph_ranking.QUESTION, "x", "c")])
-    assert named["c"] == pytest.approx(0.5 + graph_ranking.NAMED * (graph_ranking.LEAST + 0.5))
+    assert named["c"] == pytest.approx(
+        0.5 + graph_ranking.NAME_WEIGHT * (graph_ranking.LEAST + 0.5)
+    )
     assert raise_linked({}, []) == page_ranked({}, []) == {}
 
 
@@ -408,13 +410,13 @@ async def test_local_prefers_passages_with_the_names_of_the_best(rig: KnowledgeR
         scores[mode] = {passage.path: passage.score for passage in evidence}
     assert scores["local"]["name.md"] == scores["mix"]["name.md"] > 0
     assert scores["local"]["words.md"] == pytest.approx(
-        scores["mix"]["words.md"] * graph_ranking.UNNAMED, abs=0.001
+        scores["mix"]["words.md"] * graph_ranking.UNNAMED_FACTOR, abs=0.001
     )
 
 
 def test_chunks_without_a_name_of_the_edges_score_half() -> None:
     """Chunks that no edge joins are lowered, unless there is no edge (mending 46)."""
     scores = {"a": 1.0, "b": 0.6, "c": 0.5}
-    halved = scores | {"b": 0.6 * graph_ranking.UNNAMED}
+    halved = scores | {"b": 0.6 * graph_ranking.UNNAMED_FACTOR}
     assert prefer_named(scores, [Edge("a", "x", "c")]) == pytest.approx(halved)
     assert prefer_named(scores, []) == scores

@@ -259,7 +259,7 @@ async def test_pages_count_documents_beyond_their_reach(
 ) -> None:
     """Pages count documents beyond their reach (F1.31)."""
     monkeypatch.setattr(lightrag, "DOCUMENTS", 1)
-    monkeypatch.setattr(lightrag, "LISTED", 10)
+    monkeypatch.setattr(lightrag, "DOCUMENTS_LISTED", 10)
     texts = [f"Text {number}." for number in range(25)]
     await bot.post("/documents/texts", {"texts": texts, "file_sources": texts})
     page = await bot.post("/documents/paginated", {"page_size": 10})

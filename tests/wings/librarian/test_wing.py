@@ -18,7 +18,7 @@ from config.load import load
 from config.settings import DatabaseSettings, Settings
 from gateway.cli.librarian import NAMESPACE, kind_of, xml_chunk
 from gateway.client.librarian import Librarian, LibrarianError, UploadSource, UrlSource
-from gateway.operations.job_declarations import ENDED
+from gateway.operations.job_declarations import END_STATES
 from gateway.operations.paging import cursor
 from gateway.wings import librarian as folder
 from gateway.wings.document_library import FileLink
@@ -154,7 +154,7 @@ async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
         assert response.status == 202
         job = await response.json()
     with anyio.fail_after(DEADLINE_S):
-        while job["state"] not in ENDED:
+        while job["state"] not in END_STATES:
             await anyio.sleep(0.05)
             status, job, _ = await got(client, f"{REST}/jobs/{job['job']}")
     assert "not a public address" in job["problem"]["detail"]

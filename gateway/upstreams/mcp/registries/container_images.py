@@ -15,7 +15,7 @@ from config.networks import is_loopback, is_unencrypted
 from gateway.upstreams.mcp.registries.installed_packages import Workshop
 from gateway.upstreams.mcp.registries.program_arguments import Arguments
 from gateway.upstreams.mcp.registries.server_inputs import Inputs
-from gateway.upstreams.mcp.registries.server_plans import PASSED, Program
+from gateway.upstreams.mcp.registries.server_plans import ENVIRONMENT_PLACE, Program
 from registry.documents.fetch import OF_DESCRIPTIONS, StatusRefused, fetch
 from schemas.challenges import read_challenge
 from schemas.errors import ImportRejected
@@ -63,7 +63,7 @@ async def program(
         await workshop.run((docker, "pull", "--quiet", image), workshop.root)
         return digest
 
-    command = (docker, "run", "--rm", "-i", PASSED, *runtime, image)
+    command = (docker, "run", "--rm", "-i", ENVIRONMENT_PLACE, *runtime, image)
     return Program(command, digest, install, hosts=(host,))
 
 

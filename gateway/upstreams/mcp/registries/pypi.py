@@ -33,7 +33,7 @@ from pip._internal.cli.main import main
 sys.addaudithook(refuse)
 sys.exit(main())
 """
-_HASHED = re.compile(r"sha256=([0-9a-f]{64})")
+_SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 
 
 class _Archive(Struct, frozen=True):
@@ -59,7 +59,7 @@ class _Resolved(Struct, frozen=True):
     def sha256(self) -> str:
         """Raises ImportRejected without one."""
         archive = self.download_info.archive_info or _Archive()
-        match = _HASHED.fullmatch(archive.hash)
+        match = _SHA256.fullmatch(archive.hash)
         digest = archive.hashes.get("sha256") or (match[1] if match else "")
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise ImportRejected(f"{self.metadata.name} has no SHA-256: it cannot be pinned.")

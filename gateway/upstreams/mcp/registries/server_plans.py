@@ -373,11 +373,11 @@ def _with_environment(
     command: tuple[str, ...], environment: Mapping[str, Value | None]
 ) -> tuple[str, ...]:
     """A command of a container names the variables that it passes on; their values do not show."""
-    if PASSED not in command:
+    if ENVIRONMENT_PLACE not in command:
         return command
-    at = command.index(PASSED)
+    at = command.index(ENVIRONMENT_PLACE)
     names = [part for name in environment for part in ("-e", name)]
     return (*command[:at], *names, *command[at + 1 :])
 
 
-PASSED = "{environment}"  # place of the names of variables in a container's command
+ENVIRONMENT_PLACE = "{environment}"  # place of the names of variables in a container's command

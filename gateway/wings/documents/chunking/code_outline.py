@@ -17,12 +17,12 @@ _DECLARATORS = 8  # pointers and arrays around a name in C
 _OBJECTS = 8  # of objects in each other, whose names begin that of a member
 # What a name is assigned to that its users do not write.
 _PREFIX = re.compile(r"^(?:module\.exports\.|exports\.|this\.|self\.)")
-_DOTTED = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[\w$]+)*")
+_DOTTED_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[\w$]+)*")
 _LAST = re.compile(r"[\w$]+\Z")
 _REFERENCE = re.compile(r"(?:[&*(]|'\w+\b|(?:mut|const|dyn)\b|\s)+")  # of Rust: &'a mut Map
 _QUOTES = "\"'<>`"
 _KEYWORDS = frozenset(
-    _DOTTED.findall(
+    _DOTTED_NAME.findall(
         "import from as use static pub crate self super extends implements public private protected"
         " virtual for dyn where metaclass type typeof"
     )
@@ -212,7 +212,7 @@ def _one_line(text: bytes) -> str:
 
 def _name(node: Node) -> str:
     if (receiver := node.child_by_field_name("receiver")) is not None:  # Go
-        names = _DOTTED.findall(_text(receiver).partition("[")[0])
+        names = _DOTTED_NAME.findall(_text(receiver).partition("[")[0])
         return f"{names[-1] if names else ''}.{_text(node.child_by_field_name('name'))}"
     if node.parent is not None and node.parent.type == "object":
         return _member(node)
@@ -250,7 +250,7 @@ def _member(node: Node) -> str:
 def _plain(name: str) -> str:
     """A name without type arguments and what refers to it, in dotted form."""
     reference = _REFERENCE.match(name)
-    match = _DOTTED.search(name, reference.end() if reference else 0)
+    match = _DOTTED_NAME.search(name, reference.end() if reference else 0)
     return match[0].replace("::", ".") if match else name.lstrip("#~&*")[:SYMBOL]
 
 
@@ -275,7 +275,7 @@ def _references(node: Node, grammar: Grammar) -> Iterator[Mention]:
     if (called := grammar.calls.get(node.type)) is not None:
         target = node.child_by_field_name(called)
         text = _text(target)
-        match = _DOTTED.fullmatch(text) or _LAST.search(text)
+        match = _DOTTED_NAME.fullmatch(text) or _LAST.search(text)
         if target is not None and match is not None and target.end_byte - target.start_byte < 1000:
             end = target.end_byte
             yield Mention(match[0], "identifier", "call", end - len(match[0].encode()), end)
@@ -303,7 +303,7 @@ def _bases(node: Node, grammar: Grammar) -> Iterator[Mention]:
 def _dotted_mentions(node: Node, role: str) -> Iterator[Mention]:
     """Each dotted name in the text of a node, but for keywords."""
     text = _text(node)
-    for match in _DOTTED.finditer(text):
+    for match in _DOTTED_NAME.finditer(text):
         if match[0] not in _KEYWORDS:
             start = node.start_byte + len(text[: match.start()].encode())
             yield Mention(match[0], "identifier", role, start, start + len(match[0].encode()))

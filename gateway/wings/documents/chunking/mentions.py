@@ -33,7 +33,7 @@ _PATTERNS = re.compile(
     r"|`(?P<code>[^`\s]{2,80})`"
 )
 # Titles of works: "You Don't Love Me (No, No, No)"
-_QUOTED = re.compile(
+_QUOTED_TEXT = re.compile(
     r"[\"\u201c](?=[^\W_a-z])(?P<title>[^\"\u201c\u201d\n]{2,100}?)[,.;:]?[\"\u201d](?!\w)"
 )
 _ACRONYM = re.compile(r"\(([A-Z][A-Za-z0-9&-]{1,9})s?\)")
@@ -44,7 +44,7 @@ _PARTICLES = frozenset(
     _WORD.findall("of the de la le du des da di von van der den del and for in on at y e")
 )
 _LOOSE = frozenset(_WORD.findall("and for in on at"))  # the parts may be names as well
-_ABBREVIATED = frozenset(_WORD.findall("st mr mrs ms dr jr sr prof gen col sgt lt no vol mt ft"))
+_ABBREVIATIONS = frozenset(_WORD.findall("st mr mrs ms dr jr sr prof gen col sgt lt no vol mt ft"))
 # capitalised at the beginning of a sentence only
 _COMMON = frozenset(
     _WORD.findall(
@@ -128,7 +128,7 @@ def _patterns(text: str, start: int, end: int) -> Iterator[Mention]:
 def _quoted_titles(text: str, start: int, end: int) -> Iterator[Mention]:
     """Quotes that begin with a capital, as titles do: the words of a title are often no name each,
     or several."""
-    for match in _QUOTED.finditer(text, start, end):
+    for match in _QUOTED_TEXT.finditer(text, start, end):
         if len(match["title"].split()) <= _TITLE:
             yield Mention(match["title"], "name", "mention", *match.span("title"))
 
@@ -160,7 +160,7 @@ def _continues(text: str, words: list[re.Match[str]], word: re.Match[str]) -> bo
     between = text[words[-1].end() : word.start()]
     if between.removeprefix(".").strip(" \t") not in _JOINING or len(words) >= 2 * _WORDS:
         return False
-    if "." in between and not (len(words[-1][0]) == 1 or words[-1][0].lower() in _ABBREVIATED):
+    if "." in between and not (len(words[-1][0]) == 1 or words[-1][0].lower() in _ABBREVIATIONS):
         return False
     return bool(word[0][0].isupper() or word[0][0].isdigit() or word[0] in _PARTICLES)
 

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from typing import IO, cast
 
 from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
-from gateway.wings.documents.reading.source_files import Found, LeftOut, SourceFile
+from gateway.wings.documents.reading.source_files import Entry, LeftOut, SourceFile
 
-_BROKEN = (
+_ARCHIVE_ERRORS = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, ValueError, RuntimeError),
 )
@@ -32,14 +32,14 @@ _BOMB = "the archive unpacks to more than is allowed: it may be a zip bomb"
 _TARS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 
 
-def archive_files(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
+def archive_files(data: bytes, limits: ReadingLimits) -> Iterator[Entry]:
     """The files of an archive, in its order, and why others are left out. Raises ReadingRefused
     before the first one: nothing is told of an archive that is not read to its end."""
     deque(_read_members(data, limits), maxlen=0)
     yield from _read_members(data, limits)
 
 
-def _read_members(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
+def _read_members(data: bytes, limits: ReadingLimits) -> Iterator[Entry]:
     if len(data) > limits.container_bytes:
         raise ReadingRefused(f"the archive is larger than {limits.container_bytes:,} bytes")
     names: set[str] = set()
@@ -54,7 +54,7 @@ def _read_members(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
                 continue
             names.add(key)
             yield SourceFile.of(name, budget.read(file))
-    except _BROKEN as error:
+    except _ARCHIVE_ERRORS as error:
         raise ReadingRefused(f"the archive is broken: {str(error)[:200]}") from error
 
 

@@ -27,7 +27,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from gateway.wings.documents.reading.archives import safe_name
 from gateway.wings.documents.reading.reading_limits import GUARD, ReadingRefused
 from gateway.wings.documents.reading.source_files import (
-    Found,
+    Entry,
     LeftOut,
     SourceFile,
     WantedFiles,
@@ -58,7 +58,7 @@ class GitHead(Struct, frozen=True, tag=True):
     unchanged: bool = False
 
 
-def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
+def git_files(task: GitFetch) -> Iterator[GitHead | Entry]:
     """The commit and its files. Raises ReadingRefused."""
     task = replace(task, url=git_url(task.url))
     with tempfile.TemporaryDirectory(prefix="toolgate-git-") as folder:
@@ -156,7 +156,7 @@ def _commit(repository: Repo, id_: ObjectID) -> Commit:
     return target
 
 
-def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator[Found]:
+def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator[Entry]:
     """The files of a commit; links and submodules are left out."""
     store, count, budget_bytes = repository.object_store, 0, selection.limits.source_bytes
     for entry in iter_tree_contents(store, commit.tree, max_depth=_DEPTH):
@@ -180,7 +180,7 @@ def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator
         yield file
 
 
-def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, selection: WantedFiles) -> Found:
+def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, selection: WantedFiles) -> Entry:
     id_ = f"git:{sha.decode()}"
     if selection.known.get(path) == id_:
         return SourceFile(path, id_, None)

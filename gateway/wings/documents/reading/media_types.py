@@ -49,7 +49,7 @@ EXTENSIONS: Mapping[str, str] = {
     for extension in extensions.split()
 }
 _OFFICE = {"word/document.xml": DOCX, "ppt/presentation.xml": PPTX, "xl/workbook.xml": XLSX}
-PARSED = frozenset([PDF, DOCX, PPTX, XLSX])  # by libraries of their own
+PARSED_TYPES = frozenset([PDF, DOCX, PPTX, XLSX])  # by libraries of their own
 _MAGIC = {b"%PDF-": PDF, b"PK\x03\x04": ZIP, b"PK\x05\x06": ZIP}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16 and UTF-32
 _GUESSES = (
@@ -68,7 +68,7 @@ def media_type(path: str, data: bytes) -> str:
     magic = next((type_name for mark, type_name in _MAGIC.items() if data.startswith(mark)), "")
     if magic:
         return _zip_type(data) if magic == ZIP else magic
-    if (b"\0" in data[:_LOOKED_AT] and not data.startswith(_WIDE)) or named in PARSED:
+    if (b"\0" in data[:_LOOKED_AT] and not data.startswith(_WIDE)) or named in PARSED_TYPES:
         return BINARY
     return named or _guess_type(data[:_LOOKED_AT].decode("utf-8", "replace").lstrip("\ufeff"))
 

@@ -27,7 +27,7 @@ from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.chunks_by_kind import DEFAULT_CHUNKING
 from gateway.wings.documents.reading.git import GitFetch
-from gateway.wings.documents.reading.media_types import PARSED, media_type
+from gateway.wings.documents.reading.media_types import PARSED_TYPES, media_type
 from gateway.wings.documents.reading.reader_process import (
     LENGTH_BYTES,
     NETWORK,
@@ -55,7 +55,7 @@ from gateway.wings.documents.reading.wasm_limits import (
 
 _COMMAND = (sys.executable, "-I", "-m", "gateway.wings.documents.reading.reader_process")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
-_DIED = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
+_PROCESS_ERRORS = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
 _SHORT_BYTES = 1024  # of an answer without contents
 _REPORT_BYTES = 2**20
 _START_S = 60.0
@@ -125,7 +125,7 @@ class _Worker:
         data = msgspec.msgpack.encode(request)
         try:
             await self._input.send(len(data).to_bytes(LENGTH_BYTES, "big") + data)
-        except _DIED as error:
+        except _PROCESS_ERRORS as error:
             raise _Died from error
         self.uses += 1
 
@@ -136,7 +136,7 @@ class _Worker:
             if length > limit_bytes:
                 raise _Died
             answer: Answer = _decoder.decode(await self._output.receive_exactly(length))
-        except (*_DIED, msgspec.MsgspecError) as error:
+        except (*_PROCESS_ERRORS, msgspec.MsgspecError) as error:
             raise _Died from error
         return answer
 
@@ -183,7 +183,7 @@ class ReadingWorkers:
         task = FileReading(
             path, data, chunking, self._limits, chunker=chunker, wasm=self._wasm_limits
         )
-        parsed = not chunker and media_type(path, data) in PARSED
+        parsed = not chunker and media_type(path, data) in PARSED_TYPES
         limit_s = self._limits.parse_s if parsed else self._limits.cut_s
         try:
             return await self._read(task, turn, limit_s)

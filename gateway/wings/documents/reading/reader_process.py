@@ -40,7 +40,7 @@ LENGTH_BYTES = 4
 NETWORK, NO_NETWORK = "network", "no-network"  # the second argument of the process
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # linux/sched.h
 _HEAD = 200  # characters of a generated file that are kept
-_BROKEN = (MemoryError, RecursionError, ValueError, LookupError, OSError, SystemError)
+_READER_ERRORS = (MemoryError, RecursionError, ValueError, LookupError, OSError, SystemError)
 
 
 class FileReading(Struct, frozen=True, tag=True):
@@ -183,7 +183,7 @@ def answers(request: Request) -> Iterator[Answer]:
         yield EndOfAnswers()
     except ReadingRefused as error:
         yield NotRead(str(error))
-    except _BROKEN as error:
+    except _READER_ERRORS as error:
         yield NotRead(f"it cannot be read ({type(error).__name__})")
 
 

@@ -27,7 +27,7 @@ from gateway.wings.documents.reading.reading_limits import (
     ReadingRefused,
 )
 
-IGNORED = (
+IGNORED_PATHS = (
     *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),
     *(".venv/", "venv/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc"),
 )
@@ -37,7 +37,7 @@ _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 2**20  # of one pattern
 _PATTERNS = 20  # of a filter
-_GENERATED = re.compile(
+_GENERATED_FILE = re.compile(
     r"(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|poetry\.lock|uv\.lock|Cargo\.lock"
     r"|go\.sum|composer\.lock|Gemfile\.lock|[^/]+\.min\.(?:js|css)|[^/]+\.map)\Z"
 )
@@ -87,7 +87,7 @@ class LeftOut(Struct, frozen=True, tag=True):
     unread: bool = False  # it is wanted and there, so that its older version stays
 
 
-Found = SourceFile | LeftOut
+Entry = SourceFile | LeftOut
 
 
 class WantedFiles(Struct, frozen=True):
@@ -101,7 +101,7 @@ class WantedFiles(Struct, frozen=True):
     limits: ReadingLimits = DEFAULT_LIMITS
 
     def selects(self, path: str) -> bool:
-        ignored = matches(IGNORED, path)
+        ignored = matches(IGNORED_PATHS, path)
         return not ignored and (not self.filter or matches(self.filter, path))
 
 
@@ -143,10 +143,10 @@ def is_generated(path: str, text: str) -> bool:
     head = text[:2000]
     lines = text.count("\n") + 1
     minified = len(text) > 5000 and len(text) / lines > 300 and not path.endswith((".md", ".txt"))
-    return bool(_GENERATED.search(path)) or "@generated" in head or minified
+    return bool(_GENERATED_FILE.search(path)) or "@generated" in head or minified
 
 
-def directory(root: Path, selection: WantedFiles) -> Iterator[Found]:
+def directory(root: Path, selection: WantedFiles) -> Iterator[Entry]:
     """The files of a directory, but for those that .gitignore leaves out. Links are not
     followed."""
     budget_bytes = selection.limits.source_bytes
@@ -210,7 +210,7 @@ def _is_ignored(rules: _Rules, path: str) -> bool:
     return False
 
 
-def read_file(path: str, file_path: str, selection: WantedFiles) -> Found:
+def read_file(path: str, file_path: str, selection: WantedFiles) -> Entry:
     """A file of this machine by its path in the source. A link is left out."""
     limit = selection.limits.container_bytes
     try:
@@ -229,7 +229,7 @@ def read_file(path: str, file_path: str, selection: WantedFiles) -> Found:
     return SourceFile.of(readable, data, selection.known)
 
 
-def select_files(found: Iterable[Found], selection: WantedFiles) -> Iterator[Found]:
+def select_files(found: Iterable[Entry], selection: WantedFiles) -> Iterator[Entry]:
     """The files of an archive that are wanted."""
     for file in found:
         if isinstance(file, LeftOut):

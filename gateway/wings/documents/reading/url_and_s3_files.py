@@ -19,13 +19,13 @@ from msgspec import Struct
 
 from gateway.wings.documents.reading.archives import safe_name
 from gateway.wings.documents.reading.reading_limits import GUARD, ReadingRefused
-from gateway.wings.documents.reading.source_files import Found, LeftOut, SourceFile, WantedFiles
+from gateway.wings.documents.reading.source_files import Entry, LeftOut, SourceFile, WantedFiles
 from registry.documents.fetch import GUARD as IMPORTS_GUARD
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials
 from schemas.errors import ImportRejected
 
 _CONDITIONS = ("If-None-Match", "If-Modified-Since")
-_SIGNED_S = 300  # life of a signed URL
+_URL_S = 300  # life of a signed URL
 _KEYS = 1000  # of one listing
 _LISTING_BYTES = 4 * 2**20
 
@@ -107,7 +107,7 @@ def _without_query(reason: str, url: str) -> str:
 
 async def bucket_files(
     bucket: Bucket, fetching: FetchOptions, selection: WantedFiles
-) -> AsyncIterator[Found]:
+) -> AsyncIterator[Entry]:
     """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
     signer = await to_thread.run_sync(_Signer, bucket)
     budget_bytes, count, after = selection.limits.source_bytes, 0, ""
@@ -148,7 +148,7 @@ class _Listing(Struct, frozen=True):
 
 async def _object(
     one: _Object, signer: "_Signer", *, fetching: FetchOptions, selection: WantedFiles
-) -> Found:
+) -> Entry:
     if selection.known.get(one.path) == one.id:
         return SourceFile(one.path, one.id, None)
     try:
@@ -194,7 +194,7 @@ class _Signer:
     def _presign(self, operation: str, parameters: dict[str, Any]) -> str:
         parameters = {"Bucket": self._bucket.name, **parameters}
         try:
-            return str(self._client.generate_presigned_url(operation, parameters, _SIGNED_S))
+            return str(self._client.generate_presigned_url(operation, parameters, _URL_S))
         except BotoCoreError as error:
             raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 

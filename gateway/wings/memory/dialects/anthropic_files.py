@@ -19,7 +19,7 @@ LINES = 999_999
 PLACES = 20  # of a text that are named
 DEPTH = 2  # levels of a listed folder
 CONTEXT = 2  # lines around a change
-HIDDEN = "node_modules"
+HIDDEN_FOLDER = "node_modules"
 
 
 class FileError(ToolgateError):
@@ -212,7 +212,7 @@ def _list_folder(path: str, below: Mapping[str, int]) -> str:
     sizes: dict[str, int] = {}
     for name, size in below.items():
         parts = name[len(path) + 1 :].split("/")
-        if HIDDEN not in parts and not any(part.startswith(".") for part in parts):
+        if HIDDEN_FOLDER not in parts and not any(part.startswith(".") for part in parts):
             for depth in range(1, min(len(parts), DEPTH) + 1):
                 folder = "/".join(parts[:depth]) + "/" * (depth < len(parts))
                 sizes[folder] = sizes.get(folder, 0) + size
@@ -221,7 +221,7 @@ def _list_folder(path: str, below: Mapping[str, int]) -> str:
     head = (
         f"Here're the files and directories up to {DEPTH} levels deep in {path}, excluding hidden"
     )
-    return "\n".join([f"{head} items and {HIDDEN}:", *rows])
+    return "\n".join([f"{head} items and {HIDDEN_FOLDER}:", *rows])
 
 
 def _parts(path: str) -> list[str]:

@@ -21,7 +21,7 @@ from gateway.wings.memory.wiring import MemoryParts
 from registry.database.postgres import borrow
 from registry.database.sql_fragments import compose
 
-RANKED = 10  # entities that a search finds beside those that contain its query
+RANKED_ENTITIES = 10  # entities that a search finds beside those that contain its query
 NEAR = 0.5  # least cosine of one that shares no word with the query
 
 _LIVE = sql.SQL("""host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
@@ -156,7 +156,7 @@ class MemoryGraph:
             query=query,
             scopes=[self._target.scope],
             condition=condition,
-            limit=RANKED,
+            limit=RANKED_ENTITIES,
         )
         result = await self._parts.recaller.search(recall)
         return [

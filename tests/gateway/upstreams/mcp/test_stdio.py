@@ -183,7 +183,7 @@ async def test_stderr_goes_to_the_log_within_bounds(open_link, caplog):
     await call(link, "stderr")
     await link.close()
     lines = [record.line for record in caplog.records if record.message == "stdio_stderr"]
-    assert lines[0] == "x" * stdio.LOGGED_BYTES
+    assert lines[0] == "x" * stdio.LOG_LINE_BYTES
     assert len(lines) == stdio.LOGGED_LINES
 
 
