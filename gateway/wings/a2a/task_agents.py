@@ -234,8 +234,9 @@ async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
         if work.was_working:
             await work.status(TaskState.WORKING)  # or a question of before would seem open
         if not run:
-            run = await _begin_run(name, agent, work, context, skill=skill)
-            await work.keep_run(run)
+            with anyio.CancelScope(shield=True):  # or nobody knew the run to cancel
+                run = await _begin_run(name, agent, work, context, skill=skill)
+                await work.keep_run(run)
         await _follow_run(work, context, run)
     except anyio.get_cancelled_exc_class():
         if run and work.is_cancelled:

@@ -10,13 +10,14 @@ import pytest
 
 from config.settings import DatabaseSettings
 from gateway.context import Context
-from gateway.wings.a2a.task_runner import TaskRunner
+from gateway.wings.a2a import task_agents
+from gateway.wings.a2a.task_runner import TaskRunner, TaskWork
 from gateway.wings.a2a.task_store import StoredTask
 from gateway.wings.run_supervisor import HeldRun
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
-from tests.servers.provider import chat
+from tests.servers.provider import Answer, chat
 from tests.wings.a2a.rig import Rig, call_message, make_key, open_rig, state_of, text_message
 
 pytestmark = pytest.mark.anyio
@@ -124,6 +125,39 @@ async def test_a_task_cancelled_while_a_process_takes_up_its_work_cancels_its_ru
         task = await rig.task(text_message("Delete 7."), agent="clever")
         monkeypatch.setattr(TaskRunner, "context_of", cancel_first)
         answer = await rig.rpc("CancelTask", {"id": task["id"]}, agent="clever")
+        assert state_of(answer["result"]) == "CANCELED"
+        async with borrow(rig.pool) as connection:
+            rows = await connection.execute("SELECT state FROM agent_run_t")
+            assert await rows.fetchall() == [("cancelled",)]
+
+
+async def test_a_task_cancelled_while_its_run_begins_cancels_the_run(
+    database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is stored before the task knows its id, and hooks after the call may take long."""
+    call, cancel_here = task_agents._call_raw, TaskRunner.cancel_here
+    begun, cancelled = anyio.Event(), anyio.Event()
+
+    async def call_slowly(work: TaskWork, context: Context, tool: str, arguments: Any) -> bytes:
+        body = await call(work, context, tool, arguments)
+        if tool == "agent_send":
+            begun.set()
+            await cancelled.wait()
+        return body
+
+    def cancel_and_set(runner: TaskRunner, id_: str) -> bool:
+        is_here = cancel_here(runner, id_)
+        cancelled.set()
+        return is_here
+
+    async with open_small_rig(database_settings, tmp_path) as rig:
+        rig.provider.answers[:] = [Answer(end="hang")]
+        with monkeypatch.context() as patch, anyio.fail_after(60):
+            patch.setattr(task_agents, "_call_raw", call_slowly)
+            patch.setattr(TaskRunner, "cancel_here", cancel_and_set)
+            task = await rig.task(text_message("Think."), now=True, agent="clever")
+            await begun.wait()
+            answer = await rig.rpc("CancelTask", {"id": task["id"]}, agent="clever")
         assert state_of(answer["result"]) == "CANCELED"
         async with borrow(rig.pool) as connection:
             rows = await connection.execute("SELECT state FROM agent_run_t")
