@@ -15,21 +15,26 @@ than its share.
 
 import math
 import re
-from collections import defaultdict
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from config.memory import MemoryRanking
-from gateway.wings.memory.memory_rows import SCOPES, Scope
+from gateway.wings.memory.memory_rows import SCOPES, Scope, normalise
 from gateway.wings.memory.named_dates import is_of_another_time, named_dates
+from gateway.wings.memory.text_similarity import UNSPACED
 from registry.search.fusion import enough
 
 BEST_TURNS = 3
 MANY_USES = 20
 DIGITS = 9  # of scores
 LEAST_CONFIDENCE = 0.8  # factor of what is not certain at all
-_NAME = re.compile(r"[^\W_]+")
+_NAME = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_CONTRACTION = re.compile(r"['\u2019]\w{1,2}\b")  # "Bob's" names no "S. Miller"
+_NO_NAMES = frozenset(("will", "may", "the", "of", "a", "i"))  # as written: "Will" is a name
 
 
 class RecalledMemory(NamedTuple):
@@ -104,12 +109,31 @@ def rank(
 
 
 def named_speakers(query: str, candidates: Iterable[RecalledMemory]) -> frozenset[str]:
-    """The speakers whose names share a word with the query. A query that names all of them
-    selects none."""
+    """The speakers whom the query names: by a word of theirs alone ("Ann" of "Ann Smith" and "Bob
+    Smith"), else by one of several. A query that names all of them tells nobody apart."""
     speakers = {candidate.speaker for candidate in candidates if candidate.speaker}
-    words = frozenset(_NAME.findall(query.casefold()))
-    named = {name for name in speakers if not words.isdisjoint(_NAME.findall(name.casefold()))}
-    return frozenset() if named == speakers else frozenset(named)
+    text, query_words = normalise(query), _name_words(query)
+    names = {speaker: _name_words(speaker) for speaker in speakers}
+    shared_words = {
+        name: [word for word in name if word in query_words or _is_part(word, text)]
+        for name in set(names.values())
+    }
+    counts = Counter(word for words in shared_words.values() for word in words)
+    own = {name for name, words in shared_words.items() if any(counts[word] == 1 for word in words)}
+    named = own or {name for name, words in shared_words.items() if words}
+    named_speakers = {speaker for speaker, name in names.items() if name in named}
+    return frozenset() if named_speakers == speakers else frozenset(named_speakers)
+
+
+def _name_words(text: str) -> frozenset[str]:
+    """Words that can name somebody, without case."""
+    words = _NAME.findall(_CONTRACTION.sub("", unicodedata.normalize("NFKC", text)))
+    return frozenset(word.casefold() for word in words if word not in _NO_NAMES)
+
+
+def _is_part(word: str, text: str) -> bool:
+    """Whether a text has a word of a script without spaces."""
+    return _UNSPACED.match(word) is not None and word in text
 
 
 def rank_without_query(

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from gateway.wings.memory.memory_rows import normalise
 from registry.search.languages import EVERY_LANGUAGE, main_script
 
-# A character of a script without spaces between words is a word.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]|[^\W_]+")
+# Characters of scripts whose words have no spaces, or endings, around them.
+UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")  # each such character is a word
 READ = 2000  # characters that are looked at
 CHINESE = frozenset({"CJK"})
 

@@ -16,6 +16,7 @@ from config.value_types import VECTOR_DIMENSION
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.caller_owners import WRITE_ORG
 from gateway.wings.memory.memory_search import Recaller, RecallShape, statement
+from gateway.wings.memory.ranking import RecalledMemory, named_speakers
 from registry.database.postgres import Database
 from registry.database.sql_fragments import Fragment
 from tests.wings.memory.rig import Caller, Rig, memory_settings, open_rig
@@ -325,6 +326,55 @@ async def test_memories_of_a_named_speaker_come_first(rig: Rig) -> None:
     assert [memory.parts["speaker"] for memory in found] == [pytest.approx(0.12), 0]
     found = (await ann("search", query="what tea have Carol and bob?", explain=True)).items
     assert [memory.parts["speaker"] for memory in found] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("query", "speakers", "expected"),
+    [
+        ("What does Ann Smith say?", ["Ann Smith", "Bob Smith"], {"Ann Smith"}),
+        ("What does Smith say?", ["Ann Smith", "Bob Smith", "Carol"], {"Ann Smith", "Bob Smith"}),
+        ("tea of speaker 2", ["Speaker 1", "Speaker 2", "Speaker 3"], {"Speaker 2"}),
+        ("ann or ANN?", ["Ann", "ANN", "Bob"], {"Ann", "ANN"}),
+        ("Where is Bob's car?", ["Ann S.", "Bob"], {"Bob"}),
+        ("When will Ann move?", ["Ann", "Will"], {"Ann"}),
+        ("When did Will move?", ["Ann", "Will"], {"Will"}),
+        ("Jose\u0301 moved", ["Jos\u00e9", "Bob"], {"Jos\u00e9"}),
+        ("小明去哪里了", ["小明", "小红"], {"小明"}),
+        ("Ann去哪里了", ["Ann", "小红"], {"Ann"}),
+        ("さくらはどこですか", ["さくら", "けん"], {"さくら"}),
+        ("민수는 어디에 있어요?", ["민수", "지영"], {"민수"}),
+        ("明天有小雨吗", ["小明", "小红"], set()),
+        ("", ["Ann", "?"], set()),
+    ],
+)
+def test_speakers_that_a_query_names(query: str, speakers: list[str], expected: set[str]) -> None:
+    now = datetime.now(UTC)
+    candidates = [
+        RecalledMemory(
+            name, "user", None, None, 0.5, 1.0, False, "user", 0.0, now, now, 0, 1.0, None, name
+        )
+        for name in speakers
+    ]
+    assert named_speakers(query, candidates) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("is the cello old?", True),
+        ("is the cello old? I wonder", True),
+        ("cello 在哪里\uff1f", True),
+        ("cello أين هو؟", True),
+        ("the cello is at https://example.org/?id=3", False),
+        ("is it? No, the cello is very old, and nobody has played it for many years", False),
+    ],
+)
+async def test_turns_that_ask(ann: Caller, *, text: str, asks: bool) -> None:
+    items = [{"content": content, "kind": "turn"} for content in (text, "no cello")]
+    await ann("add", scope="user", items=items)
+    found = (await ann("search", query="cello", explain=True)).items
+    question, reply = sorted(found, key=lambda memory: memory.content != text)
+    assert (reply.parts["turns"] > question.parts["turns"]) == asks
 
 
 @pytest.mark.parametrize(
