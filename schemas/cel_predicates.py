@@ -180,12 +180,12 @@ class _Compiler:
             return _comparison(compare, self._leaf(left), self._leaf(right), comparable)
         return _compared_with(compare, self._leaf(left), _literal(right), comparable)
 
-    def _membership(self, one: Node, many: Node) -> _Test:
+    def _membership(self, item: Node, many: Node) -> _Test:
         if many.kind == "list":
-            return _one_of(self._leaf(one), [_literal(part) for part in many.parts])
-        if one.kind == "literal":
-            return _has_text(_text(one), self._leaf(many))
-        return _has_member(self._leaf(one), self._leaf(many))
+            return _one_of(self._leaf(item), [_literal(part) for part in many.parts])
+        if item.kind == "literal":
+            return _has_text(_text(item), self._leaf(many))
+        return _has_member(self._leaf(item), self._leaf(many))
 
     def _leaf(self, node: Node) -> int:
         """Position of the leaf of a variable or a member. Raises _NotSimple."""
@@ -252,10 +252,10 @@ def _compared_with(
 
 
 def _comparison(
-    compare: Callable[[Any, Any], bool], leaf: int, other: int, comparable: Sequence[type]
+    compare: Callable[[Any, Any], bool], first: int, second: int, comparable: Sequence[type]
 ) -> _Test:
     def holds(leaves: _Leaves) -> bool:
-        left, right = leaves[leaf], leaves[other]
+        left, right = leaves[first], leaves[second]
         kind = type(left)
         if (kind is type(right) and kind in comparable) or _are_numbers(left, right):
             return compare(left, right)
@@ -264,11 +264,11 @@ def _comparison(
     return holds
 
 
-def _are_numbers(one: Any, other: Any) -> bool:
+def _are_numbers(left: Any, right: Any) -> bool:
     """Whether one is a double and the other an integer that a double holds exactly."""
-    if type(one) is float and type(other) is int:
-        return -_EXACT <= other <= _EXACT
-    return type(one) is int and type(other) is float and -_EXACT <= one <= _EXACT
+    if type(left) is float and type(right) is int:
+        return -_EXACT <= right <= _EXACT
+    return type(left) is int and type(right) is float and -_EXACT <= left <= _EXACT
 
 
 def _one_of(leaf: int, literals: Sequence[Any]) -> _Test:

@@ -72,11 +72,11 @@ def media_type(content_type: str) -> str:
 
 
 @contextmanager
-def _as_invalid(what: str) -> Iterator[None]:
+def _as_invalid(problem: str) -> Iterator[None]:
     try:
         yield
     except (msgspec.MsgspecError, ParseError) as error:
-        raise InvalidParams(f"{what}: {error}") from error
+        raise InvalidParams(f"{problem}: {error}") from error
 
 
 def _member(index: int, member: Any) -> CloudEvent | InvalidParams:

@@ -16,10 +16,10 @@ def well_known(issuer: str) -> list[str]:
     return [origin + place for place in dict.fromkeys(places)]
 
 
-def is_same_issuer(issuer: str, other: str) -> bool:
-    """Whether metadata of `other` may be at the places of `issuer` (RFC 8414, section 3.3): they
+def is_same_issuer(issuer: str, owner: str) -> bool:
+    """Whether metadata of `owner` may be at the places of `issuer` (RFC 8414, section 3.3): they
     are identical, but for an empty path, which Google writes as `/` in one place only."""
-    return _with_path(issuer) == _with_path(other)
+    return _with_path(issuer) == _with_path(owner)
 
 
 def _with_path(issuer: str) -> str:

@@ -48,30 +48,30 @@ def mask(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _all(kind: str) -> _Replace:
-    return lambda _found: f"[{kind}]"
+    return lambda _text: f"[{kind}]"
 
 
-def _mask_assignment(found: str) -> str:
+def _mask_assignment(text: str) -> str:
     """`name = value` with the value masked."""
-    name = _ASSIGNMENT.match(found)
-    return found if found.endswith("[key]") else f"{name[0] if name else ''}[key]"
+    name = _ASSIGNMENT.match(text)
+    return text if text.endswith("[key]") else f"{name[0] if name else ''}[key]"
 
 
-def _iban(found: str) -> str:
+def _iban(text: str) -> str:
     """An IBAN is found with the words that follow it: they stay."""
-    places = [at for at, character in enumerate(found) if character.isalnum()]
-    plain = "".join(found[at] for at in places).upper()
+    places = [at for at, character in enumerate(text) if character.isalnum()]
+    plain = "".join(text[at] for at in places).upper()
     length = IBAN_LENGTHS.get(plain[:2], 0)
     if not 0 < length <= len(plain):
-        return found
+        return text
     number = "".join(str(int(digit, 36)) for digit in plain[4:length] + plain[:4])
-    return f"[iban]{found[places[length - 1] + 1 :]}" if int(number) % 97 == 1 else found
+    return f"[iban]{text[places[length - 1] + 1 :]}" if int(number) % 97 == 1 else text
 
 
-def _card(found: str) -> str:
+def _card(text: str) -> str:
     """Any card among the numbers of a run; it begins and ends where one of them does."""
-    places = [at for at, character in enumerate(found) if character.isdecimal()]
-    digits = [int(found[at]) for at in places]
+    places = [at for at, character in enumerate(text) if character.isdecimal()]
+    digits = [int(text[at]) for at in places]
     for begin, first in enumerate(places):
         if begin and first == places[begin - 1] + 1:
             continue
@@ -79,8 +79,8 @@ def _card(found: str) -> str:
             end, last = begin + size, places[begin + size - 1]
             ends = end == len(digits) or places[end] != last + 1
             if ends and _has_luhn_digit(digits[begin:end]):
-                return f"{found[:first]}[card]{_card(found[last + 1 :])}"
-    return found
+                return f"{text[:first]}[card]{_card(text[last + 1 :])}"
+    return text
 
 
 def _has_luhn_digit(digits: list[int]) -> bool:
@@ -88,9 +88,9 @@ def _has_luhn_digit(digits: list[int]) -> bool:
     return 2 <= digits[0] <= 6 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-def _phone(found: str) -> str:
-    digits = sum(character.isdecimal() for character in found)
-    return "[phone]" if 8 <= digits <= 15 else found
+def _phone(text: str) -> str:
+    digits = sum(character.isdecimal() for character in text)
+    return "[phone]" if 8 <= digits <= 15 else text
 
 
 _ASSIGNMENT = re.compile(

@@ -113,7 +113,7 @@ class _Costs:
         cost = self._insides.get(id(node))
         if cost is None:
             self._insides[id(node)] = 1
-            cost = self._next(node, lambda one: max(self.of(one), self.inside(one)))
+            cost = self._next(node, lambda child: max(self.of(child), self.inside(child)))
             self._insides[id(node)] = cost
         return cost
 

@@ -13,36 +13,36 @@ _UNEVALUATED_KEYWORDS = ("unevaluatedProperties", "unevaluatedItems")
 _TEXTS = ("title", "description")
 
 
-def conjoin(one: Json, other: Json) -> Json:
+def conjoin(left: Json, right: Json) -> Json:
     """A schema that accepts at least what both accept: their conjunction, perhaps widened."""
-    merged = {key: value for key, value in one.items() if key not in _UNEVALUATED_KEYWORDS}
+    merged = {key: value for key, value in left.items() if key not in _UNEVALUATED_KEYWORDS}
     skipped = {key for group in _GROUPS if not merged.keys().isdisjoint(group) for key in group}
-    for key, value in other.items():
+    for key, value in right.items():
         if key in skipped or key in _UNEVALUATED_KEYWORDS:
             continue
         merged[key] = _both(key, merged[key], value) if key in merged else value
     return merged
 
 
-def _both(key: str, one: Any, other: Any) -> Any:
-    match key, one, other:
+def _both(key: str, left: Any, right: Any) -> Any:
+    match key, left, right:
         case "properties", dict(), dict():
-            return {**other, **{name: _property(one[name], other.get(name)) for name in one}}
+            return {**right, **{name: _property(left[name], right.get(name)) for name in left}}
         case "patternProperties" | "$defs" | "definitions", dict(), dict():
-            return {**other, **one}
+            return {**right, **left}
         case "required", list(), list():
-            return [*one, *(name for name in other if name not in one)]
+            return [*left, *(name for name in right if name not in left)]
         case "additionalProperties", _, False:
             return False
         case "type", _, _:
-            return _type(_types(one) & _types(other)) or one
+            return _type(_types(left) & _types(right)) or left
         case "enum", list(), list():
-            return [value for value in one if value in other] or one
-    return one
+            return [value for value in left if value in right] or left
+    return left
 
 
-def _property(one: Any, other: Any) -> Any:
-    return conjoin(one, other) if isinstance(one, dict) and isinstance(other, dict) else one
+def _property(left: Any, right: Any) -> Any:
+    return conjoin(left, right) if isinstance(left, dict) and isinstance(right, dict) else left
 
 
 def disjoin(branches: Sequence[Any], union: Callable[[list[Any]], Any]) -> Json:
@@ -128,8 +128,8 @@ def _values(schemas: list[Json]) -> list[Any] | None:
     return values
 
 
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+def _same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)
 
 
 def _types(stated: Any) -> frozenset[str]:

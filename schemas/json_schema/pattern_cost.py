@@ -89,8 +89,8 @@ class _Weight(NamedTuple):
     large: int = 0
     small: int = 0
 
-    def plus(self, other: "_Weight") -> "_Weight":
-        return _Weight(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, weight: "_Weight") -> "_Weight":
+        return _Weight(*(a + b for a, b in zip(self, weight, strict=True)))
 
     def times(self, number: int) -> "_Weight":
         return _Weight(*(min(weight * number, SATURATION) for weight in self))
