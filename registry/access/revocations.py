@@ -146,17 +146,17 @@ def _revocation(id_: UUID, *row: Any) -> Revocation:
     )
 
 
-def _check(one: Revocation) -> None:
+def _check(entry: Revocation) -> None:
     """Check a revocation. Raises RevocationRefused."""
-    of_subject = one.subject is not None and one.issued_before is not None
-    if (one.jti is None) == (one.subject is None) or (one.subject is not None) != of_subject:
+    of_subject = entry.subject is not None and entry.issued_before is not None
+    if (entry.jti is None) == (entry.subject is None) or (entry.subject is not None) != of_subject:
         raise RevocationRefused("expected a jti, or a subject and the time before which")
-    if one.jti is not None and one.issued_before is not None:
+    if entry.jti is not None and entry.issued_before is not None:
         raise RevocationRefused("expected no time beside a jti: it names one token")
-    for what, text in (("jti", one.jti), ("subject", one.subject)):
+    for what, text in (("jti", entry.jti), ("subject", entry.subject)):
         if text is not None and (not text or len(text) > TEXT_LIMIT or "\0" in text):
             raise RevocationRefused(f"expected 1 to {TEXT_LIMIT} characters as {what}")
-    if len(one.reason) > TEXT_LIMIT or "\0" in one.reason:
+    if len(entry.reason) > TEXT_LIMIT or "\0" in entry.reason:
         raise RevocationRefused(f"expected at most {TEXT_LIMIT} characters as reason")
-    if one.expires <= datetime.now(UTC):
+    if entry.expires <= datetime.now(UTC):
         raise RevocationRefused("expected a time to come at which the revocation expires")

@@ -110,7 +110,7 @@ class CatalogResources:
             return None
         first = min((item.since, item.source) for item, _ in candidates)[1]
         source_candidates = [candidate for candidate in candidates if candidate[0].source == first]
-        return min(source_candidates, key=lambda one: (-one[1].size, one[0].key))[0]
+        return min(source_candidates, key=lambda pair: (-pair[1].size, pair[0].key))[0]
 
 
 def with_references(

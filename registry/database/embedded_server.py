@@ -607,8 +607,8 @@ class Embedded:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
         return ""
 
-    def _server_error(self, what: str, log_tail: str) -> DatabaseError:
+    def _server_error(self, problem: str, log_tail: str) -> DatabaseError:
         return DatabaseError(
-            f"the embedded database in {self._directory.path} {what}:\n{log_tail.strip()}\n"
+            f"the embedded database in {self._directory.path} {problem}:\n{log_tail.strip()}\n"
             f"See {self._directory.log}, or set database.url to a PostgreSQL of your own."
         )

@@ -246,12 +246,12 @@ def _stated_types(schema: Json) -> frozenset[str]:
     return types
 
 
-def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+def _both(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
     """Intersection of two sets of types; every integer is a number."""
-    shared = one & other
-    if ("integer" in one and "number" in other) or ("integer" in other and "number" in one):
+    shared = left & right
+    if ("integer" in left and "number" in right) or ("integer" in right and "number" in left):
         shared |= {"integer"}
-    return shared or one
+    return shared or left
 
 
 def _of_values(values: list[Any]) -> frozenset[str]:

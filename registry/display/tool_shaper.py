@@ -405,15 +405,15 @@ class ListingBudget:
             room -= add(place, _size(share + length(lines[place])))
         return entries
 
-    def _entry(self, one: ListedTool, limit: int) -> Json | None:
+    def _entry(self, listing: ListedTool, limit: int) -> Json | None:
         """The tool in about `limit` tokens; None: the client's profile cannot express it."""
-        shaped = self.shaper.within(one.tool, self.chosen, limit, self.describer)
+        shaped = self.shaper.within(listing.tool, self.chosen, limit, self.describer)
         if shaped.left_out is not None:
             return None
         return {
             "name": shaped.tool.name,
             "description": shaped.tool.description,
-            **one.members,
+            **listing.members,
             "inputSchema": shaped.tool.input_schema,
         }
 

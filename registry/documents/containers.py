@@ -154,10 +154,10 @@ def _within(data: bytes, limit: int) -> bytes:
     return data
 
 
-def _check_inside(name: str, what: str) -> None:
+def _check_inside(name: str, kind: str) -> None:
     if name.startswith(("/", "../")) or name == "..":
         raise Unreadable(
-            f"it lies outside the {what} of the description; import one that holds both, with the "
+            f"it lies outside the {kind} of the description; import one that holds both, with the "
             "file to begin with as its entry"
         )
     if ":" in name.partition("/")[0]:

@@ -351,13 +351,13 @@ def _redirect_target(url: URL, header: str) -> URL:
     return target
 
 
-def _check_literal(url: URL, what: str) -> None:
+def _check_literal(url: URL, context: str) -> None:
     try:
         ssrf_protection.check_url_host(str(url))
     except ssrf_protection.PrivateAddress as error:
-        raise ImportRejected(f"{what}: {error}; refused unless {GUARD} is true.") from error
+        raise ImportRejected(f"{context}: {error}; refused unless {GUARD} is true.") from error
     except ValueError as error:
-        raise ImportRejected(f"{what}: {error}.") from error
+        raise ImportRejected(f"{context}: {error}.") from error
 
 
 def _reason(error: Exception) -> str:
@@ -380,8 +380,8 @@ def _public_url(url: URL) -> str:
 
 
 def _too_large(
-    what: str, limit_bytes: int, settings: FetchSettings = OF_DESCRIPTIONS
+    location: str, limit_bytes: int, settings: FetchSettings = OF_DESCRIPTIONS
 ) -> ImportRejected:
     return ImportRejected(
-        f"{what} is larger than {limit_bytes:,} bytes (setting {settings.limit_bytes})."
+        f"{location} is larger than {limit_bytes:,} bytes (setting {settings.limit_bytes})."
     )

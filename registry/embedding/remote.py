@@ -227,7 +227,7 @@ def _authorization(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _unset(key: str, what: str) -> EmbeddingFailed:
+def _unset(key: str, value: str) -> EmbeddingFailed:
     return EmbeddingFailed(
-        f"embedding.{key} is empty: this provider needs {what} there.", retryable=False
+        f"embedding.{key} is empty: this provider needs {value} there.", retryable=False
     )

@@ -88,7 +88,7 @@ def query_text(query: str) -> str:
 
     A name of two words that begins with a capital stays whole: GitHub, PayPal.
     """
-    return _CAMEL_CASE.sub(lambda found: identifier_words(found[0]), query)
+    return _CAMEL_CASE.sub(lambda match: identifier_words(match[0]), query)
 
 
 def sentences(query: str, limit: int = SENTENCES) -> list[str]:

@@ -186,14 +186,14 @@ class Worker:
         return loaded
 
     async def _requeue(
-        self, kind: str, keys: Sequence[Key], found: Mapping[Key, SourceText]
+        self, kind: str, keys: Sequence[Key], texts: Mapping[Key, SourceText]
     ) -> None:
         """Queue changed texts again; their writers have done so already, unless a release hashes
         other texts."""
         async with self._looking_up() as connection:
             await connection.execute(
                 "SELECT embedding_queue(%s, %s::uuid[], %s::uuid[], %s)",
-                [kind, *columns(keys), [found[key].source_hash for key in keys]],
+                [kind, *columns(keys), [texts[key].source_hash for key in keys]],
             )
 
     @asynccontextmanager

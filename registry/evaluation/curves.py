@@ -55,12 +55,12 @@ class FitBin(Struct, frozen=True):
 
 
 def curve(
-    mode: str, found: Results, relevant: Sequence[RelevantTools], took_ms: Sequence[float]
+    mode: str, answers: Results, relevant: Sequence[RelevantTools], took_ms: Sequence[float]
 ) -> ModeCurve:
-    """The curve of a mode. `found`: ids of tools by request, best first."""
+    """The curve of a mode. `answers`: ids of tools by request, best first."""
     import numpy as np  # see `quality_metrics`
 
-    sample = bootstrap(100 * np.array(recalls(found, relevant)))
+    sample = bootstrap(100 * np.array(recalls(answers, relevant)))
     points = []
     for k in range(1, DEPTH + 1):
         interval = sample.interval(k - 1)
@@ -68,7 +68,7 @@ def curve(
             CurvePoint(k, round(interval.mean, 1), round(interval.low, 1), round(interval.high, 1))
         )
     ranks = [
-        reciprocal_rank(answer, want.gold) for answer, want in zip(found, relevant, strict=True)
+        reciprocal_rank(answer, want.gold) for answer, want in zip(answers, relevant, strict=True)
     ]
     mrr = sum(ranks) / len(ranks)
     times = percentiles(took_ms)
@@ -78,7 +78,7 @@ def curve(
 
 
 def calibration_pairs(
-    fits: Sequence[float | None], found: Results, relevant: Sequence[RelevantTools]
+    fits: Sequence[float | None], answers: Results, relevant: Sequence[RelevantTools]
 ) -> list[tuple[float, bool]]:
     """Of each search that has a fit: the fit, and whether a relevant tool is among the first ten.
 
@@ -87,7 +87,7 @@ def calibration_pairs(
     """
     return [
         (fit, not want.gold.isdisjoint(answer[:DEPTH]))
-        for fit, answer, want in zip(fits, found, relevant, strict=True)
+        for fit, answer, want in zip(fits, answers, relevant, strict=True)
         if fit is not None
     ]
 

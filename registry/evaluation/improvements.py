@@ -50,15 +50,15 @@ class ToolImprovement(Struct, frozen=True):
 
 
 def improvements(
-    found: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[str]],
     relevant: Sequence[RelevantTools],
     tools: Iterable[DescribedTool],
 ) -> tuple[ToolImprovement, ...]:
-    """The TOOLS that were missed most often; `found` and `relevant` by request, as ids."""
+    """The TOOLS that were missed most often; `answers`, `relevant`: ids by request."""
     tools_by_id = {tool.id: tool for tool in tools}
     requests, missed = Counter[str](), Counter[str]()
     instead = defaultdict[str, Counter[str]](Counter)
-    for results, want in zip(found, relevant, strict=True):
+    for results, want in zip(answers, relevant, strict=True):
         first = results[:FIRST]
         for slot in want.slots:
             present = [id_ for id_ in sorted(slot) if id_ in tools_by_id]

@@ -28,33 +28,33 @@ METRICS = ("recall@1", "recall@5", "recall@10", "ndcg@10", "completeness@10", "m
 
 
 def scores(
-    found: Sequence[str], gold: Set[str], slots: Sequence[Collection[str]]
+    ids: Sequence[str], gold: Set[str], slots: Sequence[Collection[str]]
 ) -> tuple[float, ...]:
-    """One number for each of METRICS. `found`: ids of tools, best first."""
+    """One number for each of METRICS. `ids`: ids of tools, best first."""
     return (
-        recall(found, slots, 1),
-        recall(found, slots, 5),
-        recall(found, slots, 10),
-        ndcg(found, gold),
-        float(recall(found, slots, DEPTH) == 1),
-        reciprocal_rank(found, gold),
+        recall(ids, slots, 1),
+        recall(ids, slots, 5),
+        recall(ids, slots, 10),
+        ndcg(ids, gold),
+        float(recall(ids, slots, DEPTH) == 1),
+        reciprocal_rank(ids, gold),
     )
 
 
-def recall(found: Sequence[str], slots: Sequence[Collection[str]], depth: int) -> float:
+def recall(ids: Sequence[str], slots: Sequence[Collection[str]], depth: int) -> float:
     """The share of `slots` with a tool among the first `depth`."""
-    first = set(found[:depth])
+    first = set(ids[:depth])
     return sum(not first.isdisjoint(slot) for slot in slots) / len(slots)
 
 
-def ndcg(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
-    gained = sum(_discount(rank) for rank, answer in enumerate(found[:depth], 1) if answer in gold)
+def ndcg(ids: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
+    gained = sum(_discount(rank) for rank, answer in enumerate(ids[:depth], 1) if answer in gold)
     return gained / sum(_discount(rank) for rank in range(1, min(depth, len(gold)) + 1))
 
 
-def reciprocal_rank(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
+def reciprocal_rank(ids: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
     """The reciprocal rank; 0 when none of `gold` is among the first `depth`."""
-    return next((1 / rank for rank, answer in enumerate(found[:depth], 1) if answer in gold), 0.0)
+    return next((1 / rank for rank, answer in enumerate(ids[:depth], 1) if answer in gold), 0.0)
 
 
 def _discount(rank: int) -> float:
@@ -190,22 +190,22 @@ class SetResult:
     fits: Sequence[tuple[float, bool]] = ()  # see `registry.evaluation.curves.believed`
 
 
-def recalls(found: Results, relevant: Sequence[RelevantTools]) -> list[list[float]]:
+def recalls(answers: Results, relevant: Sequence[RelevantTools]) -> list[list[float]]:
     """Recall of the first 1 to DEPTH tools, by request, from 0 to 1."""
     return [
         [recall(tools, want.slots, depth) for depth in range(1, DEPTH + 1)]
-        for tools, want in zip(found, relevant, strict=True)
+        for tools, want in zip(answers, relevant, strict=True)
     ]
 
 
-def recall_curve(found: Results, relevant: Sequence[RelevantTools]) -> list[float]:
+def recall_curve(answers: Results, relevant: Sequence[RelevantTools]) -> list[float]:
     """Mean recall of the first 1 to DEPTH tools, per cent."""
-    values = recalls(found, relevant)
+    values = recalls(answers, relevant)
     return [100 * sum(of_depth) / len(values) for of_depth in zip(*values, strict=True)]
 
 
 def measure(
-    name: str, found: Mapping[str, Results], relevant: Sequence[RelevantTools], number: int = 0
+    name: str, by_mode: Mapping[str, Results], relevant: Sequence[RelevantTools], number: int = 0
 ) -> SetMetrics:
     """Metrics of a set; `number` is its index, so that each draws its own samples."""
     import numpy as np
@@ -215,9 +215,9 @@ def measure(
             scores(answer, want.gold, want.slots)
             for answer, want in zip(answers, relevant, strict=True)
         ]
-        for answers in found.values()
+        for answers in by_mode.values()
     ]
-    return SetMetrics(name, tuple(found), bootstrap(100 * np.hstack(columns), SEED + number))
+    return SetMetrics(name, tuple(by_mode), bootstrap(100 * np.hstack(columns), SEED + number))
 
 
 def mean_of(sets: Sequence[SetMetrics]) -> SetMetrics:

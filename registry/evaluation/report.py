@@ -56,12 +56,12 @@ def remarks(results: Sequence[SetResult]) -> Iterator[str]:
                 yield f"{name}: {mode}, {count} times: {note}"
 
 
-def _unknown(one: SetResult) -> str:
-    named = ", ".join(list(one.unknown)[:UNKNOWN_SHOWN])
-    more = len(one.unknown) - UNKNOWN_SHOWN
-    requests = len({id_ for ids in one.unknown.values() for id_ in ids})
+def _unknown(result: SetResult) -> str:
+    named = ", ".join(list(result.unknown)[:UNKNOWN_SHOWN])
+    more = len(result.unknown) - UNKNOWN_SHOWN
+    requests = len({id_ for ids in result.unknown.values() for id_ in ids})
     return (
-        f"{len(one.unknown)} wanted tools are not there and count as missed, in {requests} "
+        f"{len(result.unknown)} wanted tools are not there and count as missed, in {requests} "
         f"requests: {named}{f' and {more} more' if more > 0 else ''}"
     )
 
@@ -71,11 +71,11 @@ def comparisons(modes: Sequence[str]) -> list[tuple[str, str]]:
     return [(modes[0], base) for base in modes[1:]]
 
 
-def quality_rows(one: SetMetrics) -> list[tuple[str, ...]]:
+def quality_rows(metrics: SetMetrics) -> list[tuple[str, ...]]:
     """Rows of set, mode and its METRICS; of MAIN with its interval."""
     return [
-        (one.name, mode, *(_quality(one.interval(mode, metric), metric) for metric in METRICS))
-        for mode in one.modes
+        (metrics.name, mode, *(_quality(metrics.interval(mode, name), name) for name in METRICS))
+        for mode in metrics.modes
     ]
 
 
@@ -86,14 +86,14 @@ def _quality(interval: Interval, metric: str) -> str:
     return f"{mean} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
-def difference_rows(one: SetMetrics) -> list[tuple[str, ...]]:
+def difference_rows(metrics: SetMetrics) -> list[tuple[str, ...]]:
     """Rows of set, the two modes, the first one's lead in MAIN, its interval, whether that is
     significant."""
     rows: list[tuple[str, ...]] = []
-    for mode, base in comparisons(one.modes):
-        more = one.interval(mode, MAIN, minus=base)
+    for mode, base in comparisons(metrics.modes):
+        more = metrics.interval(mode, MAIN, minus=base)
         bounds = "-" if more.requests == 1 else f"[{more.low:+.1f}, {more.high:+.1f}]"
-        rows.append((one.name, f"{mode} - {base}", f"{more.mean:+.1f}", bounds, _sign(more)))
+        rows.append((metrics.name, f"{mode} - {base}", f"{more.mean:+.1f}", bounds, _sign(more)))
     return rows
 
 
@@ -103,24 +103,25 @@ def _sign(more: Interval) -> str:
     return "certain" if more.certain else "may be chance"
 
 
-def latency_rows(one: SetResult) -> list[tuple[str, ...]]:
+def latency_rows(result: SetResult) -> list[tuple[str, ...]]:
     """Rows of set, stage, its p50, p95 and p99."""
-    spent = {"encode": one.encode_ms} | {f"{mode} SQL": ms for mode, ms in one.search_ms.items()}
+    spent = {"encode": result.encode_ms}
+    spent |= {f"{mode} SQL": ms for mode, ms in result.search_ms.items()}
     return [
-        (one.quality.name, what, *(f"{value:.1f}" for value in percentiles(ms).values()))
+        (result.quality.name, what, *(f"{value:.1f}" for value in percentiles(ms).values()))
         for what, ms in spent.items()
         if ms
     ]
 
 
-def improvement_rows(one: SetResult) -> list[tuple[str, ...]]:
+def improvement_rows(result: SetResult) -> list[tuple[str, ...]]:
     """Rows of tool, requests that missed it of those that needed it, and how to describe it."""
     return [
         (
             *(tool.tool, f"{tool.missed} of {tool.requests}", ", ".join(tool.instead)),
             *("; ".join(tool.reasons), tool.proposal),
         )
-        for tool in one.improvements
+        for tool in result.improvements
     ]
 
 
@@ -133,35 +134,35 @@ def as_json(results: Sequence[SetResult]) -> dict[str, Any]:
     }
 
 
-def _set_json(one: SetResult) -> dict[str, Any]:
+def _set_json(result: SetResult) -> dict[str, Any]:
     return {
-        "name": one.quality.name,
-        "tools": one.tools,
-        "requests": one.requests,
-        "model": one.model,
-        **_quality_json(one.quality),
+        "name": result.quality.name,
+        "tools": result.tools,
+        "requests": result.requests,
+        "model": result.model,
+        **_quality_json(result.quality),
         "latency_ms": {
-            "encode": percentiles(one.encode_ms),
-            "search": {mode: percentiles(ms) for mode, ms in one.search_ms.items()},
+            "encode": percentiles(result.encode_ms),
+            "search": {mode: percentiles(ms) for mode, ms in result.search_ms.items()},
         },
-        "paths": one.paths,
-        "notes": one.notes,
-        "unknown": one.unknown,
-        "improvements": one.improvements,
+        "paths": result.paths,
+        "notes": result.notes,
+        "unknown": result.unknown,
+        "improvements": result.improvements,
     }
 
 
-def _quality_json(one: SetMetrics) -> dict[str, Any]:
+def _quality_json(metrics: SetMetrics) -> dict[str, Any]:
     return {
         "modes": {
-            mode: {metric: _interval_json(one.interval(mode, metric)) for metric in METRICS}
-            for mode in one.modes
+            mode: {metric: _interval_json(metrics.interval(mode, metric)) for metric in METRICS}
+            for mode in metrics.modes
         },
         "differences": {
             f"{mode} - {base}": {
-                metric: _interval_json(one.interval(mode, metric, base)) for metric in METRICS
+                metric: _interval_json(metrics.interval(mode, metric, base)) for metric in METRICS
             }
-            for mode, base in comparisons(one.modes)
+            for mode, base in comparisons(metrics.modes)
         },
     }
 

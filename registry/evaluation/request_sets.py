@@ -35,8 +35,8 @@ class Record:
     line: int
     value: Mapping[str, Any]
 
-    def bad(self, what: str) -> UnreadableSet:
-        return UnreadableSet(f"{self.path}:{self.line}: {what}")
+    def bad(self, problem: str) -> UnreadableSet:
+        return UnreadableSet(f"{self.path}:{self.line}: {problem}")
 
     def text(self, *keys: str, needed: bool = False) -> str:
         """The first of `keys` that it has; "" where it may be missing."""

@@ -91,7 +91,7 @@ class _Reading:
     def read(self, text: str) -> str:
         result = text.replace(_HOLD, "").replace(_HELD_END, "").replace("\r\n", "\n")
         result = _between(result, _FENCE, "\n{}", lambda _code, whole: self._hold(whole))
-        result = _SPAN.sub(lambda found: self._hold(found[0]), result)
+        result = _SPAN.sub(lambda match: self._hold(match[0]), result)
         result = _markdown(_ENTITY.sub(self._entity, self._html(result)))
         result = _GAPS.sub("\n\n", _ENDS.sub("", result)).strip()
         return self._restore_code(result)
@@ -106,13 +106,13 @@ class _Reading:
             text = _PLACEHOLDER.sub(self._of, text)
         return text
 
-    def _of(self, found: re.Match[str]) -> str:
-        number = int(found[1])
+    def _of(self, match: re.Match[str]) -> str:
+        number = int(match[1])
         return self._held[number] if number < len(self._held) else ""
 
-    def _entity(self, found: re.Match[str]) -> str:
+    def _entity(self, match: re.Match[str]) -> str:
         """An entity stands for text, never markup: `&lt;p&gt;` is about a tag."""
-        result = html.unescape(found[0])
+        result = html.unescape(match[0])
         return " " if result == "\u00a0" else self._hold(result)
 
     def _html(self, text: str) -> str:
@@ -123,7 +123,7 @@ class _Reading:
         text = _between(text, _PRE, "</{}>", lambda code, _whole: f"\n\n{self._fence(code)}\n\n")
         text = _between(text, _IN_CODE, "</{}>", lambda code, _whole: self._span(code))
         closed = {tag[1].lower() for tag in _CLOSING.finditer(text)}
-        return _TAG.sub(lambda found: _tag(found, found["name"].lower() in closed), text)
+        return _TAG.sub(lambda match: _tag(match, match["name"].lower() in closed), text)
 
     def _fence(self, code: str) -> str:
         return self._hold(f"```\n{html.unescape(_TAG.sub('', code)).strip()}\n```")
@@ -157,19 +157,19 @@ def _between(
     return "".join([*parts, text[at:]])
 
 
-def _tag(found: re.Match[str], closes: bool) -> str:
+def _tag(match: re.Match[str], closes: bool) -> str:
     """Replacement text of a tag; `closes`: the text contains its closing tag."""
-    name, before = found["name"].lower(), found.string[max(found.start() - 1, 0) : found.start()]
+    name, before = match["name"].lower(), match.string[max(match.start() - 1, 0) : match.start()]
     if not closes and (name in _PAIRED or (name in _OPEN and before.isalnum())):
-        return found[0]  # a type parameter, or a placeholder
+        return match[0]  # a type parameter, or a placeholder
     if name in _PARAGRAPHS:
         return "\n\n"
     if name in ("td", "th"):
-        return " " if found["end"] else " | "
+        return " " if match["end"] else " | "
     if name == "img":
-        result = _ALT.search(found["attributes"] or "")
+        result = _ALT.search(match["attributes"] or "")
         return (result[1] or result[2] or "") if result else ""
-    return "" if found["end"] else _BREAKS.get(name, "")
+    return "" if match["end"] else _BREAKS.get(name, "")
 
 
 def _markdown(text: str) -> str:
@@ -178,10 +178,10 @@ def _markdown(text: str) -> str:
     text = _AUTOLINK.sub(r"\1", text)
     if named := {reference[1].casefold() for reference in _REFERENCE.finditer(text)}:
         text = _REFERRING.sub(
-            lambda found: found[1] if (found[2] or found[1]).casefold() in named else found[0],
+            lambda match: match[1] if (match[2] or match[1]).casefold() in named else match[0],
             _REFERENCE.sub("", text),
         )
-    text = _QUOTE.sub(lambda found: f"{found[1].capitalize()}: " if found[1] else "", text)
+    text = _QUOTE.sub(lambda match: f"{match[1].capitalize()}: " if match[1] else "", text)
     text = _BULLET.sub(r"\1-\2", _HEADING.sub(r"\1", _RULE.sub("", text)))
     text = _BOTH.sub(r"\1", text)
     for _ in range(2):  # they may be nested

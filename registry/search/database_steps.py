@@ -324,11 +324,11 @@ def effort(ef: int, docs: int, reach: int) -> int:
     return min(max(round(ef * math.pow(docs / USUAL, 0.6)), reach), EF_LIMIT)
 
 
-def _hit(one: RankedCandidate, title: str | None, description: str, source: str) -> Hit:
-    candidate = one.candidate
+def _hit(ranked: RankedCandidate, title: str | None, description: str, source: str) -> Hit:
+    candidate = ranked.candidate
     return Hit(
         *(candidate.id, candidate.name, title, description, source),
-        *(one.score, candidate.bm25, candidate.cosine, one.covered),
+        *(ranked.score, candidate.bm25, candidate.cosine, ranked.covered),
     )
 
 

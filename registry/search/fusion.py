@@ -68,17 +68,17 @@ def rank(
     )
     full = max(best_bm25, enough)
 
-    def score(one: Candidate) -> float:
-        meaning = best_cosine * one.bm25 / best_bm25 if one.cosine is None else one.cosine
-        words = one.bm25 / full
-        return round((share * meaning + (1 - share) * words) * one.weight, DIGITS)
+    def score(doc: Candidate) -> float:
+        meaning = best_cosine * doc.bm25 / best_bm25 if doc.cosine is None else doc.cosine
+        words = doc.bm25 / full
+        return round((share * meaning + (1 - share) * words) * doc.weight, DIGITS)
 
     scored = [RankedCandidate(candidate, score(candidate)) for candidate in candidates]
-    scored.sort(key=lambda one: (-one.score, one.candidate.name, one.candidate.id))
+    scored.sort(key=lambda ranked: (-ranked.score, ranked.candidate.name, ranked.candidate.id))
     return scored[:limit]
 
 
-def covering(found: Sequence[RankedCandidate], limit: int) -> list[RankedCandidate]:
+def covering(candidates: Sequence[RankedCandidate], limit: int) -> list[RankedCandidate]:
     """The best `limit` of what is ranked, such that every sentence of the query has its tools.
 
     A request for several things has several sentences. Each time that is chosen whose score is best
@@ -87,10 +87,10 @@ def covering(found: Sequence[RankedCandidate], limit: int) -> list[RankedCandida
     are among the first 10 in two of 100 requests more on sealtools, in three on BFCL, in none on
     metatool; NDCG@10 of requests with several sentences for one tool changes by -0.2 to +0.6.
     """
-    count = max((len(ranked.candidate.sentences or ()) for ranked in found), default=0)
+    count = max((len(ranked.candidate.sentences or ()) for ranked in candidates), default=0)
     if not count:
-        return list(found[:limit])
-    remaining = dict(enumerate(found[: max(COMPARED, limit)]))
+        return list(candidates[:limit])
+    remaining = dict(enumerate(candidates[: max(COMPARED, limit)]))
     nearest = [0.0] * count  # to each sentence, of those that are chosen
     chosen: list[RankedCandidate] = []
     # Lazy greedy choice (Minoux 1978): what a tool adds only falls, so its last score is a bound.

@@ -100,7 +100,7 @@ def mix_scores(hits: Sequence[Hit], scores: "NDArray[Any]", share: float) -> lis
         replace(hit, score=round(hit.score + share * float(more), DIGITS))
         for hit, more in zip(hits, standard, strict=True)
     ]
-    return sorted(mixed_hits, key=lambda one: -one.score)
+    return sorted(mixed_hits, key=lambda hit: -hit.score)
 
 
 def _text(hit: Hit) -> str:

@@ -42,7 +42,9 @@ class WordPlan:
 def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> WordPlan:
     """Plan the words of a query. `docs` and `length`: number of documents, and their total
     length."""
-    rising = sorted((word for word in words if word.docs > 0), key=lambda one: (one.docs, one.term))
+    rising = sorted(
+        (word for word in words if word.docs > 0), key=lambda word: (word.docs, word.term)
+    )
     rising = rising[:WORDS]
     scanned, budget = 0, postings_limit
     while scanned < len(rising) and (scanned == 0 or rising[scanned].docs <= budget):

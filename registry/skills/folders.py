@@ -98,7 +98,7 @@ def folder_from(
         files.append(_file(directory / path, path, content))
     for same in seen.keys() & directories.keys():
         _reject(directory / seen[same], f"a file cannot be the directory of {directories[same]}")
-    return SkillFolder(str(where), document, tuple(sorted(files, key=lambda one: one.path)))
+    return SkillFolder(str(where), document, tuple(sorted(files, key=lambda file: file.path)))
 
 
 def _file(where: Path, path: str, content: bytes) -> FolderFile:

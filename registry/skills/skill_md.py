@@ -286,9 +286,9 @@ def _text_of(extra: Json, key: str, where: str) -> str:
     return text
 
 
-def _limit_names(names: list[str], what: str, where: str) -> tuple[str, ...]:
+def _limit_names(names: list[str], field: str, where: str) -> tuple[str, ...]:
     if len(names) > NAMED_LIMIT:
-        _reject(where, f"{what} has {len(names):,} of at most {NAMED_LIMIT:,} names")
+        _reject(where, f"{field} has {len(names):,} of at most {NAMED_LIMIT:,} names")
     return tuple(dict.fromkeys(names))
 
 

@@ -154,7 +154,7 @@ class SkillSnapshot:
         `listed`: they are prompts and resources, too."""
         self.listed = listed
         self._shown = visible
-        self._skills = {skill.name: skill for skill in sorted(skills, key=lambda one: one.name)}
+        self._skills = {skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)}
         self._agents = {agent.name: agent for agent in agents}
         self._children: dict[str, list[str]] = {}
         for skill in self._skills.values():

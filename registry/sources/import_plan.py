@@ -64,17 +64,17 @@ def match_operations(
 def _match(
     operation_by_key: Mapping[str, str | None],
     pool: Mapping[str, str | None],
-    found: dict[str, str],
+    matches: dict[str, str],
 ) -> None:
     """Match against `pool` the drafts that have no match yet."""
     ids = _unique(pool.items())
     for operation, key in _unique(operation_by_key.items()).items():
-        if operation in ids and key not in found:
-            found[key] = ids[operation]
-    removed = set(found.values())
+        if operation in ids and key not in matches:
+            matches[key] = ids[operation]
+    removed = set(matches.values())
     for key in operation_by_key:
-        if key not in found and key in pool and key not in removed:
-            found[key] = key
+        if key not in matches and key in pool and key not in removed:
+            matches[key] = key
 
 
 def _unique(operations: Iterable[tuple[str, str | None]]) -> dict[str, str]:

@@ -180,9 +180,9 @@ def stored_spec(source: SourceDraft | Source) -> dict[str, Any]:
     return document
 
 
-def same_stored_spec(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_stored_spec(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether both specs read a document alike."""
-    return _parsing_fields(one) == _parsing_fields(other)
+    return _parsing_fields(first) == _parsing_fields(second)
 
 
 def _parsing_fields(spec: Mapping[str, Any]) -> dict[str, Any]:

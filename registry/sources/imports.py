@@ -45,16 +45,16 @@ from schemas.tool import ToolDraft
 
 
 def draft_source(
-    spec: ImportSpec, found: FoundSource, imported: ImportedDescription
+    spec: ImportSpec, source: FoundSource, imported: ImportedDescription
 ) -> SourceDraft:
     """The source that the import makes."""
     stated = stated_base_url(spec)
-    declared = IMPORTERS[spec.kind].declared(found.location, imported.servers)
+    declared = IMPORTERS[spec.kind].declared(source.location, imported.servers)
     declared, title, version = map(scrub, (declared, imported.title, imported.version))
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
-        location=found.location,
+        location=source.location,
         base_url=stated or declared,
         base_url_trusted=not spec.options.guarded
         and (stated is not None or leads_home(spec, declared)),
@@ -62,7 +62,7 @@ def draft_source(
         version=version,
         include=spec.include,
         exclude=spec.exclude,
-        digest=found.digest,
+        digest=source.digest,
         options=spec.options,
         server=imported.server,
         logins=imported.logins,
@@ -73,17 +73,17 @@ def draft_source(
 
 
 def relative_server(
-    spec: ImportSpec, found: FoundSource, imported: ImportedDescription
+    spec: ImportSpec, source: FoundSource, imported: ImportedDescription
 ) -> str | None:
     """The remedy where a description read from a file names a server by a relative URL."""
-    if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(found.location):
+    if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(source.location):
         return None
     relative = next((server for server in imported.servers if server and "://" not in server), None)
-    if relative is None or declared_base(found.location, imported.servers):
+    if relative is None or declared_base(source.location, imported.servers):
         return None
     return (
         f"its server {relative!r} is relative to the URL that the description is served at, and it "
-        f"was read from {found.location}: name the address of the service, as in --base-url "
+        f"was read from {source.location}: name the address of the service, as in --base-url "
         f"https://api.example.com{relative if relative.startswith('/') else ''}, or base_url in "
         f"the settings (sources.{spec.name}.base_url)"
     )
@@ -110,35 +110,35 @@ def leads_home(spec: ImportSpec, declared: str | None) -> bool:
     return not {parts.hostname, parts.netloc}.isdisjoint(spec.options.allowed_hosts)
 
 
-def is_rolled_back(source: Source, spec: ImportSpec, found: FoundSource) -> bool:
+def is_rolled_back(source: Source, spec: ImportSpec, description: FoundSource) -> bool:
     """Whether this document is the one that the source was rolled back from."""
     rolled_back = source.rolled_back
-    if rolled_back is None or found.document is None:
+    if rolled_back is None or description.document is None:
         return False
     return same_stored_spec(
-        rolled_back.spec, _stored_spec_for(spec, found)
-    ) and rolled_back.document == (hashlib.sha256(found.document).hexdigest())
+        rolled_back.spec, _stored_spec_for(spec, description)
+    ) and rolled_back.document == (hashlib.sha256(description.document).hexdigest())
 
 
-def is_current(source: Source, spec: ImportSpec, found: FoundSource) -> bool:
+def is_current(source: Source, spec: ImportSpec, description: FoundSource) -> bool:
     """Whether the source has this document already, and no rollback that importing it would end."""
     if source.rolled_back is not None or source.origin != spec.origin:
         return False
-    if source.location != found.location:
+    if source.location != description.location:
         return False
     if not _same_target(source, spec):
         return False
-    return source.digest == found.digest and same_stored_spec(
-        stored_spec(source), _stored_spec_for(spec, found)
+    return source.digest == description.digest and same_stored_spec(
+        stored_spec(source), _stored_spec_for(spec, description)
     )
 
 
-def _stored_spec_for(spec: ImportSpec, found: FoundSource) -> dict[str, Any]:
+def _stored_spec_for(spec: ImportSpec, source: FoundSource) -> dict[str, Any]:
     return stored_spec(
         SourceDraft(
             spec.name,
             spec.kind,
-            found.location,
+            source.location,
             include=spec.include,
             exclude=spec.exclude,
             options=spec.options,
@@ -309,23 +309,23 @@ class Sources:
     async def _save(
         self,
         spec: ImportSpec,
-        found: FoundSource,
+        source: FoundSource,
         progress: Progress | None = None,
         check: Check | None = None,
     ) -> ImportReport:
-        imported = await asyncio.to_thread(found.read)
-        draft = draft_source(spec, found, imported)
+        imported = await asyncio.to_thread(source.read)
+        draft = draft_source(spec, source, imported)
         saved = await self._store.save(
             self._host_id,
             draft,
             imported.drafts,
-            found.document,
+            source.document,
             progress=progress,
             versions_kept=self._limits.versions_kept,
             check=check,
         )
         outcomes = (_name_outcome(outcome, saved) for outcome in imported.outcomes)
-        notes = _notes(spec, found, imported)
+        notes = _notes(spec, source, imported)
         return ImportReport(draft, tuple(outcomes), saved, notes, drafts=imported.drafts)
 
 
@@ -337,15 +337,15 @@ async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = Non
     return await _dry_run(spec, await find(spec, limits, Origins(lister=lister)))
 
 
-async def _dry_run(spec: ImportSpec, found: FoundSource) -> ImportReport:
-    imported = await asyncio.to_thread(found.read)
-    draft = draft_source(spec, found, imported)
-    notes = _notes(spec, found, imported)
+async def _dry_run(spec: ImportSpec, source: FoundSource) -> ImportReport:
+    imported = await asyncio.to_thread(source.read)
+    draft = draft_source(spec, source, imported)
+    notes = _notes(spec, source, imported)
     return ImportReport(draft, imported.outcomes, None, notes, drafts=imported.drafts)
 
 
-def _notes(spec: ImportSpec, found: FoundSource, imported: ImportedDescription) -> tuple[str, ...]:
-    note = relative_server(spec, found, imported)
+def _notes(spec: ImportSpec, source: FoundSource, imported: ImportedDescription) -> tuple[str, ...]:
+    note = relative_server(spec, source, imported)
     return (*imported.notes, *([note] if note else []))
 
 

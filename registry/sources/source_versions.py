@@ -196,7 +196,7 @@ def difference(source: str, before: Sequence[ServedOperation], changes: Changes)
     with comparison_budget(SOURCE_VISIT_LIMIT):
         tool_changes = [*_removals(before, changes), *_additions_and_changes(tools_by_id, changes)]
     order = {"removed": 0, "changed": 1, "added": 2}
-    tool_changes.sort(key=lambda one: (not one.breaking, order[one.status], one.name))
+    tool_changes.sort(key=lambda change: (not change.breaking, order[change.status], change.name))
     added = sum(change.status == "added" for change in tool_changes)
     changed = sum(change.status == "changed" for change in tool_changes)
     return Difference(source, tuple(tool_changes), len(changes.saved.names) - added - changed)

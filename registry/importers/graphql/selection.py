@@ -108,16 +108,16 @@ def _entries(schema: Schema, type_: Type) -> tuple[Field, ...] | None:
     return (edges, node)
 
 
-def bounding(one: Field) -> str | None:
+def bounding(schema_field: Field) -> str | None:
     """Printed arguments of a nested field, which no caller can set: a page size for a list, if it
     takes one. None for a field with other required arguments."""
     page = ""
     for name in PAGE_ARGUMENTS:
-        argument = one.args.get(name)
+        argument = schema_field.args.get(name)
         if argument and argument.type.named_type == "Int" and not argument.type.lists:
             page = name
             break
-    if any(value.is_demanded and value.name != page for value in one.args.values()):
+    if any(value.is_demanded and value.name != page for value in schema_field.args.values()):
         return None
     return f"({page}: {INNER_ENTRIES})" if page else ""
 
@@ -290,15 +290,16 @@ class Chooser:
             if (arguments := bounding(schema_field)) is not None:
                 yield self._is_many(schema_field), turn, (node, schema_field, arguments)
 
-    def _is_new(self, node: _Node, one: Field) -> bool:
-        type_ = self._schema.of(one.type)
+    def _is_new(self, node: _Node, schema_field: Field) -> bool:
+        type_ = self._schema.of(schema_field.type)
         if type_.name in node.ancestors:
             return False
         page = self._page(type_)
         return page is None or page.entry.name not in node.ancestors
 
-    def _is_many(self, one: Field) -> bool:
-        return bool(one.type.lists) or self._page(self._schema.of(one.type)) is not None
+    def _is_many(self, schema_field: Field) -> bool:
+        type_ = schema_field.type
+        return bool(type_.lists) or self._page(self._schema.of(type_)) is not None
 
     def _descend(self, candidates: Iterator[_Candidate]) -> list[_Node]:
         """Enter as many objects as the budget gives a few fields each."""
@@ -318,9 +319,9 @@ class Chooser:
             level += self._enter(inner, weight, node.ancestors)
         return level
 
-    def _worth(self, one: Field) -> int:
+    def _worth(self, schema_field: Field) -> int:
         """Minimum number of fields that make selecting an object worthwhile."""
-        type_ = self._schema.of(one.type)
+        type_ = self._schema.of(schema_field.type)
         if type_.name not in self._worths:
             self._worths[type_.name] = self._worth_of(type_)
         return self._worths[type_.name]
@@ -335,16 +336,16 @@ class Chooser:
         )
         return max(1, len(list(islice(plain, OBJECT_COST))))  # types can have hundreds of fields
 
-    def _merges(self, node: _Node, one: Field) -> bool:
+    def _merges(self, node: _Node, schema_field: Field) -> bool:
         """Whether sibling fragments can share the field (5.3.2: fields of one name have one
         shape)."""
         if node.keys is None:
             return True
-        if one.name not in node.keys:
-            node.keys[one.name] = str(one.type)
+        if schema_field.name not in node.keys:
+            node.keys[schema_field.name] = str(schema_field.type)
             return True
-        plain = self._schema.of(one.type).kind == "object"
-        return plain and node.keys[one.name] == str(one.type)
+        plain = self._schema.of(schema_field.type).kind == "object"
+        return plain and node.keys[schema_field.name] == str(schema_field.type)
 
 
 class _Fields:

@@ -59,9 +59,9 @@ class Needs:
         """Bytes of the notes, which count as schemas do: there may be one for each member."""
         return sum(map(len, self.notes))
 
-    def add(self, other: "Needs") -> None:
-        self.names |= other.names
-        self.notes |= other.notes
+    def add(self, needs: "Needs") -> None:
+        self.names |= needs.names
+        self.notes |= needs.notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,10 +246,10 @@ def read_spec(document: Any) -> ServiceDescription:
     return _describe_service(service)
 
 
-def _describe_service(found: WrittenService) -> ServiceDescription:
+def _describe_service(service: WrittenService) -> ServiceDescription:
     actions: dict[str, Action] = {}
     outcomes = []
-    for item in found.items:
+    for item in service.items:
         problem = item.problem
         if problem is None and item.label in actions:
             problem = "an action before it has the same id"
@@ -257,10 +257,10 @@ def _describe_service(found: WrittenService) -> ServiceDescription:
             outcomes.append(_outcome(item.label, [problem], skipped=True))
             continue
         notes = list(item.notes)
-        actions[item.label] = _action(item, found.shared, notes)
+        actions[item.label] = _action(item, service.shared, notes)
         outcomes.append(_outcome(item.label, notes))
     return ServiceDescription(
-        title_of(list(actions)), tuple(actions.values()), tuple(outcomes), found.notes
+        title_of(list(actions)), tuple(actions.values()), tuple(outcomes), service.notes
     )
 
 

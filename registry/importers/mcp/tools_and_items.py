@@ -342,9 +342,9 @@ def read_snapshot(
     )
 
 
-def _names(found: Sequence[DefinitionOrError]) -> dict[str, str]:
+def _names(entries: Sequence[DefinitionOrError]) -> dict[str, str]:
     """Legal names by key. Assigned before the selection, which must not rename the others."""
-    readable = [definition for definition in found if isinstance(definition, Definition)]
+    readable = [definition for definition in entries if isinstance(definition, Definition)]
     keys = ((definition.key, str(definition.kind)) for definition in readable)
     candidates = {
         key: (legal(key, limit=limit_for(key)) or add_suffix(kind, key), key) for key, kind in keys
@@ -353,14 +353,14 @@ def _names(found: Sequence[DefinitionOrError]) -> dict[str, str]:
 
 
 def _tools(
-    found: Sequence[DefinitionOrError],
+    entries: Sequence[DefinitionOrError],
     names: dict[str, str],
     include: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> tuple[list[ToolDraft], list[Outcome]]:
     drafts: list[ToolDraft] = []
     outcomes: list[Outcome] = []
-    for definition in found:
+    for definition in entries:
         if isinstance(definition, UnusableEntry):
             outcomes.append(_skipped_outcome("tool", definition.label, definition.reason))
             continue

@@ -122,7 +122,7 @@ def _clean_text(value: object) -> str | None:
 
 def _notes(
     document: OpenApiDocument,
-    found: list[DocumentOperation],
+    operations: list[DocumentOperation],
     names: dict[str, str],
     options: OpenApiOptions,
 ) -> Iterator[str]:
@@ -136,9 +136,9 @@ def _notes(
         if "{" in url:
             yield f"its server {url[:200]!r} has a variable without a value; it is not used"
     for pattern in (*options.include, *options.exclude):
-        if not any(matches(op, names[op.key], pattern) for op in found):
+        if not any(matches(op, names[op.key], pattern) for op in operations):
             yield f"the pattern {pattern!r} matches no operation"
-    keys = {key for op in found for key in (op.endpoint, op.operation_id)}
+    keys = {key for op in operations for key in (op.endpoint, op.operation_id)}
     for key in options.overlay.operations:
         if key not in keys:
             yield f"the overlay's {key!r} matches no operation"

@@ -116,7 +116,7 @@ class _At(NamedTuple):
 _Path = tuple["_Path | None", str]
 
 
-def _visit(found: Scan, at: _At) -> Iterator[_At]:
+def _visit(scan: Scan, at: _At) -> Iterator[_At]:
     """Record the references of one container; yields its child containers."""
     if isinstance(at.node, list):
         for index, child in enumerate(at.node):
@@ -125,9 +125,9 @@ def _visit(found: Scan, at: _At) -> Iterator[_At]:
         return
     base = at.base
     if not at.named and not at.literal and not _NAMES.isdisjoint(at.node):
-        base = _identify(found, at)
+        base = _identify(scan, at)
     if isinstance(at.node.get("$ref"), str):
-        found.references.append(Reference(at.node, base, at.literal))
+        scan.references.append(Reference(at.node, base, at.literal))
     for key, child in at.node.items():
         if isinstance(child, dict | list):
             # at the root of a fragment any key may be a name
@@ -136,19 +136,19 @@ def _visit(found: Scan, at: _At) -> Iterator[_At]:
             yield _At(child, (at.path, key), base, named, literal=at.literal or literal)
 
 
-def _identify(found: Scan, at: _At) -> str:
+def _identify(scan: Scan, at: _At) -> str:
     """Record the identifiers of a node; returns the pointer of the `$id` that applies inside it."""
-    if len(found.anchors) + len(found.ids) >= _NAMES_LIMIT:
+    if len(scan.anchors) + len(scan.ids) >= _NAMES_LIMIT:
         return at.base
     pointer = _pointer(at.path)
     anchor = at.node.get("$anchor", at.node.get("$dynamicAnchor"))
     if isinstance(anchor, str):
-        found.anchors.setdefault(anchor, pointer)
+        scan.anchors.setdefault(anchor, pointer)
     stated = at.node.get("$self") if at.path is None else None
     stated = stated or at.node.get("$id")
     if not isinstance(stated, str) or stated.startswith("#"):
         return at.base
-    found.ids[pointer] = join_urls(found.ids.get(at.base, found.name), stated)
+    scan.ids[pointer] = join_urls(scan.ids.get(at.base, scan.name), stated)
     return pointer
 
 
@@ -181,15 +181,15 @@ class Files:
         self._wanted: set[str] = set()
         self._self: str | None = None  # the root file's
 
-    def add(self, found: Scan) -> None:
-        self._scans[found.name] = found
-        for pointer, uri in found.ids.items():
-            self._places.setdefault(uri, (found.name, pointer))
-        if found.name == self.entry:
-            self._self = found.ids.get(ROOT)
-        self._wanted.discard(found.name)
-        for reference in found.references:
-            name = self._target(found, reference)[0]
+    def add(self, scan: Scan) -> None:
+        self._scans[scan.name] = scan
+        for pointer, uri in scan.ids.items():
+            self._places.setdefault(uri, (scan.name, pointer))
+        if scan.name == self.entry:
+            self._self = scan.ids.get(ROOT)
+        self._wanted.discard(scan.name)
+        for reference in scan.references:
+            name = self._target(scan, reference)[0]
             if not (reference.literal or name in self._scans or name in self._unread):
                 self._wanted.add(name)
 
@@ -214,8 +214,8 @@ class Files:
             root[FILES] = {**others, **self._unread}
         return root
 
-    def _rewrite(self, found: Scan, reference: Reference) -> None:
-        name, base, fragment = self._target(found, reference)
+    def _rewrite(self, scan: Scan, reference: Reference) -> None:
+        name, base, fragment = self._target(scan, reference)
         if reference.literal and name not in self._scans:
             return
         pointer = self._place(name, base, fragment)
@@ -232,18 +232,18 @@ class Files:
             return base + fragment
         return fragment
 
-    def _target(self, found: Scan, reference: Reference) -> tuple[str, str, str]:
+    def _target(self, scan: Scan, reference: Reference) -> tuple[str, str, str]:
         """Target of a reference: file, pointer of the base `$id` in it, fragment."""
         uri, _, fragment = reference.node["$ref"].partition("#")
         if not uri:
-            return found.name, reference.base, fragment
+            return scan.name, reference.base, fragment
         if self._places:  # rarely any
-            absolute = join_urls(found.ids.get(reference.base, found.name), uri)
+            absolute = join_urls(scan.ids.get(reference.base, scan.name), uri)
             if absolute in self._places:
                 return *self._places[absolute], fragment
             if beside := self._beside(absolute):
                 return beside, ROOT, fragment
-        return join(found.name, uri), ROOT, fragment
+        return join(scan.name, uri), ROOT, fragment
 
     def _beside(self, absolute: str) -> str | None:
         """The file beside the root for a URL below the root's `$self`: files that moved together

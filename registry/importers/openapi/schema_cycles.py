@@ -88,12 +88,12 @@ class Groups:
         self._group: dict[str, int] = {}
         self._open: list[str] = []  # discovered, component unknown yet
 
-    def together(self, one: str, other: str) -> bool:
+    def together(self, origin: str, target: str) -> bool:
         """Whether both are in the same component."""
-        for node in (one, other):
+        for node in (origin, target):
             if node not in self._group:
                 self._explore(node)
-        return self._group[one] == self._group[other]
+        return self._group[origin] == self._group[target]
 
     def _explore(self, root: str) -> None:
         path = [(root, self._enter(root))]

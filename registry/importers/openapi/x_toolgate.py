@@ -71,9 +71,9 @@ def operation_marks(holder: Mapping[str, Any]) -> ExtensionSettings:
     return _on(holder, _OPERATION, KEY)
 
 
-def shared_marks(holder: Mapping[str, Any], what: str) -> ExtensionSettings:
+def shared_marks(holder: Mapping[str, Any], place: str) -> ExtensionSettings:
     """Marks on the document or a path item, for all its operations. Raises `SkipOperation`."""
-    return _on(holder, _SHARED_MEMBERS, f"{KEY} of {what}")
+    return _on(holder, _SHARED_MEMBERS, f"{KEY} of {place}")
 
 
 def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:

@@ -125,16 +125,16 @@ def required_names(schemas: Iterable[Schema]) -> set[str]:
     return {str(name) for schema in schemas for name in sequence(schema.get("required"))}
 
 
-def _requires(was: Sequence[Schema], other: str, name: str) -> bool:
+def _requires(was: Sequence[Schema], argument: str, name: str) -> bool:
     return any(
-        name in sequence(mapping(schema.get("dependentRequired")).get(other)) for schema in was
+        name in sequence(mapping(schema.get("dependentRequired")).get(argument)) for schema in was
     )
 
 
-def types_text(found: frozenset[str]) -> str:
-    if found >= TYPES:
+def types_text(type_names: frozenset[str]) -> str:
+    if type_names >= TYPES:
         return "anything"
-    names = found - {"integer"} if "number" in found else found
+    names = type_names - {"integer"} if "number" in type_names else type_names
     return " or ".join(sorted(names)) or "nothing"
 
 

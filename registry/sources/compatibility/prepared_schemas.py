@@ -65,8 +65,8 @@ class AcceptanceFinding:
     effect: Effect = Effect.LOST
 
 
-def any_lost(found: Iterable[AcceptanceFinding]) -> bool:
-    return any(finding.effect is Effect.LOST for finding in found)
+def any_lost(findings: Iterable[AcceptanceFinding]) -> bool:
+    return any(finding.effect is Effect.LOST for finding in findings)
 
 
 def join_path(path: str, name: str) -> str:
@@ -151,12 +151,12 @@ def gather(schemas: Iterable[RootedSchema]) -> SchemaConjunction:
     return SchemaConjunction(tuple(parts), accepts_none, is_incomplete)
 
 
-def _subschemas(one: RootedSchema) -> Iterator[RootedSchema | None]:
+def _subschemas(part: RootedSchema) -> Iterator[RootedSchema | None]:
     """The schemas that apply beside this one; None: a reference that cannot be resolved."""
     for keyword in ("$ref", "$dynamicRef"):
-        if keyword in one.schema:
-            yield resolve(one.root, one.schema[keyword])
-    yield from map(one.of, subschemas(one.schema, ["allOf"]))
+        if keyword in part.schema:
+            yield resolve(part.root, part.schema[keyword])
+    yield from map(part.of, subschemas(part.schema, ["allOf"]))
 
 
 def resolve(root: Any, reference: object) -> RootedSchema | None:
@@ -258,17 +258,17 @@ class SchemaIdentity:
         self._differ: set[Pair] = set()
         self._remaining = SAMENESS_STEPS
 
-    def __call__(self, one: RootedSchema, other: RootedSchema) -> bool:
+    def __call__(self, was: RootedSchema, now: RootedSchema) -> bool:
         assumed: set[Pair] = set()
-        if not self._same(one, other, assumed, DEPTH):
+        if not self._same(was, now, assumed, DEPTH):
             return False
         self._same_pairs |= assumed
         return True
 
-    def _same(self, one: RootedSchema, other: RootedSchema, assumed: set[Pair], depth: int) -> bool:
+    def _same(self, was: RootedSchema, now: RootedSchema, assumed: set[Pair], depth: int) -> bool:
         """Whether two schemas are identical. `assumed`: pairs assumed identical until one turns out
         not to be."""
-        a, b = one.schema, other.schema
+        a, b = was.schema, now.schema
         if not isinstance(a, dict | list) or not isinstance(b, dict | list):
             return canonical(a) == canonical(b)
         pair = (id(a), id(b))
@@ -278,15 +278,15 @@ class SchemaIdentity:
         if pair in self._differ or depth == 0 or self._remaining < 0:
             return False
         assumed.add(pair)
-        if self._same_members(one, other, assumed, depth):
+        if self._same_members(was, now, assumed, depth):
             return True
         self._differ.add(pair)
         return False
 
     def _same_members(
-        self, one: RootedSchema, other: RootedSchema, assumed: set[Pair], depth: int
+        self, was: RootedSchema, now: RootedSchema, assumed: set[Pair], depth: int
     ) -> bool:
-        a, b = one.schema, other.schema
+        a, b = was.schema, now.schema
         if type(a) is not type(b) or len(a) != len(b):
             return False
         if isinstance(a, list):
@@ -295,12 +295,12 @@ class SchemaIdentity:
             pairs = [(value, b[name]) for name, value in a.items()]
         else:
             return False
-        if not all(self._same(one.of(x), other.of(y), assumed, depth - 1) for x, y in pairs):
+        if not all(self._same(was.of(x), now.of(y), assumed, depth - 1) for x, y in pairs):
             return False
         reference = reference_of(a)
         if reference is None:
             return True
-        here, there = resolve(one.root, reference), resolve(other.root, b["$ref"])
+        here, there = resolve(was.root, reference), resolve(now.root, b["$ref"])
         return (
             here is not None and there is not None and self._same(here, there, assumed, depth - 1)
         )

@@ -122,13 +122,13 @@ def exclusive(branches: Sequence[RootedSchema]) -> bool:
     return all(_disjoint(first, second) for first, second in combinations(branches, 2))
 
 
-def _disjoint(one: RootedSchema, other: RootedSchema) -> bool:
-    one_types, other_types = types([one]), types([other])
-    if not one_types & other_types:
+def _disjoint(first: RootedSchema, second: RootedSchema) -> bool:
+    first_types, second_types = types([first]), types([second])
+    if not first_types & second_types:
         return True
-    if one_types & other_types != {"object"}:
+    if first_types & second_types != {"object"}:
         return False
-    a, b = _tags(one), _tags(other)
+    a, b = _tags(first), _tags(second)
     return any(not a[name] & b[name] for name in a.keys() & b.keys())
 
 
@@ -376,11 +376,11 @@ class DocumentComparison:
             if not any(self._has_group(part, group, expected) for part in was.parts):
                 yield AcceptanceFinding("schema", where, after=f"`{group[0]}` is other than it was")
 
-    def _has_group(self, one: RootedSchema, group: Sequence[str], expected: RootedSchema) -> bool:
-        keywords = {name: one.schema[name] for name in group if name in one.schema}
+    def _has_group(self, part: RootedSchema, group: Sequence[str], expected: RootedSchema) -> bool:
+        keywords = {name: part.schema[name] for name in group if name in part.schema}
         # member by member: these two objects are made here, and freed when the next ones are
         return keywords.keys() == expected.schema.keys() and all(
-            self.same(one.of(keywords[name]), expected.of(expected.schema[name]))
+            self.same(part.of(keywords[name]), expected.of(expected.schema[name]))
             for name in keywords
         )
 

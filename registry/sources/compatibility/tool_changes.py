@@ -189,36 +189,37 @@ def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaCh
     )
 
 
-def _schema_change(found: AcceptanceFinding, *, is_narrowing: bool) -> SchemaChange:
+def _schema_change(finding: AcceptanceFinding, *, is_narrowing: bool) -> SchemaChange:
     """A finding as a change. `is_narrowing`: values no longer accepted; else values newly
     accepted."""
-    kind, text = _KINDS[found.kind], ""
-    new = found.effect is Effect.NEW
-    match found.kind:
+    kind, text = _KINDS[finding.kind], ""
+    new = finding.effect is Effect.NEW
+    match finding.kind:
         case "argument":
             text = "new" if new or not is_narrowing else "removed"
         case "required":
-            beside = f" beside {found.after}" if found.after else ""
+            beside = f" beside {finding.after}" if finding.after else ""
             text = f"required now{beside}" if is_narrowing else f"no longer required{beside}"
-        case "enum" if is_narrowing and found.before:
-            text = f"was {found.before}, is one of {found.after}"
+        case "enum" if is_narrowing and finding.before:
+            text = f"was {finding.before}, is one of {finding.after}"
         case "enum":
-            text = f"no longer {found.after}" if is_narrowing else f"may also be {found.after}"
-            if not is_narrowing and found.before:
-                text = f"was one of {found.after}, is {found.before}"
+            text = f"no longer {finding.after}" if is_narrowing else f"may also be {finding.after}"
+            if not is_narrowing and finding.before:
+                text = f"was one of {finding.after}, is {finding.before}"
         case "schema":
-            text = found.after if is_narrowing else "accepts more"
+            text = finding.after if is_narrowing else "accepts more"
         case _:
-            was, now = (found.before, found.after) if is_narrowing else (found.after, found.before)
+            values = finding.before, finding.after
+            was, now = values if is_narrowing else values[::-1]
             text = f"was {was}, is {now}"
-    return SchemaChange(kind, found.where, is_narrowing and not new, text)
+    return SchemaChange(kind, finding.where, is_narrowing and not new, text)
 
 
 def _description_changes(
-    narrowing: DocumentComparison, was: RootedSchema, now: RootedSchema, found: list[SchemaChange]
+    narrowing: DocumentComparison, was: RootedSchema, now: RootedSchema, changes: list[SchemaChange]
 ) -> Iterator[SchemaChange]:
     """Arguments with the same schema and another description."""
-    reported = {change.where.partition(".")[0].partition("[")[0] for change in found}
+    reported = {change.where.partition(".")[0].partition("[")[0] for change in changes}
     before, after = mapping(was.schema.get("properties")), mapping(now.schema.get("properties"))
     for name in before.keys() & after.keys() - reported:
         if not narrowing.same(was.of(before[name]), now.of(after[name])):
