@@ -17,12 +17,13 @@ from registry.catalog.tool_lists import ToolList
 
 _GAUGES: tuple[tuple[str, str, Callable[[ToolList], float]], ...] = (
     ("toolgate_list_tokens", "Tokens (characters / 4) of all tools as a profile lists them.",
-     lambda one: one.tokens),
+     lambda tools: tools.tokens),
     ("toolgate_list_shortened", "Tools that a profile lists shortened.",
-     lambda one: len(one.shortened)),
-    ("toolgate_list_left_out", "Tools that a profile cannot list.", lambda one: len(one.left_out)),
+     lambda tools: len(tools.shortened)),
+    ("toolgate_list_left_out", "Tools that a profile cannot list.",
+     lambda tools: len(tools.left_out)),
     ("toolgate_list_level", "How often the budget of a tool was halved to fit all of them.",
-     lambda one: one.level),
+     lambda tools: tools.level),
 )  # fmt: skip
 
 

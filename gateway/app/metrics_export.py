@@ -153,10 +153,10 @@ def _point(
     )
 
 
-def _exemplar(one: Exemplar) -> OtelExemplar:
-    at_ns = int(float(one.timestamp or 0) * 1e9)
-    span_id, trace_id = (int(one.labels[name], 16) for name in ("span_id", "trace_id"))
-    return OtelExemplar({}, one.value, at_ns, span_id, trace_id)
+def _exemplar(exemplar: Exemplar) -> OtelExemplar:
+    at_ns = int(float(exemplar.timestamp or 0) * 1e9)
+    span_id, trace_id = (int(exemplar.labels[name], 16) for name in ("span_id", "trace_id"))
+    return OtelExemplar({}, exemplar.value, at_ns, span_id, trace_id)
 
 
 def _message(labels: Labels) -> Named:

@@ -158,8 +158,8 @@ def _add(spans: Any, span: Span) -> None:
         exported.status.CopyFrom(ERROR_STATUS)
 
 
-def _fill(attributes: Any, found: Mapping[str, Any]) -> None:
-    for key, value in found.items():
+def _fill(attributes: Any, members: Mapping[str, Any]) -> None:
+    for key, value in members.items():
         attribute = attributes.add()
         attribute.key = key
         if type(value) is str:

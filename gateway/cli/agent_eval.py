@@ -118,26 +118,26 @@ def wilson(passed: int, count: int) -> tuple[float, float]:
     return round(max(low, 0.0), 4), round(min(high, 1.0), 4)
 
 
-def judge(case: EvalCase, found: Mapping[str, Any]) -> CaseResult:
+def judge(case: EvalCase, run: Mapping[str, Any]) -> CaseResult:
     """Compare a run, as the API shows it, with what a case expects."""
-    calls = [_reached_tool(call) for call in found.get("calls", ())]
+    calls = [_reached_tool(call) for call in run.get("calls", ())]
     names = tuple(name for name, _ in calls)
     return CaseResult(
         case.message,
-        not (problems := tuple(_problems(case, found, calls))),
+        not (problems := tuple(_problems(case, run, calls))),
         problems,
         names,
-        found.get("iterations", 0),
-        found.get("tokens", 0),
+        run.get("iterations", 0),
+        run.get("tokens", 0),
     )
 
 
 def _problems(
-    case: EvalCase, found: Mapping[str, Any], calls: Sequence[tuple[str, Any]]
+    case: EvalCase, run: Mapping[str, Any], calls: Sequence[tuple[str, Any]]
 ) -> Iterator[str]:
     names = [name for name, _ in calls]
-    if found["state"] != "completed":
-        yield f"the run is {found['state']} {found.get('error', '')}".rstrip()
+    if run["state"] != "completed":
+        yield f"the run is {run['state']} {run.get('error', '')}".rstrip()
     yield from (f"{name} was not called" for name in case.tools if name not in names)
     if case.ordered and [name for name in names if name in case.tools] != list(case.tools):
         yield f"expected the order {', '.join(case.tools)}"
@@ -147,13 +147,13 @@ def _problems(
             name == tool and _has(call_arguments, expected) for name, call_arguments in calls
         ):
             yield f"no call of {tool} has these arguments"
-    answer = found.get("answer", "").casefold()
+    answer = run.get("answer", "").casefold()
     yield from (
         f"the answer lacks {text!r}" for text in case.contains if text.casefold() not in answer
     )
     for limit, key in ((case.max_iterations, "iterations"), (case.max_tokens, "tokens")):
-        if limit and found.get(key, 0) > limit:
-            yield f"{found[key]} {key}, at most {limit} expected"
+        if limit and run.get(key, 0) > limit:
+            yield f"{run[key]} {key}, at most {limit} expected"
 
 
 def _reached_tool(call: Mapping[str, Any]) -> tuple[str, Any]:

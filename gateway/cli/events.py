@@ -66,7 +66,7 @@ async def _newest(gateway: RunningGateway, everyone: bool) -> list[dict[str, Any
     return items
 
 
-def _line(one: dict[str, Any]) -> str:
-    when = one.get("finished") or one["created"]
-    state = f"{one['status']} {one['reason']}" if "reason" in one else one["status"]
-    return f"{when}  {state:18} {one['attempt']}  {one['skillName']}  {one['correlationId']}"
+def _line(run: dict[str, Any]) -> str:
+    when = run.get("finished") or run["created"]
+    state = f"{run['status']} {run['reason']}" if "reason" in run else run["status"]
+    return f"{when}  {state:18} {run['attempt']}  {run['skillName']}  {run['correlationId']}"

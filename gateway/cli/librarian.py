@@ -158,38 +158,38 @@ async def _chunks(
         query["after"] = page["next"]
 
 
-def xml_chunk(one: Mapping[str, Any]) -> bytes:
+def xml_chunk(chunk: Mapping[str, Any]) -> bytes:
     """A chunk as an element of `export.xsd`. Characters that XML has not become U+FFFD."""
-    first, last = one["lines"]
+    first, last = chunk["lines"]
     source = (
-        _element("repo", one["collection"])
-        + _element("path", one["path"])
+        _element("repo", chunk["collection"])
+        + _element("path", chunk["path"])
         + _element("lines", "", start=first, end=last)
     )
-    metadata = "".join(_element(name, text) for name, text in _metadata(one).items() if text)
+    metadata = "".join(_element(name, text) for name, text in _metadata(chunk).items() if text)
     inner = (
-        _element("id", one["id"])
-        + _wrap_element("source", source, version=one["version"])
-        + _element("type", one["kind"])
+        _element("id", chunk["id"])
+        + _wrap_element("source", source, version=chunk["version"])
+        + _element("type", chunk["kind"])
         + _wrap_element("metadata", metadata)
-        + _element("content", one["text"])
+        + _element("content", chunk["text"])
     )
-    if one.get("embedding"):
-        vector = "[" + ", ".join(map(str, one["embedding"])) + "]"
-        inner += _wrap_element("embedding", vector, model=one["model"])
+    if chunk.get("embedding"):
+        vector = "[" + ", ".join(map(str, chunk["embedding"])) + "]"
+        inner += _wrap_element("embedding", vector, model=chunk["model"])
     return _wrap_element("chunk", inner).encode()
 
 
-def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
-    symbol, signature = one.get("symbol", ""), one.get("signature", "")
+def _metadata(chunk: Mapping[str, Any]) -> dict[str, str]:
+    symbol, signature = chunk.get("symbol", ""), chunk.get("signature", "")
     params = signature.partition("(")[2].rpartition(")")[0]
-    scope = symbol if one["kind"] == "class" else symbol.rpartition(".")[0]
+    scope = symbol if chunk["kind"] == "class" else symbol.rpartition(".")[0]
     return {
         "class": scope,
         "symbol": symbol,
-        "visibility": one.get("visibility", ""),
+        "visibility": chunk.get("visibility", ""),
         "params": params,
-        "header": one.get("header", ""),
+        "header": chunk.get("header", ""),
     }
 
 

@@ -145,10 +145,10 @@ async def _check_models(settings: Settings, strategy: str | None) -> list[tuple[
         return [await _check_answer(models, name) for name in names]
 
 
-async def _check_answer(found: ConfiguredModels, name: str) -> tuple[str, ...]:
+async def _check_answer(models: ConfiguredModels, name: str) -> tuple[str, ...]:
     begun = time.monotonic()
     try:
-        model = found.of(name)
+        model = models.of(name)
         options = RequestOptions(max_tokens=CHECKED_TOKENS)
         reply = await model.complete([ChatMessage("user", QUESTION)], options=options)
     except ModelFailed as error:

@@ -100,15 +100,15 @@ class SkillWorker:
                 await self._perform(http, call)
 
     async def _perform(self, http: aiohttp.ClientSession, call: SkillCall) -> None:
-        what, report = "release", dict[str, Any]()
+        outcome, report = "release", dict[str, Any]()
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._renew, http, call, group.cancel_scope)
-                what, report = await self._outcome(call)
+                outcome, report = await self._outcome(call)
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._lease_s):
-                await self._report_until_stored(http, call, what, report)
+                await self._report_until_stored(http, call, outcome, report)
 
     async def _outcome(self, call: SkillCall) -> tuple[str, dict[str, Any]]:
         try:
@@ -141,13 +141,13 @@ class SkillWorker:
         return {"fence": call.fence, "leaseS": self._lease_s}
 
     async def _report_until_stored(
-        self, http: aiohttp.ClientSession, call: SkillCall, what: str, report: dict[str, Any]
+        self, http: aiohttp.ClientSession, call: SkillCall, outcome: str, report: dict[str, Any]
     ) -> None:
         """Report until the gateway has it, or does not want it any more."""
         while True:
             try:
                 body = {"fence": call.fence, **report}
-                await self._send(http, f"/invocations/{call.id}/{what}", body)
+                await self._send(http, f"/invocations/{call.id}/{outcome}", body)
             except aiohttp.ClientResponseError as error:
                 if error.status >= 500:
                     await anyio.sleep(RETRY_S)

@@ -245,7 +245,7 @@ class Form:
             )
             for name, member in properties.items()
         )  # fmt: skip
-        ordered = sorted(nodes, key=lambda one: not one.required)
+        ordered = sorted(nodes, key=lambda node: not node.required)
         return FormNode(pointer, label, "group", **common, nodes=tuple(ordered))
 
     def _lines(
@@ -604,10 +604,14 @@ def add_texts(
 ) -> tuple[FormField, ...]:
     """The fields with the words for people, in the order that these have; folded ones last. A
     member without words has its name as its title."""
-    places = {name: at for at, name in enumerate(texts)}
+    places, last = {name: at for at, name in enumerate(texts)}, len(texts)
     fields_with_texts = [_add_text(inner_field, texts, path) for inner_field in fields]
     fields_with_texts.sort(
-        key=lambda one: (not one.comes_first, one.rarely, places.get(path + one.label, len(places)))
+        key=lambda field: (
+            not field.comes_first,
+            field.rarely,
+            places.get(path + field.label, last),
+        )
     )
     return tuple(fields_with_texts)
 

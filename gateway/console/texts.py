@@ -110,9 +110,9 @@ def encode_json(value: Any) -> str:
     """Any value as JSON that can be copied: invisible characters, which pages write out, are
     escapes in it."""
     text = msgspec.json.encode(value).decode()
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def visible(text: str) -> str:
     """The text with invisible characters written out: text of others must not reorder a line."""
-    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)

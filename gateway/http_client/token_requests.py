@@ -161,8 +161,8 @@ class TokenEndpoint:
         except ValueError as error:
             raise self.failure("answered something that is no token") from error
 
-    def failure(self, what: str, *, rejected: bool = False, error: str = "") -> TokenFailed:
-        text = f"has no token for {self._purpose}: its token_url {what}"
+    def failure(self, problem: str, *, rejected: bool = False, error: str = "") -> TokenFailed:
+        text = f"has no token for {self._purpose}: its token_url {problem}"
         return TokenFailed(text, rejected, error)
 
     async def _post(

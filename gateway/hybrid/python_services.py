@@ -252,10 +252,10 @@ def declare_action(
 ) -> Action:
     """Raises TypeError and ValueError, which name what was expected."""
     checked = _id(id_)
-    _expect(checked, "side", side is None or side in _SIDES, f"None or one of {_SIDES}", found=side)
-    _expect(checked, "skip_auth", isinstance(skip_auth, bool), "True or False", found=skip_auth)
-    _expect(checked, "description", isinstance(description, str), "text", found=description)
-    _expect(checked, "rest", rest is None or isinstance(rest, str), "None or a name", found=rest)
+    _expect(checked, "side", side is None or side in _SIDES, f"None or one of {_SIDES}", value=side)
+    _expect(checked, "skip_auth", isinstance(skip_auth, bool), "True or False", value=skip_auth)
+    _expect(checked, "description", isinstance(description, str), "text", value=description)
+    _expect(checked, "rest", rest is None or isinstance(rest, str), "None or a name", value=rest)
     return Action(
         checked,
         description,
@@ -284,7 +284,7 @@ def _scope(id_: str, scope: Any) -> str | None:
     """A blank scope is an error: it would leave the action open."""
     is_text = isinstance(scope, str) and bool(scope.strip())
     _expect(
-        id_, "scope", scope is None or is_text, "None or scopes separated by blanks", found=scope
+        id_, "scope", scope is None or is_text, "None or scopes separated by blanks", value=scope
     )
     return scope  # type: ignore[no-any-return]  # checked above
 
@@ -292,7 +292,7 @@ def _scope(id_: str, scope: Any) -> str | None:
 def _names(id_: str, positional: Any) -> tuple[str, ...]:
     listed = isinstance(positional, Sequence) and not isinstance(positional, str)
     fits = listed and all(isinstance(name, str) for name in positional)
-    _expect(id_, "positional", fits, "a list of names", found=positional)
+    _expect(id_, "positional", fits, "a list of names", value=positional)
     return tuple(positional)
 
 
@@ -301,7 +301,7 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
         return None
     if schema == {...}:
         raise TypeError(f"{id_}: schema={{...}} is a placeholder: write {_SCHEMA} in its place")
-    _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", found=schema)
+    _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", value=schema)
     try:
         close_schema(dict(schema))
     except UnusableSchema as problem:
@@ -309,9 +309,9 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
     return dict(schema)
 
 
-def _expect(id_: str, name: str, fits: bool, expected: str, *, found: Any) -> None:
+def _expect(id_: str, name: str, fits: bool, expected: str, *, value: Any) -> None:
     if not fits:
-        raise TypeError(f"{id_}: {name}: expected {expected}, found {_excerpt(found)}")
+        raise TypeError(f"{id_}: {name}: expected {expected}, found {_excerpt(value)}")
 
 
 def _excerpt(value: Any) -> str:

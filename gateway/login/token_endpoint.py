@@ -227,7 +227,7 @@ class TokenIssuer:
         raise LoginError(400, "invalid_grant", "the assertion is of nobody that is trusted here")
 
     async def _check_taken(
-        self, client: LoginClient, redeemed: Taken | Refused, what: str, address: str
+        self, client: LoginClient, redeemed: Taken | Refused, label: str, address: str
     ) -> Taken:
         """Raises LoginError."""
         if isinstance(redeemed, Taken):
@@ -240,7 +240,7 @@ class TokenIssuer:
                 LoginAct(act, client.id, "deny", grant.tenant, grant.principal, address)
             )
         code = "invalid_target" if redeemed.reason == "resource" else "invalid_grant"
-        raise LoginError(400, code, f"the {what}: {WHY[redeemed.reason]}")
+        raise LoginError(400, code, f"the {label}: {WHY[redeemed.reason]}")
 
     async def _still_there(self, grant: Grant) -> Person:
         """The person of a grant, of whom their provider is asked now and then. Raises LoginError
@@ -299,15 +299,15 @@ class TokenIssuer:
         self,
         client: LoginClient,
         redeemed: Taken,
-        asked: tuple[str, ...],
+        requested_scopes: tuple[str, ...],
         person: Person | None = None,
     ) -> dict[str, Any]:
         grant = redeemed.grant
         person = person or msgspec.convert(grant.person, Person)
         has = self._parts.scopes.of(person.roles)
         scopes = tuple(scope for scope in grant.scopes if scope in has)
-        if asked and set(asked) & set(scopes):
-            scopes = tuple(scope for scope in scopes if scope in asked)
+        if requested_scopes and set(requested_scopes) & set(scopes):
+            scopes = tuple(scope for scope in scopes if scope in requested_scopes)
         answer = await self._token(
             client, person, sid=str(grant.id), resource=grant.resource, scopes=scopes
         )

@@ -57,7 +57,7 @@ _requests = msgspec.json.Decoder(_Request)
 
 def draft_of(
     operation: Operation,
-    asked: OperationInput,
+    operation_input: OperationInput,
     headers: Headers,
     accepted: Acceptance | None = None,
     *,
@@ -67,11 +67,11 @@ def draft_of(
     """The job that carries out the request. `claims`: those of the caller that are stored."""
     as_job = operation.job or AsJob()
     conditions = {name: headers[name] for name in CONDITIONS if name in headers}
-    context = asked.context
+    context = operation_input.context
     stored = _Request(
-        asked.names,
-        asked.query,
-        asked.body,
+        operation_input.names,
+        operation_input.query,
+        operation_input.body,
         conditions,
         context is not None and context.identity.verified,
         accepted,
@@ -81,19 +81,19 @@ def draft_of(
         0 if context is None else context.agent_hops,
     )
     request = msgspec.json.encode(stored)
-    all_claims = asked.principal.claims
+    all_claims = operation_input.principal.claims
     revocable_claims = {name: all_claims[name] for name in claims if name in all_claims}
     principal = msgspec.json.encode(
-        replace(asked.principal, claims=revocable_claims), order="sorted"
+        replace(operation_input.principal, claims=revocable_claims), order="sorted"
     )
     digest_input = b"\0".join((operation.id.encode(), principal, request))
     return JobDraft(
-        asked.tenant,
+        operation_input.tenant,
         operation.id,
-        asked.principal.id,
+        operation_input.principal.id,
         principal,
         request,
-        as_job.lock.format(**asked.names, body=asked.body),
+        as_job.lock.format(**operation_input.names, body=operation_input.body),
         hashlib.sha256(digest_input).digest() if as_job.once else None,
     )
 

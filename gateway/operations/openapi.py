@@ -115,45 +115,50 @@ def _examples(schema: Json, text: str) -> Iterator[Any]:
             yield msgspec.json.decode(text)
 
 
-def _operation(one: Operation, schemas: _Schemas) -> Json:
+def _operation(operation: Operation, schemas: _Schemas) -> Json:
     row: Json = {
-        "operationId": one.id,
-        "summary": one.summary,
-        "tags": [one.tag],
-        "parameters": list(_parameters(one)),
-        "responses": dict(_responses(one, schemas)),
-        "security": [{"token": _scopes(one)}, {"key": _scopes(one)}],
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": list(_parameters(operation)),
+        "responses": dict(_responses(operation, schemas)),
+        "security": [{"token": _scopes(operation)}, {"key": _scopes(operation)}],
     }
-    if one.body is not None:
+    if operation.body is not None:
         row["requestBody"] = {
-            "required": not one.optional_body,
-            "content": {"application/json": {"schema": schemas.of(one.body)}},
+            "required": not operation.optional_body,
+            "content": {"application/json": {"schema": schemas.of(operation.body)}},
         }
     return row
 
 
-def _scopes(one: Operation) -> list[str]:
-    return [one.scope] if one.scope else []
+def _scopes(operation: Operation) -> list[str]:
+    return [operation.scope] if operation.scope else []
 
 
-def _parameters(one: Operation) -> Iterator[Json]:
-    for name in one.names:
-        row = {"name": name, "in": "path", "required": True, "schema": _plain(one.type_of(name))}
-        words = one.text_of(name)
+def _parameters(operation: Operation) -> Iterator[Json]:
+    for name in operation.names:
+        row = {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _plain(operation.type_of(name)),
+        }
+        words = operation.text_of(name)
         yield row if words is None else {**row, "description": words.help, "example": words.example}
-    for field in msgspec.structs.fields(one.query):
+    for field in msgspec.structs.fields(operation.query):
         yield {"name": field.encode_name, "in": "query", "schema": _plain(field.type)}
-    if one.keeps_answers:
+    if operation.keeps_answers:
         schema = {"type": "string", "pattern": "^[!-~]{1,128}$"}
         text = "Requests with the same key are executed once."
         yield {"name": "Idempotency-Key", "in": "header", "schema": schema, "description": text}
-    if one.job is not None and not one.job.always:
+    if operation.job is not None and not operation.job.always:
         text = f"{RESPOND_ASYNC}: run as a job, which is returned at once (RFC 7240)."
         schema = {"type": "string"}
         yield {"name": "Prefer", "in": "header", "schema": schema, "description": text}
-    if one.match or one.method == "GET":
+    if operation.match or operation.method == "GET":
         tag = {"type": "string"}
-        for name in ("If-Match", "If-None-Match") if one.match else ("If-None-Match",):
+        for name in ("If-Match", "If-None-Match") if operation.match else ("If-None-Match",):
             yield {"name": name, "in": "header", "schema": tag}
 
 
@@ -168,23 +173,23 @@ def without_null(schema: Json) -> Json:
     return choices[0] if len(choices) == 1 else schema
 
 
-def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
-    done: Json = {"description": TITLES[one.status], "headers": _headers("X-Request-Id")}
-    if one.gives is not None:
-        done["content"] = {"application/json": {"schema": schemas.of(one.gives)}}
-    if one.method in {"GET", "PUT"}:
+def _responses(operation: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
+    done: Json = {"description": TITLES[operation.status], "headers": _headers("X-Request-Id")}
+    if operation.gives is not None:
+        done["content"] = {"application/json": {"schema": schemas.of(operation.gives)}}
+    if operation.method in {"GET", "PUT"}:
         done["headers"] |= _headers("ETag")
-    if one.status == 201:
+    if operation.status == 201:
         done["headers"] |= _headers("Location")
-    if one.job is not None:
+    if operation.job is not None:
         yield "202", _accepted_response(schemas)
-    if one.job is None or not one.job.always:
-        yield str(one.status), done
-    if one.creates:
+    if operation.job is None or not operation.job.always:
+        yield str(operation.status), done
+    if operation.creates:
         yield "201", {**done, "description": TITLES[201]}
-    if one.method == "GET":
+    if operation.method == "GET":
         yield "304", {"description": "Not modified.", "headers": _headers("X-Request-Id", "ETag")}
-    for status in sorted({*_statuses(one), *one.problems}):
+    for status in sorted({*_statuses(operation), *operation.problems}):
         yield str(status), reference_to(f"#/components/responses/{status}")
 
 
@@ -198,18 +203,18 @@ def _accepted_response(schemas: _Schemas) -> Json:
     }
 
 
-def _statuses(one: Operation) -> Iterator[int]:
+def _statuses(operation: Operation) -> Iterator[int]:
     yield from (400, 401, 403, 406, 413, 429, 503)
-    if one.names:
+    if operation.names:
         yield 404
-    if one.body is not None:
+    if operation.body is not None:
         yield from (415, 422)
-    if issubclass(one.query, Paging) or hasattr(one.query, "__post_init__"):
+    if issubclass(operation.query, Paging) or hasattr(operation.query, "__post_init__"):
         yield 422  # a cursor, or parameters that contradict each other
-    if one.method == "POST":
+    if operation.method == "POST":
         yield from (409, 422)
-    if one.match:
-        yield from (412, 428) if one.match == "required" else (412,)
+    if operation.match:
+        yield from (412, 428) if operation.match == "required" else (412,)
 
 
 def _headers(*names: str) -> Json:

@@ -106,7 +106,7 @@ class IdempotentRunner:
         key: str,
         principal: Principal,
         *,
-        what: str,
+        action: str,
         request: bytes,
         work: Callable[[], Awaitable[Both]],
     ) -> OperationResponse:
@@ -115,7 +115,7 @@ class IdempotentRunner:
         if not KEY.fullmatch(key):
             text = "expected 1 to 128 visible ASCII characters"
             raise bad_request("The key cannot be used.", Mistake(text, header="Idempotency-Key"))
-        owner = KeyScope(principal.tenant, principal.id[:256], f"admin {what}", key)
+        owner = KeyScope(principal.tenant, principal.id[:256], f"admin {action}", key)
         try:
             earlier = await self._once.claim(owner, request)
         except OtherRequest as error:
@@ -227,8 +227,10 @@ class OperationServer:
 
         if key is None or not operation.keeps_answers:
             return (await work())[0]
-        what = f"{operation.id} {'/'.join(request.names.values())}"
-        return await self._repeats.run(key, request.principal, what=what, request=body, work=work)
+        action = f"{operation.id} {'/'.join(request.names.values())}"
+        return await self._repeats.run(
+            key, request.principal, action=action, request=body, work=work
+        )
 
     async def perform(
         self, operation: Operation, request: OperationInput, headers: Headers

@@ -51,12 +51,12 @@ class Pages:
         entries_after = sorted((entry for entry in entries if key(entry) > after), key=key)
         return self.cut(paging, entries_after, key)
 
-    def cut(self, paging: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
-        """One page of `found`, which begins after the cursor and has one extra entry if there are
+    def cut(self, paging: Paging, entries: list[T], key: Callable[[T], str]) -> ListPage[T]:
+        """One page of `entries`, which begins after the cursor and has one extra entry if there are
         more."""
         limit = self.limit(paging)
-        page = found[:limit]
-        return ListPage(tuple(page), cursor(key(page[-1])) if len(found) > limit else "")
+        page = entries[:limit]
+        return ListPage(tuple(page), cursor(key(page[-1])) if len(entries) > limit else "")
 
 
 def cursor(after: str) -> str:

@@ -72,8 +72,8 @@ def invalid(detail: str, *errors: Mistake) -> ProblemDetails:
     return ProblemDetails(422, "invalid", detail, errors)
 
 
-def not_found(what: str, name: str) -> ProblemDetails:
-    return ProblemDetails(404, "not-found", f"There is no {what} {name[:100]!r}.")
+def not_found(kind: str, name: str) -> ProblemDetails:
+    return ProblemDetails(404, "not-found", f"There is no {kind} {name[:100]!r}.")
 
 
 def lacks_scope(scope: str, headers: Mapping[str, str] | None = None) -> ProblemDetails:

@@ -50,10 +50,10 @@ def segments(scope: Scope, root: str) -> list[str] | None:
         return None
 
 
-def read_names(operation: Operation, found: Mapping[str, str]) -> None:
+def read_names(operation: Operation, names: Mapping[str, str]) -> None:
     """Check path parameters. Raises ProblemDetails for names that no entry can have: none is found,
     and none is created."""
-    for name, value in found.items():
+    for name, value in names.items():
         if "\0" in value:
             raise not_found(name, value)
         kind = operation.type_of(name)

@@ -203,18 +203,18 @@ class OperationApi(ABC):
         except (TooManyRequests, Unavailable) as fault:  # memory budget of bodies exceeded
             raise again_later(fault) from fault
 
-    def _route(self, found: list[str] | None) -> tuple[Mapping[str, Operation], dict[str, str]]:
+    def _route(self, segments: list[str] | None) -> tuple[Mapping[str, Operation], dict[str, str]]:
         """Operations of a path, and its path parameters. Raises ProblemDetails."""
-        for parts, methods in self.routes().items() if found is not None else ():
-            if found is None or len(parts) != len(found):
+        for parts, methods in self.routes().items() if segments is not None else ():
+            if segments is None or len(parts) != len(segments):
                 continue
-            pairs = list(zip(parts, found, strict=True))
+            pairs = list(zip(parts, segments, strict=True))
             if all(part == part_ or (part[0] == "{" and part_) for part, part_ in pairs):
                 return methods, {part[1:-1]: part_ for part, part_ in pairs if part[0] == "{"}
-        problem = not_found("resource", "/".join(found or ["?"]))
+        problem = not_found("resource", "/".join(segments or ["?"]))
         resources = {parts[0] for parts in self.routes()}
-        if found and found[0] not in resources:
-            problem.detail = f"{problem.detail} {did_you_mean(found[0], resources)}".rstrip()
+        if segments and segments[0] not in resources:
+            problem.detail = f"{problem.detail} {did_you_mean(segments[0], resources)}".rstrip()
         raise problem
 
 

@@ -115,11 +115,11 @@ def differences(
         yield Deviation(where, format_value(expected), format_value(actual))
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal: true is not 1, and 1.0 is."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    return bool(left == right)
 
 
 def fits(expected: Any, actual: Any) -> bool:

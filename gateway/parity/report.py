@@ -44,54 +44,54 @@ class VectorDifference:
     unknown: bool = False  # the ledger has the vector, but not light-hybrid-4j's answer to it
 
 
-def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
+def compare(left: VectorOutcome, right: VectorOutcome) -> list[VectorDifference]:
     """Differences between the answers to one run."""
-    reason, unknown = _reason(one, other), _unknown(one, other)
-    has_steps = len(one.run.steps) > 1
+    reason, unknown = _reason(left, right), _unknown(left, right)
+    has_steps = len(left.run.steps) > 1
     differences: list[VectorDifference] = []
-    for number, (first, second) in enumerate(zip(one.played, other.played, strict=False), 1):
-        for finding in _compare_answers(first, second, one.mark, other.mark):
+    for number, (first, second) in enumerate(zip(left.played, right.played, strict=False), 1):
+        for finding in _compare_answers(first, second, left.mark, right.mark):
             where = f"step {number}: {finding.where}" if has_steps else finding.where
             at = Deviation(where, finding.expected, finding.actual)
-            differences.append(VectorDifference(one.run.label, at, reason, unknown))
+            differences.append(VectorDifference(left.run.label, at, reason, unknown))
     return differences
 
 
-def _reason(one: VectorOutcome, other: VectorOutcome) -> str | None:
+def _reason(left: VectorOutcome, right: VectorOutcome) -> str | None:
     """The ledger's reason for a difference, if one answer is what the vector expects and the other
     what the ledger records of light-hybrid-4j. Any other answer, such as that of a server that
     lacks the feature, is not covered by the ledger."""
-    ledger = one.run.vector.ledger
-    if ledger is None or ledger.legacy is None or one.is_passed == other.is_passed:
+    ledger = left.run.vector.ledger
+    if ledger is None or ledger.legacy is None or left.is_passed == right.is_passed:
         return None
-    old = other if one.is_passed else one
+    old = right if left.is_passed else left
     return ledger.reason if all(step.as_legacy for step in old.played) else None
 
 
-def _unknown(one: VectorOutcome, other: VectorOutcome) -> bool:
-    ledger = one.run.vector.ledger
-    return ledger is not None and ledger.legacy is None and one.is_passed != other.is_passed
+def _unknown(left: VectorOutcome, right: VectorOutcome) -> bool:
+    ledger = left.run.vector.ledger
+    return ledger is not None and ledger.legacy is None and left.is_passed != right.is_passed
 
 
 def _compare_answers(
-    one: PlayedStep, other: PlayedStep, mark: str, other_mark: str
+    left: PlayedStep, right: PlayedStep, left_mark: str, right_mark: str
 ) -> Iterator[Deviation]:
-    if one.answer is None or other.answer is None:
-        if one.failure != other.failure:
-            yield Deviation("answer", one.failure or "answers", other.failure or "answers")
+    if left.answer is None or right.answer is None:
+        if left.failure != right.failure:
+            yield Deviation("answer", left.failure or "answers", right.failure or "answers")
         return
-    if one.answer.status != other.answer.status:
-        yield Deviation("status", str(one.answer.status), str(other.answer.status))
-    first, second = _type(one.answer), _type(other.answer)
+    if left.answer.status != right.answer.status:
+        yield Deviation("status", str(left.answer.status), str(right.answer.status))
+    first, second = _type(left.answer), _type(right.answer)
     if first and second and first != second:  # light-hybrid-4j may send no type
         yield Deviation("content-type", first, second)
     try:
-        first_body, second_body = parse(one.answer.body), parse(other.answer.body)
+        first_body, second_body = parse(left.answer.body), parse(right.answer.body)
     except ValueError:  # `OK` is not `"OK"`
-        first_body, second_body = _text(one.answer), _text(other.answer)
+        first_body, second_body = _text(left.answer), _text(right.answer)
     first_body, second_body = (
-        _stable(_sort_batch(first_body), mark),
-        _stable(_sort_batch(second_body), other_mark),
+        _stable(_sort_batch(first_body), left_mark),
+        _stable(_sort_batch(second_body), right_mark),
     )
     yield from differences(first_body, second_body, "body", exact=True, matchers=False)
 
@@ -108,7 +108,9 @@ def _sort_batch(value: Any) -> Any:
     """Sorted answers to a batch, whose order is undefined."""
     if not isinstance(value, list):
         return value
-    return sorted(value, key=lambda one: json.dumps(one.get("id")) if isinstance(one, dict) else "")
+    return sorted(
+        value, key=lambda member: json.dumps(member.get("id")) if isinstance(member, dict) else ""
+    )
 
 
 def _stable(value: Any, mark: str) -> Any:

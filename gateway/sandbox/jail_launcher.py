@@ -171,9 +171,9 @@ def _die_with_parent() -> None:
     libc.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
 
 
-def _check(done: int, what: str) -> None:
+def _check(done: int, step: str) -> None:
     if done == -1:
-        raise IsolationFailure(f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise IsolationFailure(f"{step}: {os.strerror(ctypes.get_errno())}")
 
 
 def _refuse(wall: Exception) -> int:

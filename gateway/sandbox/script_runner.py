@@ -302,16 +302,16 @@ def runtime_of(language: Language, memory_bytes: int) -> Runtime:
     return runtime_
 
 
-def launch_plan(found: Runtime, limits: Mapping[str, int], *, tells: bool = False) -> str:
+def launch_plan(runtime: Runtime, limits: Mapping[str, int], *, tells: bool = False) -> str:
     """The argument of `jail_launcher.py` that runs the command of an interpreter."""
     plan = _Plan(
         os.getpid(),
-        found.command,
-        environment=found.environment,
-        paths=found.paths,
-        links=found.links,
-        hidden=found.hidden,
-        files=found.files,
+        runtime.command,
+        environment=runtime.environment,
+        paths=runtime.paths,
+        links=runtime.links,
+        hidden=runtime.hidden,
+        files=runtime.files,
         limits=dict(limits),
         filter=program(MACHINES[os.uname().machine]).hex(),
         tells=tells,
@@ -319,9 +319,9 @@ def launch_plan(found: Runtime, limits: Mapping[str, int], *, tells: bool = Fals
     return json.dumps(asdict(plan))
 
 
-def process_limits(found: Runtime, memory_bytes: int, cpu_s: int) -> dict[str, int]:
+def process_limits(runtime: Runtime, memory_bytes: int, cpu_s: int) -> dict[str, int]:
     return {
-        found.memory: memory_bytes,
+        runtime.memory: memory_bytes,
         "RLIMIT_CPU": cpu_s,  # of all threads
         "RLIMIT_FSIZE": 0,
         "RLIMIT_NOFILE": OPEN_FILES,

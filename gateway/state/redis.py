@@ -346,13 +346,13 @@ def _members(kind: bytes, names: Iterable[str]) -> dict[bytes, bytes]:
     return {kind + name.encode(): b"1" for name in names}
 
 
-def _read(session_id: str, found: Any) -> SessionRecord | None:
-    if isinstance(found, bytes):  # the type of another kind of key
-        if found != b"none":
-            log.error("session_unreadable", extra={"reason": f"its key is {found.decode()}"})
+def _read(session_id: str, reply: Any) -> SessionRecord | None:
+    if isinstance(reply, bytes):  # the type of another kind of key
+        if reply != b"none":
+            log.error("session_unreadable", extra={"reason": f"its key is {reply.decode()}"})
         return None
     try:
-        return _record_of(session_id, dict(zip(found[::2], found[1::2], strict=True)))
+        return _record_of(session_id, dict(zip(reply[::2], reply[1::2], strict=True)))
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         log.error("session_unreadable", extra={"reason": str(error)[:300]})
         return None

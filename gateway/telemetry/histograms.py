@@ -40,20 +40,20 @@ class Histogram:
         """Name a span as an example of that value."""
         self.exemplars[bisect_left(self.bounds, value)] = (value, span, time.time())
 
-    def join(self, other: "Histogram") -> None:
+    def join(self, histogram: "Histogram") -> None:
         """Add what another one with the same bounds counted."""
-        self.count += other.count
-        self.sum += other.sum
-        self.exemplars |= other.exemplars
-        for number, count in enumerate(other.buckets):
+        self.count += histogram.count
+        self.sum += histogram.sum
+        self.exemplars |= histogram.exemplars
+        for number, count in enumerate(histogram.buckets):
             self.buckets[number] += count
 
-    def cumulative(self, shown: Sequence[int] | None = None) -> Sequence[Bucket]:
-        """The buckets as Prometheus has them: all, or those numbered in `shown` and the last."""
+    def cumulative(self, numbers: Sequence[int] | None = None) -> Sequence[Bucket]:
+        """The buckets as Prometheus has them: all, or those numbered in `numbers` and the last."""
         last, first = len(self.bounds), 0
         running = list(accumulate(self.buckets))
         buckets: list[Bucket] = []
-        for number in (*(range(last) if shown is None else shown), last):
+        for number in (*(range(last) if numbers is None else numbers), last):
             text = "+Inf" if number == last else floatToGoString(self.bounds[number])
             within = [place for place in range(first, number + 1) if place in self.exemplars]
             bucket = (text, running[number])

@@ -35,14 +35,14 @@ class KeepAliveTimer:
         self._waiting: tuple[set[TimedConnection], ...] = tuple(set() for _ in range(TURNS))
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, one: TimedConnection) -> None:
-        self._waiting[0].add(one)
+    def enter(self, connection: TimedConnection) -> None:
+        self._waiting[0].add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)
 
-    def leave(self, one: TimedConnection) -> None:
+    def leave(self, connection: TimedConnection) -> None:
         for waiting in self._waiting:
-            waiting.discard(one)
+            waiting.discard(connection)
 
     def _turn(self) -> None:
         *younger, due = self._waiting

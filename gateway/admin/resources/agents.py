@@ -116,7 +116,7 @@ class AgentOperations:
     async def list(self, request: OperationInput) -> ListPage[AgentView]:
         agents = await self._store.agents(request.tenant)
         views = [_view(*agent) for agent in agents]
-        return self._dependencies.pages.page(request.query, views, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, views, lambda view: view.name)
 
     async def get(self, request: OperationInput) -> AgentView:
         name = request.names["agent"]

@@ -217,8 +217,8 @@ class AuditOperations:
             self._verifying = False
 
 
-def _view(one: RecordedEntry, visible_rules: frozenset[str] | None) -> RecordView:
-    entry = one.entry
+def _view(record: RecordedEntry, visible_rules: frozenset[str] | None) -> RecordView:
+    entry = record.entry
     if visible_rules is not None and entry.rule not in visible_rules:
         entry = msgspec.structs.replace(entry, rule=OF_OPERATOR)
-    return RecordView(one.chain_id, one.sequence, one.hash.hex(), entry)
+    return RecordView(record.chain_id, record.sequence, record.hash.hex(), entry)

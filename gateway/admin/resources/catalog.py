@@ -453,7 +453,7 @@ class _NoPackages:
     kinds: Sequence[Choice] = ()
     advice = NO_ADVICE
 
-    async def program(self, *_asked: object, **_options: object) -> Program:
+    async def program(self, *_arguments: object, **_options: object) -> Program:
         raise ImportRejected(NO_ADVICE)
 
 

@@ -224,11 +224,11 @@ def _request(number: int, query: str, gold: Sequence[str]) -> EvaluationRequest:
 def _missed_requests(
     requests: Sequence[EvaluationRequest],
     relevant: Sequence[RelevantTools],
-    found: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[str]],
     names: dict[str, str],
 ) -> tuple[MissedRequest, ...]:
     missed: list[MissedRequest] = []
-    for request, want, answer in zip(requests, relevant, found, strict=False):
+    for request, want, answer in zip(requests, relevant, answers, strict=False):
         if any(slot.isdisjoint(answer) for slot in want.slots) and len(missed) < MISSED_SHOWN:
             gold = tuple(names.get(id_, id_) for id_ in request.gold)
             first = tuple(names[id_] for id_ in answer[:3] if id_ in names)

@@ -184,7 +184,7 @@ class KeyOperations:
     async def list(self, request: OperationInput) -> ListPage[ApiKey]:
         keys = await self._keys(request).all()
         return self._dependencies.pages.page(
-            request.query, keys, lambda one: f"{one.name} {one.id}"
+            request.query, keys, lambda key: f"{key.name} {key.id}"
         )
 
     async def get(self, request: OperationInput) -> ApiKey:
@@ -247,7 +247,7 @@ class KeyOperations:
 
     async def revocations(self, request: OperationInput) -> ListPage[Revocation]:
         revocations = await self._revocations(request).all()
-        return self._dependencies.pages.page(request.query, revocations, lambda one: one.id)
+        return self._dependencies.pages.page(request.query, revocations, lambda row: row.id)
 
     async def revocation(self, request: OperationInput) -> Revocation:
         revocation = await self._revocations(request).get(request.names["revocation"])

@@ -258,10 +258,10 @@ class ManualToolOperations:
         if not self._settings.private_networks:
             self._check_operator(request, f"A tool of {source}, which an operator imported,")
 
-    def _check_operator(self, request: OperationInput, what: str) -> None:
+    def _check_operator(self, request: OperationInput, subject: str) -> None:
         """Requires the operator role. Raises Problem."""
         if not self._dependencies.is_operator(request):
-            text = f"{what} takes the role {self._dependencies.operator_role}."
+            text = f"{subject} takes the role {self._dependencies.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
 
     def _manual(self, request: OperationInput) -> ToolEdits:

@@ -249,7 +249,7 @@ class PolicyOperations:
             [self._own(name) for name in self._rules] if self._is_operator(request) else []
         )
         rules = [*settings_rules, *(rule for rule in stored if rule.name not in self._rules)]
-        return self._dependencies.pages.page(request.query, rules, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, rules, lambda rule: rule.name)
 
     async def get(self, request: OperationInput) -> RuleView:
         name = request.names["rule"]
@@ -371,11 +371,11 @@ class PolicyOperations:
         return visible_approval
 
     async def _hide_operator_rules(
-        self, request: OperationInput, *found: Approval
+        self, request: OperationInput, *approvals: Approval
     ) -> tuple[Approval, ...]:
         """The approvals, without the details of rules of the settings."""
         if self._is_operator(request):
-            return found
+            return approvals
         stored = {stored_rule.name for stored_rule in await self._policies(request).all()} - set(
             self._rules
         )
@@ -384,7 +384,7 @@ class PolicyOperations:
             approval
             if approval.rule in visible_rules
             else replace(approval, rule=OF_OPERATOR, reason="")
-            for approval in found
+            for approval in approvals
         )
 
     async def _toolset_names(self, request: OperationInput) -> Sequence[str]:
@@ -447,13 +447,13 @@ def try_on_records(
     )
 
 
-def _by_age(one: Approval) -> str:
-    return f"{one.created.isoformat()} {one.id}"
+def _by_age(approval: Approval) -> str:
+    return f"{approval.created.isoformat()} {approval.id}"
 
 
-def _rule_view(one: StoredRule) -> RuleView:
+def _rule_view(row: StoredRule) -> RuleView:
     return RuleView(
-        name=one.name, rule=one.rule, origin="stored", version=one.version, updated=one.updated
+        name=row.name, rule=row.rule, origin="stored", version=row.version, updated=row.updated
     )
 
 

@@ -156,15 +156,15 @@ class SearchOperations:
             tools=tools,
         )
 
-    def _parts(self, found: SearchResult, mode: Mode, tools: int) -> tuple[ScoreParts, ...]:
+    def _parts(self, result: SearchResult, mode: Mode, tools: int) -> tuple[ScoreParts, ...]:
         """See `registry.search.fusion`."""
         share, least = 0.0, 0.0
-        if found.path != "lexical":
+        if result.path != "lexical":
             share, least = 1.0 if mode == "dense" else self._limits.semantic_share, enough(tools)
-        most = max([least, *(hit.lexical for hit in found.hits)]) or 1.0
+        most = max([least, *(hit.lexical for hit in result.hits)]) or 1.0
         return tuple(
             ScoreParts(share * (hit.semantic or 0.0), (1 - share) * hit.lexical / most)
-            for hit in found.hits
+            for hit in result.hits
         )
 
 

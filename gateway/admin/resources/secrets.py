@@ -42,7 +42,7 @@ class SecretOperations:
     keys: Keys
     _: KW_ONLY
     host_id: str  # the gateway's own tenant, the only one whose secrets it reads
-    wanted: Callable[[], Mapping[str, SourceSettings]]  # sources of the settings
+    settings_sources: Callable[[], Mapping[str, SourceSettings]]  # sources of the settings
     strategies: Collection[str] = ()  # chat models, whose keys have the source MODELS
 
     @classmethod
@@ -52,7 +52,7 @@ class SecretOperations:
             dependencies,
             Keys.of(settings.secrets),
             host_id=dependencies.host_id,
-            wanted=parts.sources,
+            settings_sources=parts.sources,
             strategies=settings.models.strategies,
         )
 
@@ -151,7 +151,7 @@ class SecretOperations:
                 await secrets.delete(source, secret.scheme)
 
     async def _check(self, source: str, scheme: str) -> None:
-        store, configured = ToolStore(self.dependencies.pool), [*self.wanted(), MODELS]
+        store, configured = ToolStore(self.dependencies.pool), [*self.settings_sources(), MODELS]
         try:
             if source == MODELS and scheme not in self.strategies:
                 hint = did_you_mean(scheme, self.strategies)
@@ -168,5 +168,5 @@ class SecretOperations:
         return Secrets(self.dependencies.pool, tenant, self.keys)
 
 
-def _key(one: StoredSecret) -> str:
-    return f"{one.source} {one.scheme}"
+def _key(secret: StoredSecret) -> str:
+    return f"{secret.source} {secret.scheme}"

@@ -62,7 +62,7 @@ class SessionOperations:
         whose = request.query.principal
         sessions = await self._sessions.all(request.tenant)
         views = [_view(session) for session in sessions if whose in {None, session.principal}]
-        return self._dependencies.pages.page(request.query, views, lambda one: one.id)
+        return self._dependencies.pages.page(request.query, views, lambda view: view.id)
 
     async def get(self, request: OperationInput) -> SessionView:
         return _view(await self._find_session(request))

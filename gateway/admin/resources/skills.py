@@ -222,7 +222,7 @@ class SkillOperations:
     async def list(self, request: OperationInput) -> ListPage[SkillRow]:
         skills = (await self._store.skills(request.tenant)).of(None)
         rows = [_row(skill) for skill in skills.values()]
-        return self._dependencies.pages.page(request.query, rows, lambda one: one.name)
+        return self._dependencies.pages.page(request.query, rows, lambda row: row.name)
 
     async def get(self, request: OperationInput) -> SkillView:
         skill = await self._find_skill(request)
@@ -292,7 +292,7 @@ class SkillOperations:
         await self._find_skill(request)
         versions = await self._store.versions(request.tenant, request.names["skill"])
         return self._dependencies.pages.page(
-            request.query, versions, lambda one: f"{2**31 - one.number:010}"
+            request.query, versions, lambda version: f"{2**31 - version.number:010}"
         )
 
     async def version(self, request: OperationInput) -> SkillText:

@@ -220,7 +220,7 @@ class SourceOperations:
         `at_machine`: see `JobParts`."""
         self._dependencies = dependencies
         self._limits = limits
-        self._wanted = settings_sources
+        self._settings_sources = settings_sources
         self._lister = lister
         self._secrets = secrets
         self._connections = connections
@@ -302,7 +302,7 @@ class SourceOperations:
             request.tenant, after=place(query.after), limit=pages.limit(query) + 1
         )
         views = [self._view(request, source) for source in sources]
-        return pages.cut(query, views, lambda one: one.name)
+        return pages.cut(query, views, lambda view: view.name)
 
     async def get(self, request: OperationInput) -> SourceDetail:
         source = await self._find_source(request)
@@ -328,12 +328,13 @@ class SourceOperations:
     ) -> SourceCredentials:
         is_own = self._is_own(request)
         stored = await self._secrets.entries(request.tenant, name) if is_own else {}
-        return standing(bindings, self._wanted().get(name) if is_own else None, dict(stored))
+        settings = self._settings_sources().get(name) if is_own else None
+        return standing(bindings, settings, dict(stored))
 
     async def create(self, request: OperationInput) -> OperationOutput:
         body: AnyImport = request.body
         if isinstance(body, MachineImport):
-            stated = self._wanted().get(body.name) if self._is_own(request) else None
+            stated = self._settings_sources().get(body.name) if self._is_own(request) else None
             spec = body.spec(stated)
             report = await self._sources(request).import_(spec, request.job.progress)
             return OperationOutput(await self._result(request, report))
@@ -350,7 +351,7 @@ class SourceOperations:
         """Names are those that the tools get unless other sources have taken them."""
         body: AnyImport = request.body
         if isinstance(body, MachineImport):  # without a database
-            spec = body.spec(self._wanted().get(body.name))
+            spec = body.spec(self._settings_sources().get(body.name))
             return await self._result(request, await preview(spec, self._limits, self._lister))
         spec, document = await self._asked_for(request)
         with self._turn(request.tenant):
@@ -437,7 +438,7 @@ class SourceOperations:
 
     async def refresh(self, request: OperationInput) -> ImportResult:
         name = request.names["source"]
-        settings = self._wanted().get(name)
+        settings = self._settings_sources().get(name)
         spec = configured_import(name, settings) if settings and self._is_own(request) else None
         sources = self._sources(request)
         try:
@@ -452,7 +453,7 @@ class SourceOperations:
 
     async def compare(self, request: OperationInput) -> Difference:
         name = request.names["source"]
-        settings = self._wanted().get(name)
+        settings = self._settings_sources().get(name)
         is_configured = settings is not None and self._is_own(request)
         spec = configured_import(name, settings) if is_configured and settings else None
         spec = spec or spec_of(await self._find_source(request))
@@ -486,7 +487,7 @@ class SourceOperations:
             replace(version, spec=self._mask_spec(request, version.spec)) for version in versions
         ]
         return self._dependencies.pages.page(
-            request.query, masked_versions, lambda one: f"{2**31 - one.number:010}"
+            request.query, masked_versions, lambda version: f"{2**31 - version.number:010}"
         )
 
     async def roll_back(self, request: OperationInput) -> RollbackView:
@@ -515,7 +516,7 @@ class SourceOperations:
             request.tenant,
             self._limits,
             lister=self._lister if is_own else None,
-            configured=self._wanted() if is_own else None,
+            configured=self._settings_sources() if is_own else None,
         )
 
     async def _find_source(self, request: OperationInput) -> Source:
@@ -530,7 +531,7 @@ class SourceOperations:
         return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
 
     def _check_ours(self, request: OperationInput, name: str) -> None:
-        if self._is_own(request) and name in self._wanted():
+        if self._is_own(request) and name in self._settings_sources():
             raise conflict(f"What {name} is stands in the settings of the gateway.")
 
     def _is_own(self, request: OperationInput) -> bool:
@@ -565,7 +566,7 @@ class SourceOperations:
         return masked
 
     def _view(self, request: OperationInput, source: Source) -> SourceView:
-        stated = self._wanted().get(source.name) if self._is_own(request) else None
+        stated = self._settings_sources().get(source.name) if self._is_own(request) else None
         base_url = (stated.base_url if stated else None) or source.base_url
         options = msgspec.to_builtins(source.options)
         members = {"location": source.location, "base_url": base_url, "options": options}
@@ -586,7 +587,7 @@ class SourceOperations:
             guarded=source.options.guarded,
             in_settings=stated is not None,
             origin=source.origin,
-            removed_from_settings=bool(removed_from_settings([source], self._wanted())),
+            removed_from_settings=bool(removed_from_settings([source], self._settings_sources())),
             options=spec["options"],
             server=source.server,
         )
@@ -600,7 +601,7 @@ class SourceOperations:
         notes = [*report.notes, *self._homeless(report)]
         bindings = [draft.binding for draft in report.drafts]
         is_dry = self._at_machine and report.saved is None  # there may be no database
-        stated = self._wanted().get(name) if self._is_own(request) else None
+        stated = self._settings_sources().get(name) if self._is_own(request) else None
         if bindings and not is_dry:
             credentials = await self._credentials(request, name, bindings)
         else:

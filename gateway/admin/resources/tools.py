@@ -216,7 +216,7 @@ class ToolOperations:
         self._dependencies = dependencies
         self._tiers = tiers
         self._catalogs = catalogs
-        self._wanted = settings_sources
+        self._settings_sources = settings_sources
         # a schema of megabytes takes seconds, once for each
         self._shaping = FairLimiter(1, reserve=True)
 
@@ -307,17 +307,17 @@ class ToolOperations:
         callers = self._code.callers_of(names, state.tool.tags, state.tool.domain)
         return _view(state, target=target, binding=binding, embedding=embedding, callers=callers)
 
-    async def _target(self, request: OperationInput, found: ToolDetail) -> str | None:
+    async def _target(self, request: OperationInput, detail: ToolDetail) -> str | None:
         """The target of calls, without the queries of URLs, as some are keys."""
-        if found.binding is None:
+        if detail.binding is None:
             return None
-        name = found.tool.source
+        name = detail.tool.source
         source = (
             await ToolStore(self._dependencies.pool).source(request.tenant, name) if name else None
         )
-        stated = self._wanted().get(name) if self._dependencies.is_own(request) else None
+        stated = self._settings_sources().get(name) if self._dependencies.is_own(request) else None
         address = (stated.base_url if stated else None) or (source.base_url if source else None)
-        return found.binding.target(address and without_queries(address))
+        return detail.binding.target(address and without_queries(address))
 
     async def definitions(self, request: OperationInput) -> ListPage[DefinitionView]:
         """None for a tool that is not served."""
@@ -434,12 +434,12 @@ def _listed_tool(tool: Tool, entries: ToolList) -> ListedTool:
     )
 
 
-def _view(found: ToolDetail, **more: Any) -> ToolView:
-    parts = (found.tool, found)
+def _view(detail: ToolDetail, **more: Any) -> ToolView:
+    parts = (detail.tool, detail)
     members = {name: getattr(part, name) for part in parts for name in part.__slots__}
     members |= {
         "keywords": members["keywords"] or (),
-        "held_reason": found.tool.held_reason,
+        "held_reason": detail.tool.held_reason,
         **more,
     }
     return msgspec.convert(members, ToolView)

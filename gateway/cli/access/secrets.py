@@ -101,13 +101,13 @@ def _entry(options: dict[str, str | tuple[str, ...] | None]) -> SchemeSettings:
     return SchemeSettings(**values)  # type: ignore[arg-type]  # the registry checks them
 
 
-def _read(what: str) -> str:
+def _read(label: str) -> str:
     if sys.stdin.isatty():
-        return str(click.prompt(what.capitalize(), hide_input=True, err=True))
+        return str(click.prompt(label.capitalize(), hide_input=True, err=True))
     text = sys.stdin.read(VALUE_LIMIT + 1)
     if len(text) > VALUE_LIMIT:
-        fail(f"expected at most {VALUE_LIMIT} characters as the {what}", USAGE)
+        fail(f"expected at most {VALUE_LIMIT} characters as the {label}", USAGE)
     secret = text.removesuffix("\n").removesuffix("\r")
     if not secret:
-        fail(f"expected the {what} on standard input", USAGE)
+        fail(f"expected the {label} on standard input", USAGE)
     return secret

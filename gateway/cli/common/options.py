@@ -96,16 +96,16 @@ def yes_option(command: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
-def check_terminal(verb: str, what: str) -> None:
-    """Fail without a terminal where a person has to confirm `verb` ("remove") of `what`."""
+def check_terminal(verb: str, target: str) -> None:
+    """Fail without a terminal where a person has to confirm `verb` ("remove") of `target`."""
     if not sys.stdin.isatty():
-        fail(f"no terminal to confirm: add --yes to {verb} {what}", USAGE)
+        fail(f"no terminal to confirm: add --yes to {verb} {target}", USAGE)
 
 
-def ask(verb: str, what: str) -> None:
-    """Confirm `verb` ("remove") of `what`; fails on refusal, and without a terminal."""
-    check_terminal(verb, what)
-    if not click.confirm(f"{verb.capitalize()} {what}?"):
+def ask(verb: str, target: str) -> None:
+    """Confirm `verb` ("remove") of `target`; fails on refusal, and without a terminal."""
+    check_terminal(verb, target)
+    if not click.confirm(f"{verb.capitalize()} {target}?"):
         fail("nothing was changed: the answer was no")
 
 

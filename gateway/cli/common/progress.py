@@ -35,10 +35,10 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
 
 
 @contextmanager
-def track(entries: Sequence[T], what: str) -> Iterator[Iterator[T]]:
+def track(entries: Sequence[T], description: str) -> Iterator[Iterator[T]]:
     """The entries, with a bar."""
     with progress_bar() as bar:
-        yield iter(bar.track(entries, description=what))
+        yield iter(bar.track(entries, description=description))
 
 
 @dataclass(frozen=True, slots=True)

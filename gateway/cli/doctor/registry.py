@@ -54,14 +54,14 @@ async def embeddings(settings: Settings, registry: Registry) -> AsyncIterator[Ch
         yield _of_purpose(state, purpose, settings.embedding.of(purpose))
 
 
-def _of_purpose(found: EmbeddingStatus, purpose: str, settings: EmbeddingSettings) -> Check:
+def _of_purpose(status: EmbeddingStatus, purpose: str, settings: EmbeddingSettings) -> Check:
     try:
         embedder = _require_embedder(settings)
     except EmbeddingFailed as error:
         return Check(NAME, "failed", str(error))
     if embedder is None:
         return Check(NAME, "ok", f"disabled; the search for {purpose} is lexical")
-    return _of_texts(found, purpose, embedder.model, settings)
+    return _of_texts(status, purpose, embedder.model, settings)
 
 
 def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
@@ -101,16 +101,16 @@ def _is_asked(settings: EmbeddingSettings, label: str) -> bool:
 
 
 def _of_texts(
-    found: EmbeddingStatus, purpose: str, model: str, settings: EmbeddingSettings
+    status: EmbeddingStatus, purpose: str, model: str, settings: EmbeddingSettings
 ) -> Check:
-    counts = [count for count in found.counts if count.purpose == purpose]
+    counts = [count for count in status.counts if count.purpose == purpose]
     model_counts = [count for count in counts if count.model == model]
     if failed := sum(count.failed for count in model_counts):
-        why = "".join(count.error for count in found.failed[:1]).rstrip(".")
+        why = "".join(count.error for count in status.failed[:1]).rstrip(".")
         hint = "`toolgate embed retry` retries"
         texts = _count_texts(failed, "has failed", "have failed")
         return Check(NAME, "warning", f"{texts}: {why}. {hint}")
-    if text := mismatch(settings, found.models[purpose]):
+    if text := mismatch(settings, status.models[purpose]):
         return Check(NAME, "warning", text)
     if waiting := sum(count.total - count.ready - count.blank for count in model_counts or counts):
         hint = f"{_worker(settings)} embeds them, or `toolgate embed backfill` now"
@@ -332,9 +332,9 @@ def _state(server: ServerSettings, token: str) -> dict[str, Any]:
         connection.close()
 
 
-def _strings(found: object) -> dict[str, str]:
+def _strings(parts: object) -> dict[str, str]:
     return (
-        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        {str(name): str(value) for name, value in parts.items()} if isinstance(parts, dict) else {}
     )
 
 

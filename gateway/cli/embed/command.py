@@ -73,8 +73,8 @@ def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
         fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again")
 
 
-def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
-    if not found.counts:
+def _print(status: EmbeddingStatus, settings: EmbeddingSettings) -> None:
+    if not status.counts:
         say("There are no tools yet.")
         return
     columns = ("total", "ready", "pending", "failed", "disabled", "blank")
@@ -82,12 +82,12 @@ def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
         ("type", *columns, "model"),
         [
             (count.entity_type, *(str(getattr(count, name)) for name in columns), _model(count))
-            for count in found.counts
+            for count in status.counts
         ],
     )
-    for failure in found.failed:
+    for failure in status.failed:
         say(f"{failure.count} x {failure.error} (as {failure.example})")
-    for purpose, purpose_models in found.models.items():
+    for purpose, purpose_models in status.models.items():
         if text := _of_models(purpose, purpose_models, settings.of(purpose)):
             remark(text)
 
@@ -116,8 +116,8 @@ def _why_none(purpose: str, settings: EmbeddingSettings) -> str:
     )
 
 
-def _model(one: EmbeddingCounts) -> str:
-    return f"{one.model or '-'}{f' ({one.role})' if one.role else ''}"
+def _model(count: EmbeddingCounts) -> str:
+    return f"{count.model or '-'}{f' ({count.role})' if count.role else ''}"
 
 
 async def _status(settings: Settings) -> EmbeddingStatus:

@@ -308,10 +308,10 @@ def _read(path: Path, catalog: Path | None, limit: int | None) -> RequestSet:
 
 
 async def _corpus(
-    stack: AsyncExitStack, settings: Settings, one: RequestSet, heard: Heard
+    stack: AsyncExitStack, settings: Settings, request_set: RequestSet, heard: Heard
 ) -> Corpus:
-    if one.catalog is not None:
-        return await stack.enter_async_context(of_catalog(one.catalog, settings, heard))
+    if request_set.catalog is not None:
+        return await stack.enter_async_context(of_catalog(request_set.catalog, settings, heard))
     registry = await stack.enter_async_context(open_registry(settings))
     serving = await stack.enter_async_context(
         open_serving(settings, lambda: registry.database.pool)

@@ -126,7 +126,7 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
             ]
     except OSError as error:
         raise ImportRejected(f"{directory}: {(error.strerror or str(error)).lower()}.") from error
-    return sorted(visible, key=lambda one: one.name)
+    return sorted(visible, key=lambda entry: entry.name)
 
 
 def _read(path: Path, limit: int, setting: str) -> bytes:

@@ -54,7 +54,7 @@ async def name_page(visit: PageRequest) -> Response:
     return visit.page(
         "name.html",
         entity=answer.value,
-        picture=draw_graph(answer.value["name"], edges, lambda one: visit.url("names", one)),
+        picture=draw_graph(answer.value["name"], edges, lambda node: visit.url("names", node)),
     )
 
 

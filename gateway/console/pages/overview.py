@@ -67,7 +67,7 @@ async def health(visit: PageRequest) -> Response:
         "health.html",
         status=status.value,
         may_examine=examine is not None,
-        findings=findings and sorted(findings, key=lambda one: WORST.get(one["status"], 3)),
+        findings=findings and sorted(findings, key=lambda finding: WORST.get(finding["status"], 3)),
         failed=findings is not None and not findings,
         states=_flat(visit.parts.states()) if visit.operations.is_operator else {},
         titles={f"wing {name}": title_of_wing(name) for name in WINGS},

@@ -29,7 +29,7 @@ async def skill_page(visit: PageRequest) -> Response:
     return visit.page(
         "skill.html",
         skill=answer.value,
-        picture=draw_graph(name, _edges(skills, name), lambda one: visit.url("skills", one)),
+        picture=draw_graph(name, _edges(skills, name), lambda node: visit.url("skills", node)),
         order=[needed_skill.name for needed_skill in skills.with_requirements(name)]
         if skills.get(name)
         else [name],
@@ -114,7 +114,7 @@ async def agent(visit: PageRequest) -> Response:
         picture=draw_graph(
             name,
             list(dict.fromkeys([*edges, *below])),
-            lambda one: visit.url("agents" if one == name else "skills", one),
+            lambda node: visit.url("agents" if node == name else "skills", node),
         ),
         acts=buttons(visit, VIEWS["agents"].acts, {"agent": name}),
     )

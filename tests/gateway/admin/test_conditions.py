@@ -188,16 +188,16 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: IdempotentR
         return OperationResponse(200, b"{}"), OperationResponse(200, b"{}")
 
     run = asyncio.create_task(
-        repeats.run("k", Principal("ada", HOST), what="a", request=b"{}", work=work)
+        repeats.run("k", Principal("ada", HOST), action="a", request=b"{}", work=work)
     )
     await begun.wait()
     with pytest.raises(ProblemDetails) as refused:
-        await repeats.run("k", Principal("ada", HOST), what="a", request=b"{}", work=work)
+        await repeats.run("k", Principal("ada", HOST), action="a", request=b"{}", work=work)
     assert refused.value.status == 409
     end.set()
     assert (await run).status == 200
     assert (
-        await repeats.run("k", Principal("ada", HOST), what="a", request=b"{}", work=work)
+        await repeats.run("k", Principal("ada", HOST), action="a", request=b"{}", work=work)
         == await run
     )
 
@@ -216,7 +216,7 @@ async def test_failed_requests_may_be_repeated_under_their_idempotency_key(
         return response, response
 
     found = [
-        await repeats.run("k", Principal("a", HOST), what="a", request=b"", work=work)
+        await repeats.run("k", Principal("a", HOST), action="a", request=b"", work=work)
         for _ in range(3)
     ]
     assert [(one.status, one.body) for one in found] == [(503, b"{}"), (200, b"[]"), (200, b"[]")]
@@ -225,9 +225,9 @@ async def test_failed_requests_may_be_repeated_under_their_idempotency_key(
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await repeats.run("l", Principal("a", HOST), what="a", request=b"", work=crash)
+        await repeats.run("l", Principal("a", HOST), action="a", request=b"", work=crash)
     assert (
-        await repeats.run("l", Principal("a", HOST), what="a", request=b"", work=work)
+        await repeats.run("l", Principal("a", HOST), action="a", request=b"", work=work)
     ).body == b"{}"
 
 
@@ -239,8 +239,8 @@ async def test_keys_are_their_owners(repeats: IdempotentRunner) -> None:
     numbers = iter(range(10))
     other = "00000000-0000-0000-0000-000000000002"
     for principal in (Principal("a", HOST), Principal("b", HOST), Principal("a", other)):
-        first = await repeats.run("k", principal, what="x", request=b"", work=work)
-        assert await repeats.run("k", principal, what="x", request=b"", work=work) == first
+        first = await repeats.run("k", principal, action="x", request=b"", work=work)
+        assert await repeats.run("k", principal, action="x", request=b"", work=work) == first
     assert next(numbers) == 3
 
 

@@ -37,7 +37,7 @@ def vault(*keys: bytes) -> Vault:
 async def rotate(database: Database, *keys: bytes) -> int:
     """The operation behind `toolgate secrets rotate`."""
     ground = OperationDependencies(lambda: database.pool, Pages(10, 10), HOST, "admin")
-    secrets = SecretOperations(ground, Keys(*keys), host_id=HOST, wanted=dict)
+    secrets = SecretOperations(ground, Keys(*keys), host_id=HOST, settings_sources=dict)
     operator = Principal("key:root", HOST, frozenset())
     asked = OperationInput(operator, {}, query=None, body=None)
     return (await secrets.rotate(asked)).encrypted
