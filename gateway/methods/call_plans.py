@@ -210,8 +210,8 @@ def without_null(tool: Tool, checker: Checker, arguments: dict[str, Any]) -> dic
 def _sender(upstream: Upstream, tool: Tool) -> Execute:
     if isinstance(upstream, PreparedUpstream):
         return upstream.prepare(tool)
-    call = upstream.call
-    return lambda one: call(one.tool, one.source, one.arguments, one.context)
+    send = upstream.call
+    return lambda call: send(call.tool, call.source, call.arguments, call.context)
 
 
 def _nothing() -> None:

@@ -238,29 +238,29 @@ def _find_tool(catalog: Catalog, name: str) -> Tool | None:
     return replace(tool, name=name)  # as the client's list has it
 
 
-def _whole(found: Tool, readable: Callable[[Any], Any]) -> Json:
+def _whole(tool: Tool, readable: Callable[[Any], Any]) -> Json:
     description: Json = {
-        "name": found.name,
-        **({"title": found.title} if found.title else {}),
-        "description": found.description,
-        "inputSchema": readable(decode_json(bytes(found.input_schema))),
+        "name": tool.name,
+        **({"title": tool.title} if tool.title else {}),
+        "description": tool.description,
+        "inputSchema": readable(decode_json(bytes(tool.input_schema))),
     }
-    if found.output_schema is not None:
-        description["outputSchema"] = readable(decode_json(bytes(found.output_schema)))
+    if tool.output_schema is not None:
+        description["outputSchema"] = readable(decode_json(bytes(tool.output_schema)))
     return description
 
 
-def _part(found: Tool, path: str, readable: Callable[[Any], Any], key: str = "schema") -> Json:
-    schema = decode_json(bytes(found.input_schema))
+def _part(tool: Tool, path: str, readable: Callable[[Any], Any], key: str = "schema") -> Json:
+    schema = decode_json(bytes(tool.input_schema))
     if not isinstance(schema, dict):
-        raise InvalidParams(f"path: the input schema of {found.name} has no parts")
+        raise InvalidParams(f"path: the input schema of {tool.name} has no parts")
     try:
         inner = part(schema, path)
     except MissingPart as missing:
         there = _near(missing.step, missing.known)
-        text = f"path: there is no {missing.step[:100]!r} in the input schema of {found.name}"
+        text = f"path: there is no {missing.step[:100]!r} in the input schema of {tool.name}"
         raise InvalidParams(f"{text}{_instead(there or missing.known[:NAMES])}") from missing
-    return {"name": found.name, "path": path, key: readable(inner)}
+    return {"name": tool.name, "path": path, key: readable(inner)}
 
 
 def _readable(schema: Any, chosen: SelectedProfile, called: str) -> Any:

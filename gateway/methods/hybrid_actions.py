@@ -127,18 +127,18 @@ class Services:
         sides = {action.side, context.headers.side} - {None}
         return _Found(tool, action, catalog, plans.get(tool.name)) if len(sides) < 2 else None
 
-    async def _run(self, found: _Found, data: Any, context: Context) -> ToolResult:
-        binding = found.binding
+    async def _run(self, action: _Found, data: Any, context: Context) -> ToolResult:
+        binding = action.binding
         if context.headers.auth_first:
             self._authorize(binding, context)
-        arguments = _check_data(found, data)
+        arguments = _check_data(action, data)
         if not context.headers.auth_first:
             self._authorize(binding, context)
         check_key(binding, context.headers.idempotency_key)
-        plan = found.plan
-        if plan is None or plan.tool is not found.tool:
-            plan = self._plans.plan(found.catalog, found.tool)
-        result = await plan.execute(ToolCall(found.tool, plan.source, arguments, context))
+        plan = action.plan
+        if plan is None or plan.tool is not action.tool:
+            plan = self._plans.plan(action.catalog, action.tool)
+        result = await plan.execute(ToolCall(action.tool, plan.source, arguments, context))
         return result if isinstance(result, ToolResult) else tool_result(result.members)
 
     def _authorize(self, binding: ServiceBinding, context: Context) -> None:
@@ -168,14 +168,14 @@ def _by_name(binding: ServiceBinding, params: Any) -> Any:
     return named if rest_name is None else {**named, rest_name: params[len(names) :]}
 
 
-def _check_data(found: _Found, data: Any) -> Any:
+def _check_data(action: _Found, data: Any) -> Any:
     """Validate `data` as arguments. Raises InvalidData with the first violation."""
     value = None if data is UNSET else data
-    binding = found.binding
+    binding = action.binding
     if not binding.validated:
         return value
     arguments = value if binding.argument is None else {binding.argument: value}
-    checker = found.catalog.checker(found.tool)
+    checker = action.catalog.checker(action.tool)
     try:
         if checker.accepts(arguments):
             return arguments

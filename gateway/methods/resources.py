@@ -116,7 +116,9 @@ async def _contents(uri: str, answer: StoredAnswer) -> bytes:
     if answer.info.text:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
-            text = await _write_pieces(answer.pieces, lambda one: encode(decoder.decode(one))[1:-1])
+            text = await _write_pieces(
+                answer.pieces, lambda piece: encode(decoder.decode(piece))[1:-1]
+            )
             decoder.decode(b"", final=True)
             return b'[%s,"text":"%s"}]' % (head, text)
         except UnicodeDecodeError:

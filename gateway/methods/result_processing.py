@@ -485,11 +485,11 @@ def _continues(where: str | None) -> Json:
     return {META_CONTINUE: {"arguments": {CONTINUE: where}}} if where else {}
 
 
-def _decode_slice(found: AnswerSlice) -> str | None:
+def _decode_slice(slice_: AnswerSlice) -> str | None:
     """None when the slice begins inside a character: no handle points there."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return decoder.decode(found.data, final=found.ended)
+        return decoder.decode(slice_.data, final=slice_.ended)
     except UnicodeDecodeError:
         return None
 

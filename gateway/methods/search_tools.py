@@ -74,7 +74,7 @@ class Usage:
         self.tasks = BackgroundTasks()
 
     def on_search(
-        self, context: Context, query: str, found: SearchResult, tools: Sequence[Tool]
+        self, context: Context, query: str, result: SearchResult, tools: Sequence[Tool]
     ) -> None:
         """Cache a caller's search and the tools shown."""
         caller = _caller(context)
@@ -83,8 +83,8 @@ class Usage:
         search = PastSearch(
             str(uuid.uuid4()),
             query[: self._characters],
-            found.model,
-            found.vector,
+            result.model,
+            result.vector,
             {tool.id for tool in tools},
             self._clock() + HOLDS_S,
         )

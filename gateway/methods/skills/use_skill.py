@@ -103,15 +103,15 @@ def _tree(skills: Mapping[str, Skill], room: int) -> Json:
     return {"skills": top, **({"more": " ".join(more)} if more else {})}
 
 
-def _hits(found: Sequence[Skill], note: str | None, room: int) -> Json:
-    entries, shortened = _entries(found, room)
+def _hits(skills: Sequence[Skill], note: str | None, room: int) -> Json:
+    entries, shortened = _entries(skills, room)
     answer: Json = {"skills": entries[: max(1, room // (LINE + 100))]}
     if shortened:
         answer["more"] = "Descriptions are shortened."
     if note:
         answer["note"] = shorten(note, AROUND)
     return (
-        answer if found else {**answer, "more": "Nothing was found; without a query all are told."}
+        answer if skills else {**answer, "more": "Nothing was found; without a query all are told."}
     )
 
 
@@ -231,21 +231,21 @@ class UseSkill:
 
     def _about(
         self,
-        found: GrantedTools,
+        grant: GrantedTools,
         catalog: Catalog,
         chosen: SelectedProfile,
         unlisted: Sequence[str],
     ) -> Json:
         """`unlisted`: skills whose tools are not in the client's list."""
-        skill, answer = found.skill, dict[str, Any]()
-        if len(found.loaded) > 1:
-            answer["loaded"] = [loaded_skill.name for loaded_skill in found.loaded]
-        answer |= self._tools(found, catalog, chosen, unlisted)
-        if found.withheld:
-            names = [f"{name} ({level})" for name, level in found.withheld.items()]
+        skill, answer = grant.skill, dict[str, Any]()
+        if len(grant.loaded) > 1:
+            answer["loaded"] = [loaded_skill.name for loaded_skill in grant.loaded]
+        answer |= self._tools(grant, catalog, chosen, unlisted)
+        if grant.withheld:
+            names = [f"{name} ({level})" for name, level in grant.withheld.items()]
             answer["withheld"] = names[:NAMES]
-        if found.missing:
-            answer["missing"] = found.missing[:NAMES]
+        if grant.missing:
+            answer["missing"] = grant.missing[:NAMES]
         if skill.files:
             answer["files"] = [file.path for file in skill.files][:NAMES]
             answer["directory"] = uri_of(skill, "").rstrip("/")
@@ -256,7 +256,7 @@ class UseSkill:
 
     def _tools(
         self,
-        found: GrantedTools,
+        grant: GrantedTools,
         catalog: Catalog,
         chosen: SelectedProfile,
         unlisted: Sequence[str],
@@ -264,7 +264,7 @@ class UseSkill:
         ceiling = ListingBudget(self._limits.answer_tokens, self._lists.shaper, chosen, DESCRIBES)
         entries = [
             ListedTool(replace(tool, name=catalog.display_name(tool, chosen)), {})
-            for tool in found.tools.values()
+            for tool in grant.tools.values()
         ]
         fitted = ceiling.fit(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)
         more = []
@@ -303,11 +303,11 @@ async def content_of(read_file: ReadFile, tenant: str, skill: Skill, file: Skill
     return content
 
 
-def instructions_of(found: GrantedTools) -> str:
+def instructions_of(grant: GrantedTools) -> str:
     """Instructions of the skill, after those of the skills it requires."""
-    if len(found.loaded) == 1:
-        return found.skill.instructions.strip()
-    parts = [f"# Skill {skill.name}\n\n{skill.instructions.strip()}" for skill in found.loaded]
+    if len(grant.loaded) == 1:
+        return grant.skill.instructions.strip()
+    parts = [f"# Skill {skill.name}\n\n{skill.instructions.strip()}" for skill in grant.loaded]
     return "\n\n".join(parts)
 
 
