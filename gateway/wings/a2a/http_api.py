@@ -85,8 +85,8 @@ STREAMS = ("stream", "subscribe")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, read."""
+class AgentCall:
+    """A decoded request of a client."""
 
     agent: str
     operation: str
@@ -167,8 +167,8 @@ class A2AApi:
 
     def _version(self, request: Request) -> Version:
         """Raises VersionNotSupported."""
-        asked = request.headers.get(HEADER) or request.query_params.get(HEADER) or ""
-        return read_version(asked, self._settings.versions)
+        header = request.headers.get(HEADER) or request.query_params.get(HEADER) or ""
+        return read_version(header, self._settings.versions)
 
     # Bindings
 
@@ -188,8 +188,8 @@ class A2AApi:
                 method_name = message["method"][:60]
                 raise UnknownMethod(f"There is no method {method_name!r} in A2A {version}")
             params = decode(version, METHODS[operation][2], message.get("params") or {})
-            asked = Asked(name, operation, version, params, context)
-            answer = await self._answer(request, asked)
+            call = AgentCall(name, operation, version, params, context)
+            answer = await self._answer(request, call)
         except Fault as fault:
             response = _rpc_response({"error": _rpc_error(fault)}, id_)
             if operation in STREAMS and version is Version.V0_3:  # which has errors as events
@@ -202,7 +202,7 @@ class A2AApi:
         def envelope(value: Any) -> Any:
             return {"jsonrpc": "2.0", "id": id_, "result": value}
 
-        return self._stream(asked, answer, envelope)
+        return self._stream(call, answer, envelope)
 
     async def _http_json(self, request: Request, name: str, rest: str) -> Response:
         context = await self._calls.context(request)
@@ -211,8 +211,8 @@ class A2AApi:
             operation, names = self._route(request.method, name, rest)
             value = await _read_values(request, operation, version, names)
             kind = METHODS[operation][2]
-            asked = Asked(name, operation, version, decode(version, kind, value), context)
-            answer = await self._answer(request, asked)
+            call = AgentCall(name, operation, version, decode(version, kind, value), context)
+            answer = await self._answer(request, call)
         except Fault as fault:
             return _status_response(fault)
         media_type = A2A_JSON if A2A_JSON in request.headers.get("accept", "") else JSON
@@ -221,7 +221,7 @@ class A2AApi:
         if isinstance(answer, A2AObject):
             body = msgspec.json.encode(_json_of(version, answer))
             return Response(body, media_type=media_type)
-        return self._stream(asked, answer, lambda value: value)
+        return self._stream(call, answer, lambda value: value)
 
     def _route(self, method: str, name: str, rest: str) -> tuple[str, list[str]]:
         """The operation of a path, and the ids in it. Raises UnknownMethod."""
@@ -238,10 +238,10 @@ class A2AApi:
             raise UnknownMethod(f"There is no {method} at this path")
         return operation, names
 
-    def _stream(self, asked: Asked, events: AsyncIterator[A2AObject], envelope: Any) -> Response:
+    def _stream(self, call: AgentCall, events: AsyncIterator[A2AObject], envelope: Any) -> Response:
         async def write_events() -> AsyncIterator[bytes]:
             async for event in events:
-                value = envelope(_json_of(asked.version, event))
+                value = envelope(_json_of(call.version, event))
                 yield sse_writer.event(msgspec.json.encode(value), b"")
 
         return stream_events(write_events(), self._settings.keep_alive_s)
@@ -262,67 +262,67 @@ class A2AApi:
 
     # Operations
 
-    async def _answer(self, request: Request, asked: Asked) -> Answer:
+    async def _answer(self, request: Request, call: AgentCall) -> Answer:
         """The answer to a request; for streams their events. Raises Fault."""
-        tenant = self._settings.agents[asked.agent].tenant
-        if tenant and asked.params.tenant not in (tenant, ""):
+        tenant = self._settings.agents[call.agent].tenant
+        if tenant and call.params.tenant not in (tenant, ""):
             raise InvalidParameters("tenant: expected the one of the interface on the card")
-        if asked.operation in STREAMS:
-            request.state.places.enter_context(self._count_stream(asked.context))
+        if call.operation in STREAMS:
+            request.state.places.enter_context(self._count_stream(call.context))
         try:
-            match asked.operation:
+            match call.operation:
                 case "send" | "stream":
-                    return await self._send(asked)
+                    return await self._send(call)
                 case "subscribe":
-                    row = await self._row(asked, asked.params.id)
-                    await self._call(asked, "a2a_get_task", task=row.id)
+                    row = await self._row(call, call.params.id)
+                    await self._call(call, "a2a_get_task", task=row.id)
                     if row.has_ended:
                         raise UnsupportedOperation("The task has ended: get it instead")
-                    return self._follow(row, asked.version)
+                    return self._follow(row, call.version)
                 case "list":
-                    return await self._list(asked)
+                    return await self._list(call)
                 case "get" | "cancel":
-                    return await self._one(asked)
+                    return await self._one(call)
                 case "card":
-                    return await self._extended_card(request, asked)
-            return await self._push(asked)
+                    return await self._extended_card(request, call)
+            return await self._push(call)
         except LeaseLost as error:
             raise TaskNotFound("The task was deleted") from error
 
-    async def _send(self, asked: Asked) -> Answer:
-        params: SendRequest = asked.params
+    async def _send(self, call: AgentCall) -> Answer:
+        params: SendRequest = call.params
         config = params.configuration.task_push_notification_config
         if config is not None:
             self._operations.check_webhook(config)
         view = await self._call(
-            asked,
+            call,
             "a2a_send_message",
-            agent=asked.agent,
+            agent=call.agent,
             message=encode(Version.V1_0, params.message),
             wait=False,
         )
-        row = await self._find_row(asked, view.task)
+        row = await self._find_row(call, view.task)
         if config is not None:
-            await self._add_webhook(asked, row.id, config)
-        if asked.operation == "stream":
-            return self._follow(row, asked.version)
+            await self._add_webhook(call, row.id, config)
+        if call.operation == "stream":
+            return self._follow(row, call.version)
         if not params.configuration.return_immediately:
             row = await self._runner.wait_until_idle(row)
         if row.answer is not None:
             return StreamResponse(message=row.answer)
         return StreamResponse(task=_with_history(row.task, params.configuration.history_length))
 
-    async def _find_row(self, asked: Asked, id_: str) -> StoredTask:
+    async def _find_row(self, call: AgentCall, id_: str) -> StoredTask:
         """Also one that was answered with a message. Raises TaskNotFound."""
-        principal = asked.context.principal
-        row = await self._runner.tasks.get(principal.tenant, principal.id, asked.agent, id_)
+        principal = call.context.principal
+        row = await self._runner.tasks.get(principal.tenant, principal.id, call.agent, id_)
         if row is None:
             raise TaskNotFound("The task was deleted")
         return row
 
-    async def _row(self, asked: Asked, id_: str) -> StoredTask:
+    async def _row(self, call: AgentCall, id_: str) -> StoredTask:
         """Raises TaskNotFound."""
-        return await self._operations.find_task(asked.context, asked.agent, id_)
+        return await self._operations.find_task(call.context, call.agent, id_)
 
     async def _follow(self, row: StoredTask, version: Version) -> AsyncIterator[StreamResponse]:
         """The task, then its changes, up to its end; of 0.3 also up to where it waits for somebody.
@@ -341,14 +341,14 @@ class A2AApi:
             if update is not None and update.status.state in stops:
                 return
 
-    async def _list(self, asked: Asked) -> TaskList:
-        params: ListRequest = asked.params
+    async def _list(self, call: AgentCall) -> TaskList:
+        params: ListRequest = call.params
         since = params.status_timestamp_after
         state = params.status.name.lower()
         body = await self._call_raw(
-            asked,
+            call,
             "a2a_list_tasks",
-            agent=asked.agent,
+            agent=call.agent,
             context=params.context_id,
             state="" if state == "unspecified" else state,
             since=since.isoformat() if since else "",
@@ -362,56 +362,56 @@ class A2AApi:
         ]
         return TaskList(tuple(tasks), body["after"], len(tasks), body["total"])
 
-    async def _one(self, asked: Asked) -> Task:
-        name = "a2a_get_task" if asked.operation == "get" else "a2a_cancel_task"
-        row = await self._row(asked, asked.params.id)
-        view = await self._call(asked, name, task=row.id)
-        return _with_history(decode(Version.V1_0, Task, view.object), asked.params.history_length)
+    async def _one(self, call: AgentCall) -> Task:
+        name = "a2a_get_task" if call.operation == "get" else "a2a_cancel_task"
+        row = await self._row(call, call.params.id)
+        view = await self._call(call, name, task=row.id)
+        return _with_history(decode(Version.V1_0, Task, view.object), call.params.history_length)
 
-    async def _extended_card(self, request: Request, asked: Asked) -> AgentCard:
-        if is_open(asked.context.identity):
+    async def _extended_card(self, request: Request, call: AgentCall) -> AgentCard:
+        if is_open(call.context.identity):
             raise UnsupportedOperation("There is no extended card: callers are not authenticated")
-        await self._call_raw(asked, "a2a_get_card", agent=asked.agent)
+        await self._call_raw(call, "a2a_get_card", agent=call.agent)
         return await self._operations.card(
-            asked.agent, asked.context, url=self._url(request), is_open=False
+            call.agent, call.context, url=self._url(request), is_open=False
         )
 
-    async def _push(self, asked: Asked) -> Answer:
+    async def _push(self, call: AgentCall) -> Answer:
         if not self._settings.push:
             raise errors.PushNotSupported("Push notifications are switched off")
-        params = asked.params
-        row = await self._row(asked, params.task_id)
-        if asked.operation == "create_push":
-            return await self._add_webhook(asked, row.id, params)
-        if asked.operation == "delete_push":
-            await self._call_raw(asked, "a2a_delete_webhook", task=row.id, webhook=params.id)
+        params = call.params
+        row = await self._row(call, params.task_id)
+        if call.operation == "create_push":
+            return await self._add_webhook(call, row.id, params)
+        if call.operation == "delete_push":
+            await self._call_raw(call, "a2a_delete_webhook", task=row.id, webhook=params.id)
             return None
-        await self._call_raw(asked, "a2a_list_webhooks", task=row.id)
+        await self._call_raw(call, "a2a_list_webhooks", task=row.id)
         configs = tuple(await self._operations.find_webhooks(row))
-        if asked.operation == "list_push":
+        if call.operation == "list_push":
             return PushConfigs(configs)
         for config in configs:
             if params.id in (config.id, ""):
                 return config
         raise TaskNotFound("The task has no such webhook")
 
-    async def _add_webhook(self, asked: Asked, task: str, config: PushConfig) -> PushConfig:
-        data = f"{asked.version} ".encode() + msgspec.json.encode(config)
-        asked.context.upload = Upload(data)
+    async def _add_webhook(self, call: AgentCall, task: str, config: PushConfig) -> PushConfig:
+        data = f"{call.version} ".encode() + msgspec.json.encode(config)
+        call.context.upload = Upload(data)
         try:
-            body = await self._call_raw(asked, "a2a_add_webhook", task=task)
+            body = await self._call_raw(call, "a2a_add_webhook", task=task)
         finally:
-            asked.context.upload = None
+            call.context.upload = None
         stored = decode(Version.V1_0, PushConfig, body)
         return replace(stored, token=config.token, authentication=config.authentication)
 
-    async def _call(self, asked: Asked, operation: str, **arguments: Any) -> TaskView:
-        body = await self._call_raw(asked, operation, **arguments)
+    async def _call(self, call: AgentCall, operation: str, **arguments: Any) -> TaskView:
+        body = await self._call_raw(call, operation, **arguments)
         return msgspec.convert(body, TaskView)
 
-    async def _call_raw(self, asked: Asked, operation: str, **arguments: Any) -> Any:
+    async def _call_raw(self, call: AgentCall, operation: str, **arguments: Any) -> Any:
         """The result of an operation. Raises Fault."""
-        result = await self._parts.call(asked.context, operation, arguments)
+        result = await self._parts.call(call.context, operation, arguments)
         body = structured_body(result)
         if not result.is_error:
             return msgspec.json.decode(body)

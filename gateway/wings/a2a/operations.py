@@ -215,7 +215,7 @@ class AgentOperations:
         """The webhooks of a task, with their credentials."""
         return await self._webhooks.all(row)
 
-    async def agents(self, _asked: OperationInput) -> AgentPage:
+    async def agents(self, _request: OperationInput) -> AgentPage:
         return AgentPage(
             tuple(
                 AgentView(name, agent.kind, agent.description, f"/a2a/{name}")
@@ -223,26 +223,26 @@ class AgentOperations:
             )
         )
 
-    async def own_card(self, asked: OperationInput) -> Json:
-        context = _context(asked)
+    async def own_card(self, request: OperationInput) -> Json:
+        context = _context(request)
         url, free = self._settings.url or "", is_open(context.identity)
-        card = await self.card(asked.names["agent"], context, url=url, is_open=free)
+        card = await self.card(request.names["agent"], context, url=url, is_open=free)
         value: Json = encode(Version.V1_0, card)
         return value
 
-    async def send(self, asked: OperationInput) -> TaskView:
-        context, name = _context(asked), asked.names["agent"]
+    async def send(self, request: OperationInput) -> TaskView:
+        context, name = _context(request), request.names["agent"]
         if context.run is not None:
             raise ProblemDetails(403, "forbidden", "An agent does not call agents.")
         agent = self.find_agent(name)
-        message = decode(Version.V1_0, Message, asked.body.message)
+        message = decode(Version.V1_0, Message, request.body.message)
         _check_parts(message, takes_files=agent.kind == "tools")
         context = replace(context, agent_hops=max(context.agent_hops, message.hops))
         if message.task_id:
             row = await self._continue(context, name, message)
         else:
             row = await self._begin(context, name, message)
-        if asked.body.wait:
+        if request.body.wait:
             row = await self._runner.wait_until_idle(row)
         return task_view(row)
 
@@ -278,8 +278,8 @@ class AgentOperations:
             read_answer(schema, message)
         return await self._runner.answer(context, row, replace(message, context_id=task.context_id))
 
-    async def tasks(self, asked: OperationInput) -> TaskPage:
-        query: TaskFilter = asked.query
+    async def tasks(self, request: OperationInput) -> TaskPage:
+        query: TaskFilter = request.query
         state = f"TASK_STATE_{query.state.upper()}" if query.state else None
         list_request = decode(
             Version.V1_0,
@@ -293,8 +293,8 @@ class AgentOperations:
             },
         )
         rows, after, total = await self._runner.tasks.page(
-            asked.tenant,
-            asked.principal.id,
+            request.tenant,
+            request.principal.id,
             query.agent,
             list_request,
             list_bytes=self._settings.list_bytes,
@@ -302,44 +302,44 @@ class AgentOperations:
         views = tuple(task_view(row, artifacts=query.artifacts) for row in rows)
         return TaskPage(views, after, total)
 
-    async def task(self, asked: OperationInput) -> TaskView:
-        return task_view(await self._task_of(asked))
+    async def task(self, request: OperationInput) -> TaskView:
+        return task_view(await self._task_of(request))
 
-    async def cancel(self, asked: OperationInput) -> TaskView:
-        row = await self._task_of(asked)
+    async def cancel(self, request: OperationInput) -> TaskView:
+        row = await self._task_of(request)
         if row.has_ended:
             state = row.task.status.state.name
             raise TaskNotCancelable(f"The task has ended: it is {state}")
         return task_view(await self._runner.cancel(row))
 
-    async def webhooks(self, asked: OperationInput) -> Json:
-        configs = await self._webhooks.all(await self._task_of(asked))
+    async def webhooks(self, request: OperationInput) -> Json:
+        configs = await self._webhooks.all(await self._task_of(request))
         return {"configs": [encode(Version.V1_0, _mask(config)) for config in configs]}
 
-    async def add_webhook(self, asked: OperationInput) -> Json:
+    async def add_webhook(self, request: OperationInput) -> Json:
         """The config and the version of its client are beside the arguments, which are recorded: it
         holds credentials."""
-        upload = _context(asked).upload
+        upload = _context(request).upload
         if upload is None:
             raise InvalidParameters("Expected a config of push notifications: use A2A")
         version, _, data = upload.data.partition(b" ")
         config = msgspec.json.decode(data, type=PushConfig)
-        row = await self._task_of(asked)
+        row = await self._task_of(request)
         stored = await self._webhooks.add(row, config, Version(version.decode()))
         value: Json = encode(Version.V1_0, _mask(stored))
         return value
 
-    async def delete_webhook(self, asked: OperationInput) -> None:
-        await self._webhooks.delete(await self._task_of(asked), asked.names["webhook"])
+    async def delete_webhook(self, request: OperationInput) -> None:
+        await self._webhooks.delete(await self._task_of(request), request.names["webhook"])
 
-    async def _task_of(self, asked: OperationInput) -> StoredTask:
-        return await self.find_task(_context(asked), "", asked.names["task"])
+    async def _task_of(self, request: OperationInput) -> StoredTask:
+        return await self.find_task(_context(request), "", request.names["task"])
 
 
-def _context(asked: OperationInput) -> Context:
-    if asked.context is None:  # operations of wings have one
+def _context(request: OperationInput) -> Context:
+    if request.context is None:  # operations of wings have one
         raise ProblemDetails(500, "failed", "The operation was called without a context.")
-    return asked.context
+    return request.context
 
 
 def _mask(config: PushConfig) -> PushConfig:
@@ -377,9 +377,9 @@ def _answering(
 ) -> Callable[[OperationInput], Awaitable[T]]:
     """The handler with errors of A2A as problems, whose kinds are their reasons."""
 
-    async def answer(asked: OperationInput) -> T:
+    async def answer(request: OperationInput) -> T:
         try:
-            return await handle(asked)
+            return await handle(request)
         except A2AFault as fault:
             kind = fault.reason.lower().replace("_", "-")
             raise ProblemDetails(fault.failed_status(), kind, fault.message) from fault

@@ -225,22 +225,22 @@ class A2ATasks(LeasedRows[StoredTask]):
         )
 
     async def page(
-        self, host_id: str, owner: str, agent: str, asked: ListRequest, *, list_bytes: int
+        self, host_id: str, owner: str, agent: str, request: ListRequest, *, list_bytes: int
     ) -> tuple[list[StoredTask], str, int]:
         """Tasks by the time of their status, the newest first, up to the one that reaches
         `list_bytes`; the token of the next page ("": it is the last one); and their number on all
         pages. Raises InvalidParameters."""
-        state = asked.status.value if asked.status is not TaskState.UNSPECIFIED else None
+        state = request.status.value if request.status is not TaskState.UNSPECIFIED else None
         values: dict[str, Any] = {
             "host": host_id,
             "owner": owner,
             "agent": agent,
-            "context": asked.context_id or None,
+            "context": request.context_id or None,
             "state": state,
-            "since": asked.status_timestamp_after,
-            "limit": asked.page_size + 1,
+            "since": request.status_timestamp_after,
+            "limit": request.page_size + 1,
             "bytes": list_bytes,
-            **_read_token(asked.page_token),
+            **_read_token(request.page_token),
         }
         condition = sql.SQL(
             "host_id = %(host)s AND owner = %(owner)s AND (agent = %(agent)s OR %(agent)s = '')"
@@ -273,7 +273,7 @@ class A2ATasks(LeasedRows[StoredTask]):
         sizes = accumulate((len(row.data) for row in rows), initial=0)
         page = [
             row
-            for row, before in zip(rows[: asked.page_size], sizes, strict=False)
+            for row, before in zip(rows[: request.page_size], sizes, strict=False)
             if before < list_bytes
         ]
         token = _write_token(page[-1]) if len(page) < len(rows) else ""

@@ -166,11 +166,11 @@ class CodeOperations:
         parts = {"python": DETAILS, "javascript": JAVASCRIPT}
         return "\n".join(parts[language] for language in languages_of(self._settings))
 
-    async def _list(self, asked: OperationInput) -> RunList:
-        return RunList(tuple(await self.runner.stored.all(*asked.principal.key, RUNS)))
+    async def _list(self, request: OperationInput) -> RunList:
+        return RunList(tuple(await self.runner.stored.all(*request.principal.key, RUNS)))
 
-    async def _run(self, asked: OperationInput, *, writes: bool) -> ProgramView:
-        body, settings, context = asked.body, self._settings, asked.context
+    async def _run(self, request: OperationInput, *, writes: bool) -> ProgramView:
+        body, settings, context = request.body, self._settings, request.context
         if context is None:
             raise invalid("Expected a caller.")
         if context.run is not None and context.run.code:
@@ -188,9 +188,9 @@ class CodeOperations:
                 "the package quickjs-ng, as `pip install toolgate[javascript]` installs it"
             )
         if body.cancel:
-            return await self.runner.cancel(asked, context, body.run, writes=writes)
+            return await self.runner.cancel(request, context, body.run, writes=writes)
         if body.run:
-            return await self.runner.follow(asked, context, body.run, writes=writes)
+            return await self.runner.follow(request, context, body.run, writes=writes)
         most, time_s = min(body.calls or settings.calls, settings.calls), body.time_s
         program = StoredProgram(
             body.code,
@@ -200,7 +200,7 @@ class CodeOperations:
             time_s or max(settings.wall_s, settings.job_s),
             files=body.files,
         )
-        return await self.runner.begin(asked, context, program)
+        return await self.runner.begin(request, context, program)
 
 
 def languages_of(settings: CodeSettings) -> Sequence[ProgramLanguage]:

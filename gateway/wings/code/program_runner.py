@@ -125,25 +125,25 @@ class Runner(RunSupervisor[ProgramRun]):
         super().__init__("code", parts, self.stored, places, renew_s=settings.poll_s)
 
     async def begin(
-        self, asked: OperationInput, context: Context, program: StoredProgram
+        self, request: OperationInput, context: Context, program: StoredProgram
     ) -> ProgramView:
         """Run a program. Raises ProblemDetails, and TooManyRequests for a job that waits."""
-        driven, tenant, principal = is_driven(context), *asked.principal.key
+        driven, tenant, principal = is_driven(context), *request.principal.key
         run_id = context.request_id if driven else str(uuid4())
         if driven and await self.stored.get(tenant, principal, run_id) is not None:
             # another start of the same job, or of an invocation
-            return await self.follow(asked, context, run_id, writes=program.writes)
+            return await self.follow(request, context, run_id, writes=program.writes)
         caller = None if driven else caller_of(context)
         run = ProgramRun(tenant, principal, run_id, program, caller, is_kept=driven)
-        async with self._turn(asked.principal.key, self._settings.turn_s):
-            return await self._advance_for(asked, context, run)
+        async with self._turn(request.principal.key, self._settings.turn_s):
+            return await self._advance_for(request, context, run)
 
     async def follow(
-        self, asked: OperationInput, context: Context, run_id: str, *, writes: bool
+        self, request: OperationInput, context: Context, run_id: str, *, writes: bool
     ) -> ProgramView:
         """How a run ended, or waits; this process goes on with it, if it can. Raises
         ProblemDetails, and TooManyRequests for a job that waits."""
-        tenant, principal = asked.principal.key
+        tenant, principal = request.principal.key
         until = anyio.current_time() + self._longest_s(context)
         while anyio.current_time() < until:
             row = await self.stored.get(tenant, principal, run_id)
@@ -156,21 +156,21 @@ class Runner(RunSupervisor[ProgramRun]):
             if row.is_due and run_id not in self._held:
                 with self.take_place(tenant, principal, waited=True) as place:
                     if place is not None and (run := await self.stored.claim(tenant, run_id)):
-                        return await self._advance_for(asked, context, run)
+                        return await self._advance_for(request, context, run)
             await self.wait_here(run_id)
         return ProgramView("running", run=run_id)
 
     async def _advance_for(
-        self, asked: OperationInput, context: Context, run: ProgramRun
+        self, request: OperationInput, context: Context, run: ProgramRun
     ) -> ProgramView:
         """Go on with a run whose caller waits. Raises ProblemDetails."""
         active = HeldRun(run)
         try:
             with self.hold(active):
-                view = await self._go_on(active, context, asked.job)
+                view = await self._go_on(active, context, request.job)
             return check_wait(view, context)
         except LeaseLost:
-            return await self.follow(asked, context, run.id, writes=run.program.writes)
+            return await self.follow(request, context, run.id, writes=run.program.writes)
         except BaseException:  # its caller has gone, or no program can be run here
             with anyio.CancelScope(shield=True), suppress(LeaseLost, *AWAY):
                 await self._leave(run)
@@ -188,17 +188,17 @@ class Runner(RunSupervisor[ProgramRun]):
             await self.stored.remove(run)
 
     async def cancel(
-        self, asked: OperationInput, context: Context, run_id: str, *, writes: bool
+        self, request: OperationInput, context: Context, run_id: str, *, writes: bool
     ) -> ProgramView:
         """End a run, and its open calls. Raises ProblemDetails."""
-        tenant, principal = asked.principal.key
+        tenant, principal = request.principal.key
         row = await self.stored.get(tenant, principal, run_id)
         if row is None or row.writes != writes:
             raise not_found("run", run_id)
         await self.stored.cancel(tenant, run_id)
         self.cancel_here(run_id)
         await Approvals(self.parts.pool, tenant).withdraw(run_id)
-        return await self.follow(asked, context, run_id, writes=writes)
+        return await self.follow(request, context, run_id, writes=writes)
 
     async def work(self, active: HeldRun[ProgramRun]) -> None:
         """Go on with a run whose caller does not wait."""

@@ -591,7 +591,7 @@ class Journal(Tables):
                 claimed_rows = await cursor.fetchall()
         except UniqueViolation:  # somebody took another one of the same order key
             return []
-        return sorted(claimed_rows, key=lambda one: (-one.priority, -one.waited_s))
+        return sorted(claimed_rows, key=lambda row: (-row.priority, -row.waited_s))
 
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""

@@ -148,8 +148,8 @@ def _stream(prefix: str, host_id: str) -> str:
     return f"{prefix}{host_id}:invocations"
 
 
-def _flat(found: Any) -> Iterable[Any]:
-    for item in found or ():
+def _flat(reply: Any) -> Iterable[Any]:
+    for item in reply or ():
         if isinstance(item, list | tuple):
             yield from _flat(item)
         else:

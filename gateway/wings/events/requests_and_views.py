@@ -277,10 +277,10 @@ def seq_of(text: str) -> int | None:
     return int(text) if SEQ.fullmatch(text) else None
 
 
-def delivery_view(one: Delivery, principal: str) -> DeliveryView:
-    members = {**asdict(one), "id": one.invocation_id, "principal": principal}
-    members["idempotency_key"] = one.invocation_id  # callers' keys are unique for each of them only
-    members["arguments"] = Raw(one.arguments.encode())
+def delivery_view(delivery: Delivery, principal: str) -> DeliveryView:
+    members = {**asdict(delivery), "id": delivery.invocation_id, "principal": principal}
+    members["idempotency_key"] = delivery.invocation_id  # callers' keys are unique to each
+    members["arguments"] = Raw(delivery.arguments.encode())
     return DeliveryView(**{name: members[name] for name in DeliveryView.__struct_fields__})
 
 

@@ -294,15 +294,15 @@ class DocumentExtractor:
         reading.answered += 1
         return check_extraction(reply, chunk.text)
 
-    async def _store(self, document: _Document, chunk: _Chunk, found: ExtractedNames) -> None:
+    async def _store(self, document: _Document, chunk: _Chunk, names: ExtractedNames) -> None:
         """Add what was found, if the chunk is still there."""
-        self.counts["names"] += len(found.names)
-        self.counts["relations"] += len(found.relations)
+        self.counts["names"] += len(names.names)
+        self.counts["relations"] += len(names.relations)
         values = {
             "host": document.tenant,
             "chunk": chunk.id,
-            "names": Jsonb(msgspec.to_builtins(found.names)),
-            "relations": Jsonb(msgspec.to_builtins(found.relations)),
+            "names": Jsonb(msgspec.to_builtins(names.names)),
+            "relations": Jsonb(msgspec.to_builtins(names.relations)),
         }
         async with borrow(self._pool) as connection:
             for statement in (_NAMES, _RELATIONS):

@@ -105,12 +105,12 @@ class KnowledgeModel:
         self,
         payer: Payer,
         question: str,
-        found: KnowledgeFound,
+        passages: KnowledgeFound,
         *,
         history: tuple[tuple[str, str], ...] = (),
         wish: str = "",
     ) -> AnswerRequest:
-        return AnswerRequest(payer, question, found, history, wish)
+        return AnswerRequest(payer, question, passages, history, wish)
 
     async def say(self, question: AnswerRequest) -> str:
         """Answer of the model without passages. Raises ProblemDetails."""
@@ -141,11 +141,11 @@ def _tenant_of(request: OperationInput) -> str | None:
     return None if not verified and request.principal.id == SCHEDULE else request.tenant
 
 
-def with_answer(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:
+def with_answer(passages: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:
     """The passages with the answer; without one its text is that of the passages."""
     if isinstance(answer, str):
-        return OperationOutput(replace(found, note=f"No answer: {answer}."))
+        return OperationOutput(replace(passages, note=f"No answer: {answer}."))
     sources = "\n".join(
-        f"[{reference.reference}] {reference.path}" for reference in found.references
+        f"[{reference.reference}] {reference.path}" for reference in passages.references
     )
-    return OperationOutput(replace(found, answer=answer), text=f"{answer.text}\n\n{sources}")
+    return OperationOutput(replace(passages, answer=answer), text=f"{answer.text}\n\n{sources}")

@@ -80,12 +80,12 @@ def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict
     return rows
 
 
-def _text(content: bytes, one: Chunk, ordinal: int) -> str:
+def _text(content: bytes, chunk: Chunk, ordinal: int) -> str:
     """Raises ProblemDetails for a span that is none of the text, or that cuts a character."""
-    if not 0 <= one.start < one.end <= len(content):
+    if not 0 <= chunk.start < chunk.end <= len(content):
         raise invalid(f"/chunks/{ordinal}/end_byte: expected a span within {len(content)} bytes.")
     try:
-        return content[one.start : one.end].decode()
+        return content[chunk.start : chunk.end].decode()
     except UnicodeDecodeError as error:
         text = f"/chunks/{ordinal}/start_byte: expected whole characters of UTF-8."
         raise invalid(text) from error

@@ -111,7 +111,7 @@ class Searcher:
             scores = {ranked.candidate.id: ranked.score for ranked in fused}
             if query.mode != "naive":
                 scores = await self._relate(opened, query, scores)
-            best = sorted(scores.items(), key=lambda it: (-round(it[1], DIGITS), it[0]))
+            best = sorted(scores.items(), key=lambda item: (-round(item[1], DIGITS), item[0]))
             best = best[: query.limit]
             chunks_by_id = await self._load_chunks(opened, query, [id_ for id_, _ in best])
         candidates_by_id = {candidate.id: candidate for candidate in candidates}
@@ -240,9 +240,9 @@ def _grams(words: Sequence[str]) -> Iterator[str]:
             yield " ".join(words[begin:end])
 
 
-def _with_scores(chunk: Passage, score: float, found: Candidate | None) -> Passage:
-    """`found`: None where the graph alone proposed it."""
-    words, meaning = (0.0, None) if found is None else (found.bm25, found.cosine)
+def _with_scores(chunk: Passage, score: float, candidate: Candidate | None) -> Passage:
+    """`candidate`: None where the graph alone proposed it."""
+    words, meaning = (0.0, None) if candidate is None else (candidate.bm25, candidate.cosine)
     return replace(chunk, score=round(score, DIGITS), words=words, meaning=meaning)
 
 

@@ -163,7 +163,8 @@ def communities(
         )
         for community, title in titled
     ]
-    return tuple(sorted(named, key=lambda it: (-len(it.chunks), -len(it.names), list(it.names))))
+    named.sort(key=lambda group: (-len(group.chunks), -len(group.names), list(group.names)))
+    return tuple(named)
 
 
 def _community(
@@ -177,7 +178,7 @@ def _community(
     }
     norms = sorted(group, key=lambda norm: (-round(inside[norm], 9), norm))
     counts = Counter(chunk for norm in norms for chunk in places[norm])
-    return Community(norms, (), sorted(counts, key=lambda one: (-counts[one], one)))
+    return Community(norms, (), sorted(counts, key=lambda chunk: (-counts[chunk], chunk)))
 
 
 def _titles(
@@ -235,7 +236,7 @@ def _labels(ties: Ties) -> dict[str, str]:
             weights: defaultdict[str, float] = defaultdict(float)
             for neighbour in sorted(ties[norm]):
                 weights[labels[neighbour]] += ties[norm][neighbour]
-            labels[norm] = min(weights, key=lambda one: (-round(weights[one], 9), one))
+            labels[norm] = min(weights, key=lambda label: (-round(weights[label], 9), label))
         if labels == before:
             break
     return labels

@@ -260,12 +260,12 @@ class CollectionLibrary:
                 break
         return passages
 
-    def _check_size(self, found: int) -> None:
-        if found > (most := self._settings.grep_bytes):
+    def _check_size(self, size: int) -> None:
+        if size > (most := self._settings.grep_bytes):
             raise ProblemDetails(
                 413,
                 "too-large",
-                f"The texts have {found} bytes, expected at most {most} (knowledge.grep_bytes):"
+                f"The texts have {size} bytes, expected at most {most} (knowledge.grep_bytes):"
                 " narrow the path.",
             )
 

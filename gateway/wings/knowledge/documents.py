@@ -223,21 +223,21 @@ class DocumentStore:
         connection: AsyncConnection,
         values: dict[str, Any],
         content: bytes,
-        found: Sequence[Chunk],
+        chunks: Sequence[Chunk],
     ) -> KeptDocument:
         added = Usage(bytes=len(content) - values["old_bytes"])
         await self.quotas.take(connection, values, added)
         sha256 = hashlib.sha256(content).digest()
-        chunks = rows(values["document"], content, found)
+        chunk_rows = rows(values["document"], content, chunks)
         values |= {
             "sha256": sha256,
             "content": content,
             "bytes": len(content),
-            "chunks": Jsonb(chunks),
+            "chunks": Jsonb(chunk_rows),
             "documents": [values["document"]],
-            "mentions": Jsonb(mentions_of(chunks, found)),
-            "symbols": Jsonb(symbols_of(found)),
-            "count": len(chunks),
+            "mentions": Jsonb(mentions_of(chunk_rows, chunks)),
+            "symbols": Jsonb(symbols_of(chunks)),
+            "count": len(chunk_rows),
             "version": values["live"] + 1,
         }
         async with connection.pipeline():  # one round trip
@@ -248,7 +248,7 @@ class DocumentStore:
             if values["old"] not in (None, sha256):
                 await connection.execute(_DELETE_BLOBS, {**values, "blobs": [values["old"]]})
         return KeptDocument(
-            values["document"], values["track"], True, values["version"], len(chunks)
+            values["document"], values["track"], True, values["version"], len(chunk_rows)
         )
 
     async def ensure(self, reader: KnowledgeReader, collection: NewCollection) -> NewCollection:

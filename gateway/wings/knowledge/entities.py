@@ -323,9 +323,9 @@ class _Step:
     def to(self, target: str) -> Sequence[Hop]:
         return self.hops.get(target, ())
 
-    def shared_names(self, other: "_Step") -> list[str]:
+    def shared_names(self, step: "_Step") -> list[str]:
         """Names of both, the rarest first."""
-        return sorted(self.near & other.near, key=lambda name: (self.seldom[name], name))
+        return sorted(self.near & step.near, key=lambda name: (self.seldom[name], name))
 
 
 def _join_paths(
@@ -387,14 +387,14 @@ def _neighbours(rows: Sequence[Sequence[Any]]) -> list[Neighbour]:
         Neighbour(norm, name, together, round(npmi(together, alone, nearby, total), 6))
         for norm, name, together, alone, nearby, total in rows
     ]
-    return sorted(neighbours, key=lambda one: (-one.npmi * math.log1p(one.chunks), one.norm))
+    return sorted(neighbours, key=lambda name: (-name.npmi * math.log1p(name.chunks), name.norm))
 
 
-def npmi(together: int, one: int, other: int, total: int) -> float:
+def npmi(together: int, first: int, second: int, total: int) -> float:
     """Normalised pointwise mutual information of two names, by the chunks that mention them."""
     if together >= total or together == 0:
         return 1.0 if together else -1.0
-    return math.log(together * total / (one * other)) / -math.log(together / total)
+    return math.log(together * total / (first * second)) / -math.log(together / total)
 
 
 def _mention(row: Sequence[Any]) -> NameMention:

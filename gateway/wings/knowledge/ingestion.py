@@ -288,13 +288,13 @@ class Ingestion:
         reader: KnowledgeReader,
         target: NewCollection,
         file: SourceFile,
-        found: ReadDocument | NotRead,
+        reading: ReadDocument | NotRead,
         *,
         report: IngestReport,
     ) -> None:
         """Store a file that was read elsewhere, as `file` does. Raises ProblemDetails."""
         spec = SourceSpec("upload", file.path, below=file.path)
-        await self._store(_Run(reader, target, spec, NoJob(), report), file, found)
+        await self._store(_Run(reader, target, spec, NoJob(), report), file, reading)
 
     async def _store(
         self, run: "_Run", file: SourceFile, reading: ReadDocument | NotRead | None = None
@@ -325,16 +325,16 @@ def _turn(reader: KnowledgeReader) -> Turn:
     return Turn(reader.tenant, reader.owner)
 
 
-def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:
-    title = {"title": found.title[:255]} if found.title else {}
-    note: dict[str, Any] = {"note": found.note} if found.note else {}
-    if found.degraded:
+def _with_text(new: NewDocument, reading: ReadDocument) -> NewDocument:
+    title = {"title": reading.title[:255]} if reading.title else {}
+    note: dict[str, Any] = {"note": reading.note} if reading.note else {}
+    if reading.degraded:
         note["degraded"] = True
     return replace(
         new,
-        text=found.text,
-        media_type=found.media_type,
-        chunks=found.chunks,
+        text=reading.text,
+        media_type=reading.media_type,
+        chunks=reading.chunks,
         metadata={**title, **new.metadata},
         origin={**new.origin, **note},
     )

@@ -98,10 +98,10 @@ LOGIN = {
 }
 BYPASS_QUERY = {"mode": "naive", "limit": 1, "tokens": 1}  # a query whose passages are not used
 _SORT_KEYS: Mapping[str, Callable[[DocumentView], Any]] = {
-    "created_at": lambda one: (one.created, one.document),
-    "updated_at": lambda one: (one.changed, one.document),
-    "id": lambda one: one.document,
-    "file_path": lambda one: one.path,
+    "created_at": lambda view: (view.created, view.document),
+    "updated_at": lambda view: (view.changed, view.document),
+    "id": lambda view: view.document,
+    "file_path": lambda view: view.path,
 }
 
 
@@ -589,47 +589,47 @@ def _length(query: str) -> int:
     )
 
 
-def _references(found: KnowledgeFound, *, content: bool) -> list[dict[str, Any]]:
+def _references(passages: KnowledgeFound, *, content: bool) -> list[dict[str, Any]]:
     named = [
         {"reference_id": str(reference.reference), "file_path": reference.path}
-        for reference in found.references
+        for reference in passages.references
     ]
     if not content:
         return named
     texts: dict[int, list[str]] = {}
-    for passage in found.evidence:
+    for passage in passages.evidence:
         texts.setdefault(passage.reference, []).append(passage.text)
     return [{**reference, "content": texts[int(reference["reference_id"])]} for reference in named]
 
 
-def _entity(one: NameView, paths: Mapping[str, str]) -> dict[str, Any]:
+def _entity(view: NameView, paths: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "entity_name": one.name,
-        "entity_type": one.type,
-        "description": one.description,
-        "source_id": SEPARATOR.join(one.chunks),
-        "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in one.chunks)),
+        "entity_name": view.name,
+        "entity_type": view.type,
+        "description": view.description,
+        "source_id": SEPARATOR.join(view.chunks),
+        "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in view.chunks)),
     }
 
 
-def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _relationships(passages: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Relations read by a chat model, then subjects and mentions of passages."""
-    for stated in found.relations:
+    for stated in passages.relations:
         chunks = [id_ for id_ in stated.chunks if id_ in paths]
         members = {"description": stated.description, "keywords": stated.type}
         yield _relationship((stated.source, stated.target), members, chunks, paths)
     mentioning = defaultdict[str, list[int]](list)  # places of names, by passages not about them
-    for place, name in enumerate(found.names):
+    for place, name in enumerate(passages.names):
         for id_ in set(name.chunks).difference(name.about):
             mentioning[id_].append(place)
-    for subject in found.names:
+    for subject in passages.names:
         shared = defaultdict[int, list[str]](list)
         for id_ in subject.about:
             for place in mentioning.get(id_, ()):
                 shared[place].append(id_)
         for place, chunks in sorted(shared.items()):
             members = {"description": "", "keywords": "mentions"}
-            yield _relationship((subject.name, found.names[place].name), members, chunks, paths)
+            yield _relationship((subject.name, passages.names[place].name), members, chunks, paths)
 
 
 def _relationship(
@@ -652,19 +652,19 @@ def _counts(counts: Mapping[str, int]) -> dict[str, int]:
     return {**dict.fromkeys(STATUSES, 0), **counts, "all": sum(counts.values())}
 
 
-def _document(one: DocumentView) -> dict[str, Any]:
+def _document(view: DocumentView) -> dict[str, Any]:
     return {
-        "id": one.document,
-        "content_summary": _summary(one.begin or ""),
-        "content_length": one.bytes,
-        "status": one.status,
-        "created_at": one.created.isoformat(),
-        "updated_at": one.changed.isoformat(),
-        "track_id": one.track_id,
-        "chunks_count": one.chunks,
-        "error_msg": one.error,
-        "metadata": one.metadata,
-        "file_path": one.path,
+        "id": view.document,
+        "content_summary": _summary(view.begin or ""),
+        "content_length": view.bytes,
+        "status": view.status,
+        "created_at": view.created.isoformat(),
+        "updated_at": view.changed.isoformat(),
+        "track_id": view.track_id,
+        "chunks_count": view.chunks,
+        "error_msg": view.error,
+        "metadata": view.metadata,
+        "file_path": view.path,
     }
 
 

@@ -311,14 +311,14 @@ def _deletion_response(message: str) -> Response:
     return JSONResponse({**members, "file_path": None})
 
 
-def _pair(one: NamePairView) -> dict[str, Any]:
-    members = {"description": one.description, "keywords": one.type}
+def _pair(pair: NamePairView) -> dict[str, Any]:
+    members = {"description": pair.description, "keywords": pair.type}
     return {
-        "id": f"{one.source}-{one.target}",
+        "id": f"{pair.source}-{pair.target}",
         "type": "DIRECTED",
-        "source": one.source,
-        "target": one.target,
-        "properties": {**members, **NO_CITATION, "weight": float(one.passages)},
+        "source": pair.source,
+        "target": pair.target,
+        "properties": {**members, **NO_CITATION, "weight": float(pair.passages)},
     }
 
 
@@ -360,13 +360,13 @@ def _number(request: Request, name: str, default: int, most: int | None = None) 
     number, place = lax(text, int), ("query", name)
     if not isinstance(number, int):
         message = "Input should be a valid integer, unable to parse string as an integer"
-        raise LightRagInvalid("int_parsing", place, message, found=text[:100])
+        raise LightRagInvalid("int_parsing", place, message, value=text[:100])
     if number < 1:
         message = "Input should be greater than or equal to 1"
         context = {"ge": 1}
-        raise LightRagInvalid("greater_than_equal", place, message, found=text, context=context)
+        raise LightRagInvalid("greater_than_equal", place, message, value=text, context=context)
     if most is not None and number > most:
         message = f"Input should be less than or equal to {most}"
         context = {"le": most}
-        raise LightRagInvalid("less_than_equal", place, message, found=text, context=context)
+        raise LightRagInvalid("less_than_equal", place, message, value=text, context=context)
     return number

@@ -161,19 +161,19 @@ class LightRagInvalid(ProblemDetails):
         place: tuple[str, ...],
         text: str,
         *,
-        found: Any = None,
+        value: Any = None,
         context: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(422, "invalid", text)
-        self.told = {"type": kind, "loc": list(place), "msg": text, "input": found}
+        self.told = {"type": kind, "loc": list(place), "msg": text, "input": value}
         if context is not None:
             self.told["ctx"] = dict(context)
 
 
-def invalid_value(place: tuple[str, ...], text: str, found: Any = None) -> LightRagInvalid:
+def invalid_value(place: tuple[str, ...], text: str, value: Any = None) -> LightRagInvalid:
     """Error of a value that LightRAG's validators refuse."""
     return LightRagInvalid(
-        "value_error", place, f"Value error, {text}", found=found, context={"error": {}}
+        "value_error", place, f"Value error, {text}", value=value, context={"error": {}}
     )
 
 
@@ -232,7 +232,7 @@ def _shown_body(body: bytes) -> Any:
 
 def _no_json(error: Exception) -> LightRagInvalid:
     text, context = "JSON decode error", {"error": str(error)}
-    return LightRagInvalid("json_invalid", ("body",), text, found={}, context=context)
+    return LightRagInvalid("json_invalid", ("body",), text, value={}, context=context)
 
 
 # By the error of msgspec: the kind, its wording, and the name of what it was compared with.
@@ -260,25 +260,25 @@ def _invalid_request(error: str, body: Any) -> ProblemDetails:
         return bad_request(text)
     place, value = ("body", *path), _member_at(body, path)
     if missing := _MISSING.search(error):
-        return LightRagInvalid("missing", (*place, missing[1]), "Field required", found=value)
+        return LightRagInvalid("missing", (*place, missing[1]), "Field required", value=value)
     for pattern, kind, text, name in _BOUNDS:
         if bound := re.search(pattern, error):
             context: dict[str, Any] = {name: int(bound[1])}
             if name.endswith("length") and isinstance(value, list):
                 context |= {"field_type": "List", "actual_length": len(value)}
             message = text.format(bound[1])
-            return LightRagInvalid(kind, place, message, found=value, context=context)
+            return LightRagInvalid(kind, place, message, value=value, context=context)
     if error.startswith("Invalid enum value"):
         names = [f"'{field}'" for field in _NAMES.get(path[0], ())] if path else []
         expected = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
         text = f"Input should be {expected}" if expected else error
         context = {"expected": expected}
-        return LightRagInvalid("literal_error", place, text, found=value, context=context)
+        return LightRagInvalid("literal_error", place, text, value=value, context=context)
     if "matching regex" in error and path and path[0] in _ENTITIES:
         return invalid_value(place, "Entity name cannot be empty", value)
     expected_type = _EXPECTED_TYPE.search(error)
     kind, text = _TYPES.get(expected_type[1] if expected_type else "", ("type_error", error))
-    return LightRagInvalid(kind, place, text, found=value)
+    return LightRagInvalid(kind, place, text, value=value)
 
 
 _ENTITIES = frozenset(

@@ -266,11 +266,11 @@ class KnowledgeOperations:
         return OperationOutput(value, text=packed.text)
 
     async def _names(
-        self, reader: KnowledgeReader, found: PackedPassages, limit: int
+        self, reader: KnowledgeReader, passages: PackedPassages, limit: int
     ) -> tuple[tuple[NameView, ...], tuple[RelationView, ...]]:
         if not limit:
             return (), ()
-        chunks = [passage.chunk for _, passage in found.chunks]
+        chunks = [passage.chunk for _, passage in passages.chunks]
         names = await self._entities.of_chunks(reader, chunks, limit)
         relations = await self._entities.relations(reader, limit=limit, chunks=chunks)
         return (
@@ -478,8 +478,8 @@ class KnowledgeOperations:
         more = cursor(page[-1].id) if len(states) > query.limit else ""
         return DocumentList(tuple(self._view(document) for document in page), more)
 
-    def _view(self, one: DocumentState) -> DocumentView:
-        return DocumentView.of(one, is_read=bool(self._settings.model))
+    def _view(self, state: DocumentState) -> DocumentView:
+        return DocumentView.of(state, is_read=bool(self._settings.model))
 
     async def read(self, request: OperationInput) -> DocumentLines:
         query: ReadDocumentLines = request.query

@@ -32,7 +32,7 @@ def pack_chunks(chunks: Sequence[Passage], tokens: int) -> PackedPassages:
     references = [(numbers[chunk.document], chunk) for chunk in _firsts(packed)]
     placed = sorted(
         ((numbers[chunk.document], chunk) for chunk in packed),
-        key=lambda it: (it[0], it[1].ordinal),
+        key=lambda item: (item[0], item[1].ordinal),
     )
     text = "\n\n".join(f"{_head(number, chunk)}\n{chunk.text}" for number, chunk in placed)
     ranked = [(numbers[chunk.document], chunk) for chunk in packed]
@@ -47,7 +47,7 @@ def _firsts(chunks: Sequence[Passage]) -> list[Passage]:
     return list(by_document.values())
 
 
-def _head(number: int, one: Passage) -> str:
-    lines = "{}-{}".format(*one.lines)
-    header = f" {one.header}" if one.header else ""
-    return f"[{number}] {one.path}:{lines}{header}"
+def _head(number: int, passage: Passage) -> str:
+    lines = "{}-{}".format(*passage.lines)
+    header = f" {passage.header}" if passage.header else ""
+    return f"[{number}] {passage.path}:{lines}{header}"

@@ -441,19 +441,19 @@ class CollectionView(Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(
         cls,
-        one: Collection,
+        collection: Collection,
         statuses: Mapping[str, int] | None = None,
         extraction: Mapping[str, int] | None = None,
     ) -> "CollectionView":
         return cls(
-            one.name,
-            one.kind,
-            one.owner,
-            one.on_same_source,
-            one.documents,
-            one.description,
-            one.skip_trivial,
-            one.grants,
+            collection.name,
+            collection.kind,
+            collection.owner,
+            collection.on_same_source,
+            collection.documents,
+            collection.description,
+            collection.skip_trivial,
+            collection.grants,
             statuses or {},
             extraction or {},
         )
@@ -524,27 +524,27 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
     begin: str | None = None  # of its text
 
     @classmethod
-    def of(cls, one: DocumentState, *, is_read: bool = False) -> "DocumentView":
+    def of(cls, row: DocumentState, *, is_read: bool = False) -> "DocumentView":
         """`is_read`: by a chat model."""
-        next_ = one.next if one.extraction == "waiting" else None
+        next_ = row.next if row.extraction == "waiting" else None
         return cls(
-            one.id,
-            one.collection,
-            one.path,
-            one.status,
-            one.version,
-            one.live,
-            one.bytes,
-            one.chunks,
-            one.media_type,
-            one.track_id,
-            one.created,
-            one.changed,
-            one.metadata,
-            one.error,
-            ExtractionView(one.extraction, one.attempt, one.failure, next_) if is_read else None,
-            one.note,
-            one.begin,
+            row.id,
+            row.collection,
+            row.path,
+            row.status,
+            row.version,
+            row.live,
+            row.bytes,
+            row.chunks,
+            row.media_type,
+            row.track_id,
+            row.created,
+            row.changed,
+            row.metadata,
+            row.error,
+            ExtractionView(row.extraction, row.attempt, row.failure, next_) if is_read else None,
+            row.note,
+            row.begin,
         )
 
 
@@ -591,5 +591,5 @@ def evidence(chunk: Passage, reference: int, *, explain: bool) -> Evidence:
     return view if explain else structs.replace(view, parts=None)
 
 
-def relation_view(one: NamedRelation) -> RelationView:
-    return RelationView(one.source, one.target, one.type, one.description, tuple(one.chunks))
+def relation_view(row: NamedRelation) -> RelationView:
+    return RelationView(row.source, row.target, row.type, row.description, tuple(row.chunks))

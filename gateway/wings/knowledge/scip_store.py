@@ -112,11 +112,11 @@ class _Line:
         self._codec = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}[unit]
         self._units = text.encode(self._codec)
 
-    def text_at(self, one: IndexedName) -> str:
+    def text_at(self, name: IndexedName) -> str:
         """The characters of the line at the place of a name; "" for a place that is no name's."""
-        if not 0 <= one.start <= one.end <= one.start + WIDEST:
+        if not 0 <= name.start <= name.end <= name.start + WIDEST:
             return ""
-        units = self._units[one.start * self._width : one.end * self._width]
+        units = self._units[name.start * self._width : name.end * self._width]
         return units.decode(self._codec, errors="replace").strip("`")
 
 
@@ -165,31 +165,31 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
     return rows if placed >= defined * FITTING else None
 
 
-def _bases(one: IndexedName, definition: Row, written: set[Hashable]) -> list[str]:
+def _bases(name: IndexedName, definition: Row, written: set[Hashable]) -> list[str]:
     """Bases of a definition by an index and by the parser: both once, as lists may be long
     and definitions be repeated."""
-    lists: list[tuple[Hashable, Sequence[str]]] = [(one.whole, one.bases)]
+    lists: list[tuple[Hashable, Sequence[str]]] = [(name.whole, name.bases)]
     if definition:
-        lists.append(((one.name, definition["start_byte"]), definition["bases"]))
+        lists.append(((name.name, definition["start_byte"]), definition["bases"]))
     new = [bases for key, bases in lists if bases and key not in written]
     written.update(key for key, bases in lists if bases)
     return [base for bases in new for base in bases if len(base.encode()) <= NORM_BYTES]
 
 
-def _row(one: IndexedName, line: _Line, lines: int) -> Row:
+def _row(name: IndexedName, line: _Line, lines: int) -> Row:
     return {
-        "role": one.role,
-        "symbol": one.symbol,
-        "whole": one.whole,
-        "name": one.name,
-        "scope": one.symbol.rpartition(".")[0],
-        "kind": one.kind or "variable",
-        "visibility": "private" if one.name.startswith("_") else "public",
+        "role": name.role,
+        "symbol": name.symbol,
+        "whole": name.whole,
+        "name": name.name,
+        "scope": name.symbol.rpartition(".")[0],
+        "kind": name.kind or "variable",
+        "visibility": "private" if name.name.startswith("_") else "public",
         "signature": line.quote,
         "start_byte": line.at,
         "end_byte": max(line.end, line.at + 1),
-        "start_line": one.line + 1,
-        "end_line": min(one.last + 1, lines) if one.role == "define" else one.line + 1,
+        "start_line": name.line + 1,
+        "end_line": min(name.last + 1, lines) if name.role == "define" else name.line + 1,
         "line_byte": line.start,
         "line_end": line.end,
     }
@@ -207,12 +207,12 @@ class _Parsed:
             row = dict(zip(self._MEMBERS, members, strict=True))
             self._by_name.setdefault(name, []).append(row)
 
-    def definition(self, one: IndexedName) -> Row:
+    def definition(self, name: IndexedName) -> Row:
         """The innermost one that has the line of a name; empty: there is none."""
-        rows = self._by_name.get(one.name, [])
-        end = bisect_right(rows, one.line + 1, key=lambda row: row["start_line"])
+        rows = self._by_name.get(name.name, [])
+        end = bisect_right(rows, name.line + 1, key=lambda row: row["start_line"])
         near = reversed(rows[max(end - NEAR, 0) : end])
-        return next((row for row in near if row["end_line"] > one.line), {})
+        return next((row for row in near if row["end_line"] > name.line), {})
 
 
 _DOCUMENT = compose(

@@ -43,11 +43,11 @@ def exchange(text: str) -> ConversationTurn:
     return ConversationTurn(metadata, dated, parts.get("user"), parts.get("assistant"))
 
 
-def is_trivial(found: ConversationTurn, least: int) -> bool:
+def is_trivial(turn: ConversationTurn, least: int) -> bool:
     """Whether an exchange is a greeting, has fewer than `least` characters or no answer."""
-    if found.user is None and found.assistant is None:
+    if turn.user is None and turn.assistant is None:
         return False
-    user, assistant = found.user or "", found.assistant or ""
+    user, assistant = turn.user or "", turn.assistant or ""
     return _greets(user) or len(user) + len(assistant) < least or not assistant.strip()
 
 

@@ -163,17 +163,17 @@ class CellLibrary:
         return [_passage(passage) for passage in passages]
 
 
-def _passage(one: Passage) -> dict[str, Any]:
-    members = asdict(one)
+def _passage(passage: Passage) -> dict[str, Any]:
+    members = asdict(passage)
     del members["chunk"]
     return members
 
 
-def _file(one: LibraryFile) -> dict[str, Any]:
-    members = asdict(one)
+def _file(file: LibraryFile) -> dict[str, Any]:
+    members = asdict(file)
     del members["sha256"]
     return members
 
 
-def _place(one: SymbolPlace) -> dict[str, Any]:
-    return asdict(one)
+def _place(place: SymbolPlace) -> dict[str, Any]:
+    return asdict(place)

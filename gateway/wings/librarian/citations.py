@@ -146,7 +146,7 @@ class Verifier:
 def mark(path: str, lines: Lines) -> str:
     """A citation as answers have it."""
     first, last = lines
-    name = _MARKUP.sub(lambda found: f"\\{found[0]}", "".join(plain(path).splitlines()))
+    name = _MARKUP.sub(lambda match: f"\\{match[0]}", "".join(plain(path).splitlines()))
     return f"[{name}:{first}-{last}]" if last > first else f"[{name}:{first}]"
 
 
@@ -158,15 +158,15 @@ def plain(text: str) -> str:
 def escape_markdown(text: str) -> str:
     """Text of a model or a document as Markdown that shows it, without links and images."""
     without_links = _LINK.sub("(link removed)", plain(text))
-    return _ESCAPABLE.sub(lambda found: f"\\{found[0]}", without_links)
+    return _ESCAPABLE.sub(lambda match: f"\\{match[0]}", without_links)
 
 
 def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[DraftClaim]:
     """The sentences of an answer with their citations, and findings that none of them names."""
     cited: list[tuple[str, Lines, str]] = []
 
-    def take_citation(found: re.Match[str]) -> str:
-        path, first, last, quote = found.groups()
+    def take_citation(match: re.Match[str]) -> str:
+        path, first, last, quote = match.groups()
         cited.append(
             (path.replace("\\", "").strip(), (int(first), int(last or first)), quote or "")
         )

@@ -202,25 +202,25 @@ class LookupOperations:
         return OperationOutput(value, text=repository_map.text)
 
 
-def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOutput:
+def _passages(passages: Sequence[Passage], note: str | None = None) -> OperationOutput:
     """With a text for models: each passage below its place."""
     texts = [
         f"{passage.collection}/{passage.path}:{passage.lines[0]}-{passage.lines[1]}\n{passage.text}"
-        for passage in found
+        for passage in passages
     ]
     text = "\n\n".join([f"Note: {note}"] * bool(note) + texts)
-    passages = convert(found, tuple[PassageView, ...], from_attributes=True)
-    return OperationOutput(PassagesFound(passages, note), text=text)
+    views = convert(passages, tuple[PassageView, ...], from_attributes=True)
+    return OperationOutput(PassagesFound(views, note), text=text)
 
 
-def _within(found: Passage, limit: int) -> LinesRead:
+def _within(passage: Passage, limit: int) -> LinesRead:
     """As many whole lines as fit; of a first line that does not, its beginning."""
-    first, last = found.lines
-    data, text, more = found.text.encode(), found.text, 0
+    first, last = passage.lines
+    data, text, more = passage.text.encode(), passage.text, 0
     if len(data) > limit:
         last_line_end = data[:limit].rfind(b"\n") + 1
         text = data[: last_line_end or limit].decode(errors="ignore")
         line_count = max(text.count("\n"), 1)
         more = first + line_count if first + line_count <= last else 0
         last = first + line_count - 1
-    return LinesRead(found.collection, found.path, found.version, (first, last), text, more)
+    return LinesRead(passage.collection, passage.path, passage.version, (first, last), text, more)

@@ -117,8 +117,8 @@ def by_file(hits: Sequence[Passage], limit: int, named: Sequence[NamedFile] = ()
     return [replace(files[file][0], score=scores[file]) for file in order]
 
 
-def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / (len(one | other) or 1)
+def _likeness(left: frozenset[str], right: frozenset[str]) -> float:
+    return len(left & right) / (len(left | right) or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,25 +141,25 @@ def extract_claims(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim
         for text, lines in sentences(hit)
         if (sentence_terms := terms & set(terms_of(f"{hit.symbol} {text}")))
     ]
-    sentences_.sort(key=lambda one: (-one.score, one.passage.path, one.lines))
+    sentences_.sort(key=lambda sentence: (-sentence.score, sentence.passage.path, sentence.lines))
     return [_claim(sentence) for sentence in _distinct(sentences_)] or [
         _first(sentence) for sentence in hits[:1]
     ]
 
 
-def _distinct(found: Sequence[_Sentence]) -> Iterator[_Sentence]:
+def _distinct(sentences: Sequence[_Sentence]) -> Iterator[_Sentence]:
     keys: set[str] = set()
-    for sentence in found:
+    for sentence in sentences:
         key = " ".join(sentence.text.lower().split())
         if key not in keys and len(keys) < SENTENCES:
             keys.add(key)
             yield sentence
 
 
-def _claim(one: _Sentence) -> VerifiedClaim:
-    hit = one.passage
-    cited = Citation(hit.collection, hit.path, hit.version, one.lines, one.text)
-    return VerifiedClaim(one.text, (cited,))
+def _claim(sentence: _Sentence) -> VerifiedClaim:
+    hit = sentence.passage
+    cited = Citation(hit.collection, hit.path, hit.version, sentence.lines, sentence.text)
+    return VerifiedClaim(sentence.text, (cited,))
 
 
 def _first(hit: Passage) -> VerifiedClaim:

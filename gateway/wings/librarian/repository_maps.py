@@ -67,11 +67,13 @@ def _rank_symbols(links: Sequence[FileLink], focus: Sequence[str]) -> list[MapSy
         scores[symbol] += sum(
             2 * _names(focused, symbol) + _is_at(focused, symbol.path) for focused in focus
         )
-    return sorted(scores, key=lambda one: (-round(scores[one], 12), one.path, one.lines))
+    return sorted(
+        scores, key=lambda symbol: (-round(scores[symbol], 12), symbol.path, symbol.lines)
+    )
 
 
-def _names(name: str, one: MapSymbol | FileLink) -> bool:
-    return name in (one.symbol, one.symbol.rpartition(".")[2])
+def _names(name: str, symbol: MapSymbol | FileLink) -> bool:
+    return name in (symbol.symbol, symbol.symbol.rpartition(".")[2])
 
 
 def _is_at(place: str, path: str) -> bool:
@@ -120,10 +122,10 @@ def _text(symbols: Sequence[MapSymbol]) -> str:
     lines: list[str] = []
     for path, symbols_of_file in files.items():
         lines.append(path)
-        lines += [_line(symbol) for symbol in sorted(symbols_of_file, key=lambda one: one.lines)]
+        lines += map(_line, sorted(symbols_of_file, key=lambda symbol: symbol.lines))
     return "\n".join(lines)
 
 
-def _line(one: MapSymbol) -> str:
-    inner = "  " * one.symbol.count(".")
-    return f"  {one.lines[0]}-{one.lines[1]}  {inner}{one.signature or one.symbol}"
+def _line(symbol: MapSymbol) -> str:
+    inner = "  " * symbol.symbol.count(".")
+    return f"  {symbol.lines[0]}-{symbol.lines[1]}  {inner}{symbol.signature or symbol.symbol}"

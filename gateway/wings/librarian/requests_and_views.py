@@ -148,9 +148,9 @@ class ChunkView(Struct, frozen=True, omit_defaults=True):
     model: Annotated[str, Meta(description="of the embedding")] = ""
 
     @classmethod
-    def of(cls, one: Passage) -> "ChunkView":
-        members = {name: getattr(one, name) for name in cls.__struct_fields__ if name != "id"}
-        return cls(id=one.chunk, **members)
+    def of(cls, passage: Passage) -> "ChunkView":
+        members = {name: getattr(passage, name) for name in cls.__struct_fields__ if name != "id"}
+        return cls(id=passage.chunk, **members)
 
 
 class ChunkList(Struct, frozen=True, omit_defaults=True):

@@ -214,10 +214,10 @@ class Research:
     def _stage(self, _done: int, _total: int, note: str) -> None:
         self.tell(note)
 
-    def tell(self, what: str) -> None:
+    def tell(self, step: str) -> None:
         self.done += 1
         spent = self.log.ledger.spending
-        note = f"{what}: {spent.calls} calls, {spent.tokens} tokens"
+        note = f"{step}: {spent.calls} calls, {spent.tokens} tokens"
         self.progress(self.done, 0, note)
 
     def places(self, depth: int) -> anyio.CapacityLimiter:

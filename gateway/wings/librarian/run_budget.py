@@ -80,11 +80,11 @@ class RunLedger:
         """Whether code goes on asking for what limits forbid."""
         return self._refusals > REFUSALS
 
-    def count(self, what: BudgetUnit) -> None:
+    def count(self, resource: BudgetUnit) -> None:
         """Reserve one. Raises LimitReached."""
-        if self._is_used_up(what):
-            raise self.limit_reached(what)
-        self._used[what] += 1
+        if self._is_used_up(resource):
+            raise self.limit_reached(resource)
+        self._used[resource] += 1
 
     def count_cached(self) -> None:
         self._used["calls"] -= 1
@@ -128,5 +128,5 @@ class RunLedger:
         if self.budget.money is not None:
             self.budget.money -= cost
 
-    def _is_used_up(self, what: BudgetUnit) -> bool:
-        return self._used[what] >= int(getattr(self.limits, what))
+    def _is_used_up(self, resource: BudgetUnit) -> bool:
+        return self._used[resource] >= int(getattr(self.limits, resource))

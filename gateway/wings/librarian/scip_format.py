@@ -256,21 +256,21 @@ def symbol_of(text: str) -> ScipSymbol | None:
     return ScipSymbol(tuple(modules), tuple(names), suffix) if names else None
 
 
-def _indexed_name(one: _Occurrence, facts: dict[str, _SymbolFacts]) -> IndexedName | None:
-    symbol = symbol_of(one.symbol)
-    if symbol is None or len(one.place) < 3 or max(one.place) >= 2**31:
+def _indexed_name(occurrence: _Occurrence, facts: dict[str, _SymbolFacts]) -> IndexedName | None:
+    symbol = symbol_of(occurrence.symbol)
+    if symbol is None or len(occurrence.place) < 3 or max(occurrence.place) >= 2**31:
         return None
-    line, start, end = one.place[0], one.place[1], one.place[-1]
-    if len(one.place) == 4 and one.place[2] != line:
+    line, start, end = occurrence.place[0], occurrence.place[1], occurrence.place[-1]
+    if len(occurrence.place) == 4 and occurrence.place[2] != line:
         return None
-    defines = bool(one.roles & DEFINITION)
-    symbol_facts = facts.get(one.symbol, _SymbolFacts())
-    last = one.whole[2] if len(one.whole) == 4 else line
+    defines = bool(occurrence.roles & DEFINITION)
+    symbol_facts = facts.get(occurrence.symbol, _SymbolFacts())
+    last = occurrence.whole[2] if len(occurrence.whole) == 4 else line
     return IndexedName(
         symbol=symbol.symbol,
         whole=symbol.whole,
         name=symbol.names[-1],
-        role="define" if defines else "import" if one.roles & IMPORT else "call",
+        role="define" if defines else "import" if occurrence.roles & IMPORT else "call",
         kind=symbol_facts.kind or symbol.kind,
         line=line,
         start=start,

@@ -81,24 +81,24 @@ class TrackedSourceView(Struct, frozen=True, omit_defaults=True):
     webhook: Annotated[str, Meta(description="its path; empty: it has none")] = ""
 
     @classmethod
-    def of(cls, one: TrackedSource) -> "TrackedSourceView":
-        place = one.place
+    def of(cls, source: TrackedSource) -> "TrackedSourceView":
+        place = source.place
         return cls(
-            one.id,
-            one.collection,
+            source.id,
+            source.collection,
             place.type,
             place.location,
-            one.status,
+            source.status,
             place.ref,
             place.filter,
             below=place.folder,
-            every_s=one.interval_s,
-            error=one.error if one.status == "failed" else None,
+            every_s=source.interval_s,
+            error=source.error if source.status == "failed" else None,
             commit=place.seen,
-            read=one.read,
-            due=one.due,
-            report=one.report,
-            webhook=f"{HOOKS}/{one.tenant}/{one.id}" if one.webhook else "",
+            read=source.read,
+            due=source.due,
+            report=source.report,
+            webhook=f"{HOOKS}/{source.tenant}/{source.id}" if source.webhook else "",
         )
 
 
@@ -130,8 +130,8 @@ class CollectionStatusView(Struct, frozen=True):
     embedded: Annotated[int, Meta(description="of them, found by meaning, too")]
 
     @classmethod
-    def of(cls, one: CollectionStatus) -> "CollectionStatusView":
-        return cls(one.name, one.documents, one.chunks, one.embedded)
+    def of(cls, status: CollectionStatus) -> "CollectionStatusView":
+        return cls(status.name, status.documents, status.chunks, status.embedded)
 
 
 class CollectionStatusList(Struct, frozen=True):
@@ -152,15 +152,15 @@ class HookSecrets:
         self._pool = pool
         self._keys = keys
 
-    async def of(self, one: TrackedSource) -> str | None:
-        secret = await self._secrets(one).get(SECRETS, one.id)
+    async def of(self, source: TrackedSource) -> str | None:
+        secret = await self._secrets(source).get(SECRETS, source.id)
         return None if secret is None else secret.token
 
-    async def make(self, one: TrackedSource) -> str:
+    async def make(self, source: TrackedSource) -> str:
         """A new secret. Raises ProblemDetails without a key to encrypt it."""
         secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
         try:
-            await self._secrets(one).put(SECRETS, one.id, SchemeSettings(token=secret))
+            await self._secrets(source).put(SECRETS, source.id, SchemeSettings(token=secret))
         except SecretRefused as error:
             raise invalid(f"webhook: {error}.") from error
         return secret
@@ -172,8 +172,8 @@ class HookSecrets:
         except SecretRefused as error:
             raise invalid(f"webhook: {error}.") from error
 
-    def _secrets(self, one: TrackedSource) -> Secrets:
-        return Secrets(self._pool, one.tenant, self._keys)
+    def _secrets(self, source: TrackedSource) -> Secrets:
+        return Secrets(self._pool, source.tenant, self._keys)
 
 
 @dataclass(eq=False)

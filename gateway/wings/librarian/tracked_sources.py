@@ -113,18 +113,18 @@ class TrackedSources(Tables):
         sources = await self._sources(_GET_WITH_WEBHOOK, {"host": tenant, "id": id_})
         return sources[0] if sources else None
 
-    async def make_due(self, one: TrackedSource) -> None:
-        await self._sources(_DUE_NOW, {"host": one.tenant, "id": one.id})
+    async def make_due(self, source: TrackedSource) -> None:
+        await self._sources(_DUE_NOW, {"host": source.tenant, "id": source.id})
 
-    async def refresh(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
+    async def refresh(self, context: Context, source: TrackedSource, job: Job) -> TrackedSource:
         """The source after a reading with the caller's rights; while another process reads it, it
         is due again after that. Raises ProblemDetails."""
-        values = {"host": one.tenant, "id": one.id, "lease": self._settings.lease_s}
+        values = {"host": source.tenant, "id": source.id, "lease": self._settings.lease_s}
         if claimed := await self._sources(_CLAIM, values):
             return await self._read(context, claimed[0], job)
         if due := await self._sources(_DUE_NOW, values):
             return due[0]
-        raise not_found("source", one.id)
+        raise not_found("source", source.id)
 
     async def refresh_due(self) -> int:
         """Read the sources of all tenants that are due, each with what the credential of the one
@@ -142,63 +142,65 @@ class TrackedSources(Tables):
                 count += 1
         return count
 
-    async def context_of(self, one: TrackedSource) -> Context:
+    async def context_of(self, source: TrackedSource) -> Context:
         """The context of who added a source. Raises ProblemDetails if the credential was
         revoked."""
-        caller = read_caller(one.caller)
+        caller = read_caller(source.caller)
         principal = await current_caller(self._pool, caller.principal)
         return later_context(caller, principal, request_id=new_request_id(), headers=CallHeaders())
 
-    async def _read_due(self, one: TrackedSource) -> None:
+    async def _read_due(self, source: TrackedSource) -> None:
         """A failure is the state of the source."""
         try:
-            context = await self.context_of(one)
+            context = await self.context_of(source)
         except ProblemDetails as error:
-            await self._end(one, None, error.detail)
+            await self._end(source, None, error.detail)
             return
         try:
-            await self._read(context, one, NO_JOB)
+            await self._read(context, source, NO_JOB)
         except ProblemDetails:
             return
 
-    async def _read(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
+    async def _read(self, context: Context, source: TrackedSource, job: Job) -> TrackedSource:
         """Read a source that was claimed. Raises ProblemDetails."""
         outcome: IngestedSource | ProblemDetails | None = None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._renew, one, tasks.cancel_scope)
-                outcome = await self._ingest(context, one, job)
+                tasks.start_soon(self._renew, source, tasks.cancel_scope)
+                outcome = await self._ingest(context, source, job)
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(LEAVING_S, shield=True):
-                await self._sources(_LEAVE, claim_of(one))
+                await self._sources(_LEAVE, claim_of(source))
             raise
         if outcome is None:
-            raise await self._claim_problem(one)
+            raise await self._claim_problem(source)
         if isinstance(outcome, ProblemDetails):
-            await self._end(one, None, outcome.detail)
+            await self._end(source, None, outcome.detail)
             raise outcome
-        return await self._end(one, outcome, None)
+        return await self._end(source, outcome, None)
 
-    async def _claim_problem(self, one: TrackedSource) -> ProblemDetails:
+    async def _claim_problem(self, source: TrackedSource) -> ProblemDetails:
         """Why a claim is no longer there."""
-        if await self._sources(_GET, claim_of(one)):
+        if await self._sources(_GET, claim_of(source)):
             return conflict("Another process reads the source now.")
-        return not_found("source", one.id)
+        return not_found("source", source.id)
 
     async def _ingest(
-        self, context: Context, one: TrackedSource, job: Job
+        self, context: Context, source: TrackedSource, job: Job
     ) -> IngestedSource | ProblemDetails:
         """A problem is returned: a task group would wrap it."""
-        collection = ReadableCollection(id=one.collection_id, name=one.collection, writable=True)
+        collection = ReadableCollection(
+            id=source.collection_id, name=source.collection, writable=True
+        )
         try:
-            return await self._access.library.ingest(context, collection, one.place, job)
+            return await self._access.library.ingest(context, collection, source.place, job)
         except ProblemDetails as error:
             return error
 
-    async def _renew(self, one: TrackedSource, reading: anyio.CancelScope) -> None:
+    async def _renew(self, source: TrackedSource, reading: anyio.CancelScope) -> None:
         """Keep the claim; a reading that has lost it, or whose source is gone, is ended."""
-        values = {**claim_of(one), "lease": self._settings.lease_s}
+        values = {**claim_of(source), "lease": self._settings.lease_s}
         while True:
             await anyio.sleep(self._settings.lease_s / 3)
             try:
@@ -208,38 +210,38 @@ class TrackedSources(Tables):
                 continue  # the lease lasts for two more attempts
 
     async def _end(
-        self, one: TrackedSource, found: IngestedSource | None, error: str | None
+        self, source: TrackedSource, outcome: IngestedSource | None, error: str | None
     ) -> TrackedSource:
         values = {
-            **claim_of(one),
+            **claim_of(source),
             "status": "ready" if error is None else "failed",
             "error": error and error[:ERROR],
-            "seen": None if found is None else found.seen,
-            "report": None if found is None else Jsonb(_report(found)),
-            "ref": one.place.ref,
-            "filter": list(one.place.filter),
-            "folder": one.place.folder,
+            "seen": None if outcome is None else outcome.seen,
+            "report": None if outcome is None else Jsonb(_report(outcome)),
+            "ref": source.place.ref,
+            "filter": list(source.place.filter),
+            "folder": source.place.folder,
         }
         ended = await self._sources(_END, values)
-        return ended[0] if ended else one  # it was deleted, or taken up by another, meanwhile
+        return ended[0] if ended else source  # it was deleted, or taken up by another, meanwhile
 
     async def _sources(self, statement: bytes, values: Mapping[str, Any]) -> list[TrackedSource]:
         rows = await self._fetch(statement, values)
         return [_source(row) for row in rows]
 
 
-def claim_of(one: TrackedSource) -> dict[str, Any]:
-    return {"host": one.tenant, "id": one.id, "fence": one.claim}
+def claim_of(source: TrackedSource) -> dict[str, Any]:
+    return {"host": source.tenant, "id": source.id, "fence": source.claim}
 
 
-def _report(found: IngestedSource) -> dict[str, Any]:
+def _report(outcome: IngestedSource) -> dict[str, Any]:
     return {
-        "added": found.added,
-        "changed": found.changed,
-        "unchanged": found.unchanged,
-        "deleted": found.deleted,
-        "failed": [list(entry) for entry in found.failed[:UNREAD_REPORTED]],
-        "left_out": [list(entry) for entry in found.left_out[:UNREAD_REPORTED]],
+        "added": outcome.added,
+        "changed": outcome.changed,
+        "unchanged": outcome.unchanged,
+        "deleted": outcome.deleted,
+        "failed": [list(entry) for entry in outcome.failed[:UNREAD_REPORTED]],
+        "left_out": [list(entry) for entry in outcome.left_out[:UNREAD_REPORTED]],
     }
 
 

@@ -52,10 +52,10 @@ class Reader:
     def may(self, scope: str) -> bool:
         return self.scopes is None or scope in self.scopes
 
-    def require(self, scope: str, what: str) -> None:
+    def require(self, scope: str, action: str) -> None:
         """Raises ProblemDetails."""
         if not self.may(scope):
-            raise ProblemDetails(403, "forbidden", f"{what} takes the scope {scope}.")
+            raise ProblemDetails(403, "forbidden", f"{action} takes the scope {scope}.")
 
 
 def reader_of(

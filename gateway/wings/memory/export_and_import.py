@@ -100,11 +100,11 @@ class Transfer:
         return ImportCounts(stored, present, len(memories) - stored - erased - present, erased)
 
 
-def _row(one: Memory, *, vouched: bool) -> dict[str, Any]:
+def _row(memory: Memory, *, vouched: bool) -> dict[str, Any]:
     """`vouched`: the caller keeps the memories of others, and what they say of who said it."""
-    row: dict[str, Any] = to_builtins(one)
-    keeps = one.trust in ("agent", "tool", "inferred") or (vouched and one.trust == "user")
-    return row | {"trust": one.trust if keeps else "agent"}
+    row: dict[str, Any] = to_builtins(memory)
+    keeps = memory.trust in ("agent", "tool", "inferred") or (vouched and memory.trust == "user")
+    return row | {"trust": memory.trust if keeps else "agent"}
 
 
 def _elsewhere(id_: sql.Composable) -> sql.Composed:

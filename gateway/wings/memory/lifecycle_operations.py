@@ -232,20 +232,20 @@ class KeepingOperations:
         counts = await transfer.import_(reader, [line for _, line in accepted_items])
         return structs.replace(counts, refused=tuple(refused))
 
-    def _imported_memory(self, one: Memory) -> Memory:
+    def _imported_memory(self, memory: Memory) -> Memory:
         """A memory to be imported, checked and masked. Raises ProblemDetails."""
-        check = check_text if one.kind == "file" else check_content
-        check(one.content, self._settings.content_bytes)
-        _check_times(one)
-        check_source(one.source)
-        fields = {name: getattr(one, name) for name in IMPORT_MEMBERS}
-        check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
-        clean = self._parts.intake.mask_fields(one.scope, fields)
-        clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
-        clean["dated"] = date_text(one.content, one.valid_from) if one.dated else ""
-        if not SESSION_OWNER.fullmatch(one.session or ""):
-            self._parts.intake.check_names(one.scope, "session", [one.session or ""])
-        return replace(one, **clean)
+        check = check_text if memory.kind == "file" else check_content
+        check(memory.content, self._settings.content_bytes)
+        _check_times(memory)
+        check_source(memory.source)
+        fields = {name: getattr(memory, name) for name in IMPORT_MEMBERS}
+        check_metadata({**memory.metadata, "": memory.source}, self._settings.metadata_bytes)
+        clean = self._parts.intake.mask_fields(memory.scope, fields)
+        clean["masked"] = tuple(dict.fromkeys((*memory.masked, *clean["masked"])))
+        clean["dated"] = date_text(memory.content, memory.valid_from) if memory.dated else ""
+        if not SESSION_OWNER.fullmatch(memory.session or ""):
+            self._parts.intake.check_names(memory.scope, "session", [memory.session or ""])
+        return replace(memory, **clean)
 
     async def stats(self, request: OperationInput) -> Stats:
         return Stats(await self._parts.store.counts(self._parts.reader(request)))
@@ -254,14 +254,14 @@ class KeepingOperations:
         return await self._parts.life.purge()
 
 
-def _check_times(one: Memory) -> None:
+def _check_times(memory: Memory) -> None:
     """Raises ProblemDetails."""
     for name in ("valid_from", "valid_to", "created", "retired", "expires"):
-        if (time := getattr(one, name)) is not None:
+        if (time := getattr(memory, name)) is not None:
             check_year(name, time)
-    if one.valid_to is not None and one.valid_to < one.valid_from:
+    if memory.valid_to is not None and memory.valid_to < memory.valid_from:
         raise invalid("valid_to: expected a time after valid_from")
-    if (one.retired is None) != (one.retired_by is None):
+    if (memory.retired is None) != (memory.retired_by is None):
         raise invalid("retired and retired_by: expected both or neither")
-    if one.scope == "session" and one.expires is None:
+    if memory.scope == "session" and memory.expires is None:
         raise invalid("expires: expected a time, for a memory of a session")

@@ -137,18 +137,18 @@ def normalise(content: str) -> str:
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", content)).strip().casefold()
 
 
-def content_hash(one: "NewMemory | Memory") -> bytes:
+def content_hash(memory: "NewMemory | Memory") -> bytes:
     """SHA-256 of the content and its place: the same text in two files, slots, entities, documents
     or turns is not the same memory."""
-    place: list[Any] = [one.slot, one.source.get("entity")]
-    if one.kind in ("file", "entity"):
-        place.append(one.kind)
-    if one.kind == "chunk":
-        place += [one.source.get(name) for name in ("document", "version", "chunk")]
-    if one.kind == "turn":
-        place += [one.source.get("session"), one.source.get("turn") or str(one.valid_from)]
-    exact = one.kind in ("file", "turn")
-    text = one.content if exact else normalise(one.content)
+    place: list[Any] = [memory.slot, memory.source.get("entity")]
+    if memory.kind in ("file", "entity"):
+        place.append(memory.kind)
+    if memory.kind == "chunk":
+        place += [memory.source.get(name) for name in ("document", "version", "chunk")]
+    if memory.kind == "turn":
+        place += [memory.source.get("session"), memory.source.get("turn") or str(memory.valid_from)]
+    exact = memory.kind in ("file", "turn")
+    text = memory.content if exact else normalise(memory.content)
     return hashlib.sha256(encode([text, *place])).digest()
 
 
@@ -199,9 +199,9 @@ def check_source(source: Mapping[str, Any]) -> None:
             raise invalid(f"source.{name}: expected text")
 
 
-def too_large(what: str, size: int, limit: int, setting: str) -> ProblemDetails:
+def too_large(field: str, size: int, limit: int, setting: str) -> ProblemDetails:
     return ProblemDetails(
-        413, "too-large", f"{what}: {size} bytes, expected at most {limit} ({setting})"
+        413, "too-large", f"{field}: {size} bytes, expected at most {limit} ({setting})"
     )
 
 

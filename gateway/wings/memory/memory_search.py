@@ -139,10 +139,10 @@ class Recaller:
         return list(self._near(result, id_, content))[:NEAR]
 
     def _near(
-        self, found: RecalledMemories, id_: str, content: str
+        self, memories: RecalledMemories, id_: str, content: str
     ) -> Iterator[tuple[str, str, float]]:
         content_words, settings = words(content), self._settings.ranking
-        for memory, scored in found.scored:
+        for memory, scored in memories.scored:
             cosine = scored.candidate.cosine or 0.0
             shared = overlap(content_words, words(memory.content))
             if memory.id == id_ or memory.kind == "turn":

@@ -265,28 +265,28 @@ class MemoryStore(Tables):
         return {bytes(digest): id_ for digest, id_ in await rows.fetchall()}
 
     async def _supersede(
-        self, connection: AsyncConnection, target: Target, id_: str, one: NewMemory
+        self, connection: AsyncConnection, target: Target, id_: str, memory: NewMemory
     ) -> tuple[NewMemory, str | None]:
         """Retire what the new memory replaces, or the present value of its slot; returns the new
         one and the id of the old one. A value that was true before the present one is history: it
         ends where that begins. Raises ProblemDetails."""
-        values = {**target.values, "new": id_, "slot": one.slot, "from": one.valid_from}
-        values |= {"replaces": one.replaces}
-        if one.replaces is not None:
+        values = {**target.values, "new": id_, "slot": memory.slot, "from": memory.valid_from}
+        values |= {"replaces": memory.replaces}
+        if memory.replaces is not None:
             rows = await connection.execute(_REPLACE, values)
             if not await rows.fetchall():
-                raise not_found("memory", one.replaces)
-        if one.slot is None or one.valid_to is not None:
-            return one, one.replaces
+                raise not_found("memory", memory.replaces)
+        if memory.slot is None or memory.valid_to is not None:
+            return memory, memory.replaces
         rows = await connection.execute(_PRESENT, values)
         present = await rows.fetchall()
         if not present:
-            return one, one.replaces
+            return memory, memory.replaces
         ((old, since),) = present
-        if one.valid_from is not None and one.valid_from < since:
-            return replace(one, valid_to=since), one.replaces
+        if memory.valid_from is not None and memory.valid_from < since:
+            return replace(memory, valid_to=since), memory.replaces
         await connection.execute(_RETIRE_SLOT, values)
-        return one, old
+        return memory, old
 
     async def _insert(
         self,

@@ -47,23 +47,23 @@ def promotable(memory: Memory) -> bool:
     )
 
 
-def is_promoted(one: SessionMemory, rules: MemoryPromotion) -> bool:
+def is_promoted(candidate: SessionMemory, rules: MemoryPromotion) -> bool:
     """Whether the rules promote it."""
-    memory = one.memory
+    memory = candidate.memory
     if not promotable(memory):
         return False
     stated = memory.kind in _STATEMENT_KINDS and memory.trust == "user"
     return (
         memory.keep
         or (stated and memory.importance >= rules.min_importance)
-        or one.sessions >= rules.sessions
-        or one.uses >= rules.recalls
+        or candidate.sessions >= rules.sessions
+        or candidate.uses >= rules.recalls
         or (memory.kind == "turn" and _CUE.search(memory.content) is not None)
     )
 
 
-def select_promoted(found: Iterable[SessionMemory], rules: MemoryPromotion) -> list[Memory]:
+def select_promoted(candidates: Iterable[SessionMemory], rules: MemoryPromotion) -> list[Memory]:
     """Memories that the rules promote: explicitly kept ones first, then the most important."""
-    promoted = [candidate.memory for candidate in found if is_promoted(candidate, rules)]
-    promoted.sort(key=lambda one: (-one.keep, -one.importance, one.created, one.id))
+    promoted = [candidate.memory for candidate in candidates if is_promoted(candidate, rules)]
+    promoted.sort(key=lambda memory: (-memory.keep, -memory.importance, memory.created, memory.id))
     return promoted[: rules.max]

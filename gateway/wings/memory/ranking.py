@@ -162,12 +162,12 @@ def priors(settings: MemoryRanking) -> Factor:
         "inferred": settings.trust_inferred,
     }  # fmt: skip
 
-    def prior(one: RecalledMemory) -> float:
-        important = 1 - weight + weight * one.importance
-        newness = 1 - recent + recent * recency(one)
-        used = 1 + uses * min(1.0, math.log1p(one.uses) / many)
-        certain = LEAST_CONFIDENCE + (1 - LEAST_CONFIDENCE) * one.confidence
-        return important * newness * used * trusts.get(one.trust, 1.0) * certain
+    def prior(memory: RecalledMemory) -> float:
+        important = 1 - weight + weight * memory.importance
+        newness = 1 - recent + recent * recency(memory)
+        used = 1 + uses * min(1.0, math.log1p(memory.uses) / many)
+        certain = LEAST_CONFIDENCE + (1 - LEAST_CONFIDENCE) * memory.confidence
+        return important * newness * used * trusts.get(memory.trust, 1.0) * certain
 
     return prior
 
@@ -175,9 +175,9 @@ def priors(settings: MemoryRanking) -> Factor:
 def recencies(settings: MemoryRanking) -> Factor:
     half_lives = {scope: float(getattr(settings, f"half_life_{scope}_s")) for scope in SCOPES}
 
-    def recency(one: RecalledMemory) -> float:
-        half_life_s = half_lives[one.scope]
-        return 1.0 if not half_life_s else 0.5 ** (max(one.age_s, 0.0) / half_life_s)
+    def recency(memory: RecalledMemory) -> float:
+        half_life_s = half_lives[memory.scope]
+        return 1.0 if not half_life_s else 0.5 ** (max(memory.age_s, 0.0) / half_life_s)
 
     return recency
 
@@ -191,9 +191,9 @@ def _relevance(candidates: Sequence[RecalledMemory], share: float, docs: int) ->
     )
     full = max(best_words, enough(docs)) if share else best_words
 
-    def relevance(one: RecalledMemory) -> float:
-        meaning = best * one.bm25 / best_words if one.cosine is None else one.cosine
-        return share * meaning + (1 - share) * one.bm25 / full
+    def relevance(memory: RecalledMemory) -> float:
+        meaning = best * memory.bm25 / best_words if memory.cosine is None else memory.cosine
+        return share * meaning + (1 - share) * memory.bm25 / full
 
     return {candidate.id: relevance(candidate) for candidate in candidates}
 
@@ -223,7 +223,7 @@ def _turns(
     return additions
 
 
-def _order(one: ScoredMemory) -> tuple[bool, float, float, str]:
+def _order(memory: ScoredMemory) -> tuple[bool, float, float, str]:
     """Pinned ones, then by score, then the newest."""
-    candidate = one.candidate
-    return not candidate.pinned, -one.score, -candidate.created.timestamp(), candidate.id
+    candidate = memory.candidate
+    return not candidate.pinned, -memory.score, -candidate.created.timestamp(), candidate.id

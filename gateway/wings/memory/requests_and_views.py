@@ -135,10 +135,10 @@ class AddMemories(ItemFields, frozen=True, kw_only=True):
         members = {name: getattr(self, name) for name in NewItem.__struct_fields__}
         return [NewItem(**members)]
 
-    def _chunk(self, number: int, one: NewItem) -> NewItem:
+    def _chunk(self, number: int, item: NewItem) -> NewItem:
         document = self.document or Document("")
         place = {"document": document.id, "version": document.version, "chunk": number}
-        return replace(one, kind="chunk", source={**one.source, **place})
+        return replace(item, kind="chunk", source={**item.source, **place})
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):
@@ -347,26 +347,26 @@ class MemoryNormalizer:
         kinds_found = tuple(dict.fromkeys((*kinds, *more, *most)))
         return {"content": content, "metadata": metadata, "source": source, "masked": kinds_found}
 
-    def check_names(self, scope: Scope, what: str, names: Sequence[str]) -> None:
+    def check_names(self, scope: Scope, field: str, names: Sequence[str]) -> None:
         """Raises ProblemDetails for names with what the scope does not store."""
         if getattr(self._settings.masking, scope) == "off":
             return
         for name in names:
             if kinds := self._mask(name, {"scope": scope})[1]:
                 raise invalid(
-                    f"{what}: contains {' and '.join(kinds)}, which the scope {scope} does not "
+                    f"{field}: contains {' and '.join(kinds)}, which the scope {scope} does not "
                     "store; leave it out"
                 )
 
-    def memory_in_scope(self, scope: Scope, one: NewMemory) -> NewMemory:
+    def memory_in_scope(self, scope: Scope, memory: NewMemory) -> NewMemory:
         """A memory of another scope as this one stores it. Raises ProblemDetails."""
         fields = {
-            "content": one.content, "metadata": one.metadata, "source": one.source,
-            "kind": one.kind, "trust": one.trust, "slot": one.slot,
+            "content": memory.content, "metadata": memory.metadata, "source": memory.source,
+            "kind": memory.kind, "trust": memory.trust, "slot": memory.slot,
         }  # fmt: skip
         clean = self.mask_fields(scope, fields)
-        clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
-        return replaced(one, **clean)
+        clean["masked"] = tuple(dict.fromkeys((*memory.masked, *clean["masked"])))
+        return replaced(memory, **clean)
 
     def _times(self, item: NewItem, notes: list[str]) -> tuple[Any, Any]:
         since, zoneless = time_of("valid_from", item.valid_from)

@@ -152,7 +152,7 @@ class MemoryLife(Tables):
         rows_found = await self._fetch(_OF_SESSION, {"host": host, "owner": owner})
         rows = [memory_of(row[:-2]) for row in rows_found]
         turns = [turn for turn in rows if turn.kind == "turn" and promotable(turn)]
-        facts = await extractor.facts(host, sorted(turns, key=lambda one: one.position or 0))
+        facts = await extractor.facts(host, sorted(turns, key=lambda turn: turn.position or 0))
         if not facts:
             return
         subject = turns[0].subject or ""
@@ -241,10 +241,10 @@ async def _held_ids(
     return frozenset(id_ for (id_,) in await rows.fetchall())
 
 
-def _of_user(one: Memory) -> NewMemory:
-    kind = "fact" if one.kind == "turn" else one.kind
-    fields = {name: getattr(one, name) for name in PROMOTION_FIELDS}
-    return NewMemory(kind=kind, source={**one.source, "promoted": one.id}, **fields)
+def _of_user(memory: Memory) -> NewMemory:
+    kind = "fact" if memory.kind == "turn" else memory.kind
+    fields = {name: getattr(memory, name) for name in PROMOTION_FIELDS}
+    return NewMemory(kind=kind, source={**memory.source, "promoted": memory.id}, **fields)
 
 
 _SHARE = compose("SELECT pg_advisory_xact_lock_shared({subject_lock})", subject_lock=SUBJECT_LOCK)

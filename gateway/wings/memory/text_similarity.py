@@ -21,9 +21,9 @@ def words(content: str) -> frozenset[str]:
     return frozenset(_WORD.findall(normalise(content[:READ])))
 
 
-def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+def overlap(left: frozenset[str], right: frozenset[str]) -> float:
     """The share of their words that both have (Jaccard)."""
-    return len(one & other) / len(one | other) if one and other else 0.0
+    return len(left & right) / len(left | right) if left and right else 0.0
 
 
 def group_similar(contents: Sequence[str], least: float) -> list[list[int]]:

@@ -22,13 +22,13 @@ class TokenUsage(Struct, frozen=True, omit_defaults=True):
     def total(self) -> int:
         return self.input + self.output
 
-    def plus(self, other: "TokenUsage") -> "TokenUsage":
+    def plus(self, usage: "TokenUsage") -> "TokenUsage":
         return TokenUsage(
-            self.input + other.input,
-            self.output + other.output,
-            self.cached + other.cached,
-            self.reasoning + other.reasoning,
-            self.estimated or other.estimated,
+            self.input + usage.input,
+            self.output + usage.output,
+            self.cached + usage.cached,
+            self.reasoning + usage.reasoning,
+            self.estimated or usage.estimated,
         )
 
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.a2a.http_api import A2AApi, Asked
+from gateway.wings.a2a.http_api import A2AApi, AgentCall
 from gateway.wings.a2a.task_store import A2ATasks, Change, StoredTask
 from gateway.wings.a2a.wing import check_skills
 from gateway.wings.interface import Finding
@@ -306,8 +306,8 @@ async def test_streams_of_0_3_end_with_an_update_of_a_task_that_waits_already(
     """The task is read late here, so that it waits for somebody by then."""
     find = A2AApi._find_row
 
-    async def find_late(self: A2AApi, asked: Asked, id_: str) -> StoredTask:
-        return await self._runner.wait_until_idle(await find(self, asked, id_))
+    async def find_late(self: A2AApi, call: AgentCall, id_: str) -> StoredTask:
+        return await self._runner.wait_until_idle(await find(self, call, id_))
 
     monkeypatch.setattr(A2AApi, "_find_row", find_late)
     await test_streams_of_0_3_end_where_somebody_is_awaited(rig)

@@ -118,5 +118,5 @@ def _span(offsets: Offsets, of: Chunk | CodeSymbol) -> dict[str, int]:
     }
 
 
-def _mention(offsets: Offsets, one: Mention) -> Mention:
-    return replace(one, start=offsets.byte(one.start), end=offsets.byte(one.end))
+def _mention(offsets: Offsets, mention: Mention) -> Mention:
+    return replace(mention, start=offsets.byte(mention.start), end=offsets.byte(mention.end))

@@ -73,9 +73,9 @@ def _add_mentions(text: str, chunk: Chunk, path: str) -> Chunk:
     return replace(chunk, mentions=tuple(_resolve_link(mention, path) for mention in named))
 
 
-def _resolve_link(one: Mention, path: str) -> Mention:
-    is_link = (one.role, one.type) == ("link", "path")
-    return replace(one, name=_stem(link_target(path, one.name))) if is_link else one
+def _resolve_link(mention: Mention, path: str) -> Mention:
+    is_link = (mention.role, mention.type) == ("link", "path")
+    return replace(mention, name=_stem(link_target(path, mention.name))) if is_link else mention
 
 
 def _stem(path: str) -> str:

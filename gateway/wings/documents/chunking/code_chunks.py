@@ -38,7 +38,7 @@ def _in_characters(mentions: Sequence[Mention], offsets: Offsets) -> list[Mentio
         replace(mention, start=offsets.character(mention.start), end=offsets.character(mention.end))
         for mention in mentions
     ]
-    return sorted(converted, key=lambda one: one.start)
+    return sorted(converted, key=lambda mention: mention.start)
 
 
 def _with_mentions(chunks: Sequence[Chunk], mentions: Sequence[Mention]) -> Iterator[Chunk]:
@@ -53,14 +53,14 @@ class _Cutter:
     """Cuts one text; offsets are characters, but in its outline."""
 
     def __init__(
-        self, text: str, offsets: Offsets, found: Outline, chunking: ChunkingOptions
+        self, text: str, offsets: Offsets, outline: Outline, chunking: ChunkingOptions
     ) -> None:
         self._text = text
         self._place = offsets.character
-        self._root = found.root
+        self._root = outline.root
         self._limit = chunking.size
         self._chunks: list[Chunk] = []
-        starts = ((self._line(self._place(at)), depth) for at, depth in found.beginnings.items())
+        starts = ((self._line(self._place(at)), depth) for at, depth in outline.beginnings.items())
         self._beginnings = sorted((at, depth) for at, depth in starts if at >= 0)
 
     def _line(self, at: int) -> int:
@@ -87,36 +87,36 @@ class _Cutter:
             at = end
         self._loose((at, inside[1]), above, parent)
 
-    def _range(self, one: Scope) -> Range:
-        return self._place(one.start), self._place(one.end)
+    def _range(self, scope: Scope) -> Range:
+        return self._place(scope.start), self._place(scope.end)
 
     def _line_of(self, at: int) -> int:
         line = self._line(at)
         return at if line < 0 else line
 
     def _definition(
-        self, one: Scope, inside: Range, above: tuple[Scope, ...], parent: int | None
+        self, scope: Scope, inside: Range, above: tuple[Scope, ...], parent: int | None
     ) -> None:
         here = len(self._chunks)
         if size(self._text, *inside) <= self._limit:
-            self._add(inside, above, parent, defines=one, listed=tuple(one.all()))
-        elif one.inner and len(above) < _SCOPES:
-            head = self._line_of(max(self._place(one.inner[0].start), inside[0]))
-            self._parts(one, (inside[0], head), above, parent)
+            self._add(inside, above, parent, defines=scope, listed=tuple(scope.all()))
+        elif scope.inner and len(above) < _SCOPES:
+            head = self._line_of(max(self._place(scope.inner[0].start), inside[0]))
+            self._parts(scope, (inside[0], head), above, parent)
             chunk_number = here if len(self._chunks) > here else parent
-            self._region(one, (head, inside[1]), (*above, one), chunk_number)
+            self._region(scope, (head, inside[1]), (*above, scope), chunk_number)
         else:
-            self._parts(one, inside, above, parent)
+            self._parts(scope, inside, above, parent)
 
     def _parts(
-        self, one: Scope, inside: Range, above: tuple[Scope, ...], parent: int | None
+        self, scope: Scope, inside: Range, above: tuple[Scope, ...], parent: int | None
     ) -> None:
         first = len(self._chunks)
         for part in self._cut(inside):
             if len(self._chunks) == first:
-                self._add(part, above, parent, defines=one, listed=(one,))
+                self._add(part, above, parent, defines=scope, listed=(scope,))
             else:
-                self._add(part, (*above, one), first, part_of=one)
+                self._add(part, (*above, scope), first, part_of=scope)
 
     def _loose(self, inside: Range, above: tuple[Scope, ...], parent: int | None) -> None:
         """Statements between definitions. Brackets alone belong to the chunk before."""
@@ -167,16 +167,16 @@ class _Cutter:
         )
         self._chunks.append(chunk)
 
-    def _symbol(self, one: Scope) -> CodeSymbol:
-        start, end = self._range(one)
+    def _symbol(self, scope: Scope) -> CodeSymbol:
+        start, end = self._range(scope)
         return CodeSymbol(
-            one.symbol,
-            one.kind,
+            scope.symbol,
+            scope.kind,
             start,
             end,
-            signature=one.signature,
-            visibility=one.visibility,
-            bases=one.bases,
+            signature=scope.signature,
+            visibility=scope.visibility,
+            bases=scope.bases,
         )
 
 

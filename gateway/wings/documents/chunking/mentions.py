@@ -78,7 +78,7 @@ def normal(name: str) -> str:
 def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
     """Mentions between two offsets, in order; offsets are characters."""
     mentions = [*_links(text, start, end), *_patterns(text, start, end)]
-    mentions.sort(key=lambda one: (one.start, -one.end))
+    mentions.sort(key=lambda mention: (mention.start, -mention.end))
     clear = list(_apart(mentions, start))
     names = list(_outside(_names(text, start, end), clear))
     spans = {(mention.start, mention.end) for mention in (*clear, *names)}
@@ -87,13 +87,13 @@ def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
         for mention in _quoted_titles(text, start, end)
         if (mention.start, mention.end) not in spans
     )
-    ranked = sorted((*clear, *names, *titles), key=lambda one: (one.start, -one.end))
+    ranked = sorted((*clear, *names, *titles), key=lambda mention: (mention.start, -mention.end))
     yield from [mention for mention in ranked if len(mention.name) <= NAME][:MENTIONS]
 
 
-def _apart(found: Iterable[Mention], at: int) -> Iterator[Mention]:
+def _apart(mentions: Iterable[Mention], at: int) -> Iterator[Mention]:
     """Mentions that begin after the end of the previous one."""
-    for mention in found:
+    for mention in mentions:
         if mention.start >= at:
             yield mention
             at = mention.end

@@ -214,4 +214,4 @@ def _width(title: str) -> int:
 
 def plain(title: str) -> str:
     """A heading without markup."""
-    return " ".join(_MARKUP.sub(lambda found: found[1] or "", title).split())[:_HEADING]
+    return " ".join(_MARKUP.sub(lambda match: match[1] or "", title).split())[:_HEADING]

@@ -118,7 +118,7 @@ def checked_zip(data: bytes, limits: ReadingLimits) -> zipfile.ZipFile:
     if data.count(_ENTRY) > limits.entries:
         raise ReadingRefused(f"the archive has more than {limits.entries:,} entries")
     archive = zipfile.ZipFile(io.BytesIO(data))
-    members = sorted(archive.infolist(), key=lambda one: one.header_offset)
+    members = sorted(archive.infolist(), key=lambda member: member.header_offset)
     if len(members) > limits.entries:
         raise ReadingRefused(f"the archive has more than {limits.entries:,} entries")
     end = 0

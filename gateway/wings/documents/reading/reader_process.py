@@ -213,10 +213,10 @@ def _left_network() -> bool:
     return unshare is not None and 0 in (unshare(_NEW_NETWORK), unshare(_NEW_USER | _NEW_NETWORK))
 
 
-def _limit(which: int, value: int) -> None:
+def _limit(kind: int, value: int) -> None:
     """Limit a resource of this process, within what it may have at most."""
-    _, most = resource.getrlimit(which)
-    resource.setrlimit(which, (value if most == resource.RLIM_INFINITY else min(value, most), most))
+    _, most = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value if most == resource.RLIM_INFINITY else min(value, most), most))
 
 
 def _send(file: IO[bytes], answer: Answer) -> None:

@@ -182,7 +182,7 @@ def _walk(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]:
     while stack:
         above, rules = stack.pop()
         with os.scandir(root / above) as entries_:
-            entries = sorted(entries_, key=lambda one: one.name)
+            entries = sorted(entries_, key=lambda entry: entry.name)
         if any(
             entry.name == ".gitignore" and entry.is_file(follow_symlinks=False) for entry in entries
         ):
@@ -229,9 +229,9 @@ def read_file(path: str, file_path: str, selection: WantedFiles) -> Entry:
     return SourceFile.of(readable, data, selection.known)
 
 
-def select_files(found: Iterable[Entry], selection: WantedFiles) -> Iterator[Entry]:
+def select_files(files: Iterable[Entry], selection: WantedFiles) -> Iterator[Entry]:
     """The files of an archive that are wanted."""
-    for file in found:
+    for file in files:
         if isinstance(file, LeftOut):
             yield file
         elif selection.selects(file.path):

@@ -147,17 +147,17 @@ class _Listing(Struct, frozen=True):
 
 
 async def _object(
-    one: _Object, signer: "_Signer", *, fetching: FetchOptions, selection: WantedFiles
+    entry: _Object, signer: "_Signer", *, fetching: FetchOptions, selection: WantedFiles
 ) -> Entry:
-    if selection.known.get(one.path) == one.id:
-        return SourceFile(one.path, one.id, None)
+    if selection.known.get(entry.path) == entry.id:
+        return SourceFile(entry.path, entry.id, None)
     try:
         response = await _fetch_source(
-            signer.object(one.key), fetching, selection.limits.container_bytes
+            signer.object(entry.key), fetching, selection.limits.container_bytes
         )
     except ReadingRefused as error:
-        return LeftOut(one.path, str(error), unread=True)
-    return SourceFile(one.path, one.id, response.data)
+        return LeftOut(entry.path, str(error), unread=True)
+    return SourceFile(entry.path, entry.id, response.data)
 
 
 class _Signer:

@@ -331,10 +331,10 @@ def compiled_module(module: bytes) -> wasmtime.Module | component.Component:
         raise ChunkerRefused(f"is no {expected} of WebAssembly: {text}") from error
 
 
-def _checked_component(found: component.Component) -> component.Component:
-    for name in found.type.imports(_engine()):
+def _checked_component(chunker: component.Component) -> component.Component:
+    for name in chunker.type.imports(_engine()):
         raise ChunkerRefused(f"imports {name[:200]}, expected no imports")
-    interface = found.type.exports(_engine()).get(_INTERFACE)
+    interface = chunker.type.exports(_engine()).get(_INTERFACE)
     type_ = interface.ty if interface else None
     if not isinstance(type_, component.ComponentInstanceType):
         raise ChunkerRefused(f"exports no interface {_INTERFACE}")
@@ -342,7 +342,7 @@ def _checked_component(found: component.Component) -> component.Component:
     for name, signature in _SIGNATURES.items():
         if name not in exports or _wit(exports[name].ty) != signature:
             raise ChunkerRefused(f"exports no function {name}: {signature}")
-    return found
+    return chunker
 
 
 def _wit(type_: object) -> str:
@@ -365,11 +365,11 @@ def _wit(type_: object) -> str:
     return type(type_).__name__.lower()
 
 
-def _checked_module(found: wasmtime.Module) -> wasmtime.Module:
-    if found.imports:
-        first = found.imports[0]
+def _checked_module(module: wasmtime.Module) -> wasmtime.Module:
+    if module.imports:
+        first = module.imports[0]
         raise ChunkerRefused(f"imports {first.module}.{first.name}, expected no imports")
-    exports = {export.name: export.type for export in found.exports}
+    exports = {export.name: export.type for export in module.exports}
     if not isinstance(exports.get("memory"), wasmtime.MemoryType):
         raise ChunkerRefused("exports no `memory`")
     for name, (parameters, results) in _FUNCTIONS.items():
@@ -379,7 +379,7 @@ def _checked_module(found: wasmtime.Module) -> wasmtime.Module:
         ):
             signature = f"{name}({', '.join(parameters)}) -> {results[0]}"
             raise ChunkerRefused(f"exports no function {signature}")
-    return found
+    return module
 
 
 def wasm_chunker(
@@ -440,14 +440,16 @@ def chunks_of(text: str, spans: Sequence[ChunkSpan], limit: int) -> Iterator[Chu
         raise ChunkerRefused(f"left out the bytes from {at} on, which are not declared as a gap")
 
 
-def _check_place(data: bytes, at: int, one: ChunkSpan, index: int) -> None:
-    if one.s < at:
+def _check_place(data: bytes, at: int, span: ChunkSpan, index: int) -> None:
+    if span.s < at:
         raise ChunkerRefused(f"returned overlapping spans: {index} begins before byte {at}")
-    if not one.s < one.e <= len(data):
-        raise ChunkerRefused(f"returned span {index} from {one.s} to {one.e} of {len(data)} bytes")
-    if data[at : one.s].strip(_BLANK):
-        raise ChunkerRefused(f"left out the bytes from {at} to {one.s}, not declared as a gap")
-    if any(place < len(data) and data[place] & 0xC0 == 0x80 for place in (one.s, one.e)):
+    if not span.s < span.e <= len(data):
+        raise ChunkerRefused(
+            f"returned span {index} from {span.s} to {span.e} of {len(data)} bytes"
+        )
+    if data[at : span.s].strip(_BLANK):
+        raise ChunkerRefused(f"left out the bytes from {at} to {span.s}, not declared as a gap")
+    if any(place < len(data) and data[place] & 0xC0 == 0x80 for place in (span.s, span.e)):
         raise ChunkerRefused(f"returned span {index}, which cuts a character of UTF-8")
 
 

@@ -216,12 +216,12 @@ class MemoryGraph:
             entities=change.entities, relations=change.relations, observations=observations
         )
 
-    def _entity(self, one: Entity) -> NewMemory:
-        check_content(one.name, self._parts.settings.content_bytes)
-        source, metadata = {"entity": one.name}, {"type": one.entity_type}
+    def _entity(self, entity: Entity) -> NewMemory:
+        check_content(entity.name, self._parts.settings.content_bytes)
+        source, metadata = {"entity": entity.name}, {"type": entity.entity_type}
         return self._parts.intake.new_memory(
-            self._target.scope, one.name, kind="entity", slot=f"entity {one.name}", source=source,
-            metadata=metadata,
+            self._target.scope, entity.name, kind="entity", slot=f"entity {entity.name}",
+            source=source, metadata=metadata,
         )  # fmt: skip
 
     def _observation(self, entity: str, text: str) -> NewMemory:
