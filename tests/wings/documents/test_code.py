@@ -302,3 +302,19 @@ def test_comments_before_an_assigned_function_are_part_of_the_function() -> None
 def test_constants_are_definitions(language: str, code: bytes, names: list[str]) -> None:
     """Exported constants of TypeScript and constants of Rust are symbols (issue 43, item 5)."""
     assert [scope.symbol for scope in outline(code, language).root.all()][1:] == names
+
+
+def test_members_that_begin_with_brackets_need_no_semicolons() -> None:
+    text = b"""export interface Respond {
+  (data: Data): Response // the body
+  /** With its status. */
+  <T>(data: T, status: number): Response
+  [name: string]: unknown
+}
+
+export class Context<E = any> {
+  body: Respond = (data) => this.make(data)
+}
+"""
+    scopes = outline(text, "typescript").root.all()
+    assert [scope.symbol for scope in scopes][1:] == ["Respond", "Context", "Context.body"]

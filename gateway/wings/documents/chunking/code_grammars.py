@@ -25,6 +25,7 @@ class Grammar(Struct, frozen=True):
     calls: Mapping[str, str] = {}  # node type: field of what is called
     imports: Mapping[str, str] = {}  # node type: field of what is imported; empty: each name
     inherits: frozenset[str] = frozenset()  # types or fields of nodes with the names of bases
+    separated: bool = False  # whether line breaks separate members that begin with a bracket
 
 
 _PYTHON = Grammar(
@@ -89,7 +90,12 @@ _JAVASCRIPT = Grammar(
     imports={"import_statement": "source"},
     inherits=frozenset({"class_heritage", "extends_type_clause"}),
 )
-_TYPESCRIPT = replace(_JAVASCRIPT, module="tree_sitter_typescript", function="language_typescript")
+_TYPESCRIPT = replace(
+    _JAVASCRIPT,
+    module="tree_sitter_typescript",
+    function="language_typescript",
+    separated=True,
+)
 _C_DEFINITIONS = {
     "function_definition": "function",
     "struct_specifier": "struct",

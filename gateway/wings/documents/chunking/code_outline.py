@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tree_sitter import Node
+from tree_sitter import Node, Parser
 
 from gateway.wings.documents.chunking.chunks import Mention
 from gateway.wings.documents.chunking.code_grammars import GRAMMARS, Grammar, parser
@@ -30,6 +30,8 @@ _KEYWORDS = frozenset(
 _LEADING = frozenset(
     ["comment", "line_comment", "block_comment", "attribute_item", "decorator", "attribute"]
 )
+_OPENED = re.compile(rb"[ \t]+[<(\[]")  # a line that begins with a bracket
+_MEMBER_END = re.compile(rb"[\w)\]}>'\"`]\Z")
 _VISIBILITY = re.compile(r"\b(public|private|protected|pub|export|static)\b")
 _AS_KNOWN = {"pub": "public", "export": "public"}
 _TYPES = frozenset(["class", "interface", "struct", "trait", "impl", "enum", "union", "type"])
@@ -79,9 +81,9 @@ def outline(data: bytes, language: str) -> Outline:
     reader = parser(language)
     if reader is None:
         return outline
-    tree = reader.parse(data)
     grammar = GRAMMARS[language]
-    stack = [_Visit(tree.root_node, outline.root, 0, 0, tree.root_node)]
+    root = _parse(data, reader, grammar)
+    stack = [_Visit(root, outline.root, 0, 0, root)]
     while stack:
         visit = stack.pop()
         node, scope = visit.node, visit.scope
@@ -96,6 +98,44 @@ def outline(data: bytes, language: str) -> Outline:
         outline.mentions.extend(_references(node, grammar))
         stack.extend(reversed([*_below(visit, scope, grammar)]))
     return outline
+
+
+def _parse(data: bytes, reader: Parser, grammar: Grammar) -> Node:
+    """The root of the syntax tree.
+
+    The grammar of TypeScript reads two members of an interface that begin with brackets, with only
+    a line break between them, as one, and may then take the whole file for an error. They are read
+    with semicolons in their indentation, if fewer bytes are errors then.
+    """
+    root = reader.parse(data).root_node
+    if not (root.has_error and grammar.separated):
+        return root
+    separated = reader.parse(_separate_members(data)).root_node
+    return min(root, separated, key=_error_bytes)
+
+
+def _separate_members(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    ends = False  # whether the last line of code may end a member
+    for at, line in enumerate(lines):
+        code = line.strip()
+        if ends and _OPENED.match(line):
+            indent = len(line) - len(line.lstrip())
+            lines[at] = line[: indent - 1] + b";" + line[indent:]
+        if code and not code.startswith((b"//", b"/*", b"*")):
+            ends = _MEMBER_END.search(code.partition(b" //")[0].rstrip()) is not None
+    return b"\n".join(lines)
+
+
+def _error_bytes(root: Node) -> int:
+    size, stack = 0, [root]
+    while stack:
+        node = stack.pop()
+        if node.is_error:
+            size += node.end_byte - node.start_byte
+        elif node.has_error:
+            stack.extend(node.children)
+    return size
 
 
 def _below(visit: _Visit, scope: Scope, grammar: Grammar) -> Iterator[_Visit]:
