@@ -318,3 +318,23 @@ export class Context<E = any> {
 """
     scopes = outline(text, "typescript").root.all()
     assert [scope.symbol for scope in scopes][1:] == ["Respond", "Context", "Context.body"]
+
+
+def test_overloads_are_one_definition_with_their_implementation() -> None:
+    text = """/** Finds an egg. */
+export function find(n: number): Egg
+export function find(name: string): Egg
+export function find(key: any) { return eggs.get(key) }
+class Nest {
+  add(egg: Egg): void
+  add(egg: Egg, at: number): void
+  add(egg: Egg, at = 0) {}
+  get size() { return 1 }
+  set size(n) {}
+}
+"""
+    chunks = cut(text, media_type="text/x-typescript")
+    assert [(one.start_line, one.end_line) for one in chunks] == [(1, 4), (5, 11)]
+    definitions = [(one.symbol, one.start_line) for one in chunks[1].definitions]
+    assert definitions == [("Nest", 5), ("Nest.add", 6), ("Nest.size", 9), ("Nest.size", 10)]
+    assert chunks[0].definitions[0].signature == "export function find(n: number): Egg"

@@ -25,6 +25,7 @@ class Grammar(Struct, frozen=True):
     calls: Mapping[str, str] = {}  # node type: field of what is called
     imports: Mapping[str, str] = {}  # node type: field of what is imported; empty: each name
     inherits: frozenset[str] = frozenset()  # types or fields of nodes with the names of bases
+    signatures: frozenset[str] = frozenset()  # definitions without a body: overloads of the next
     separated: bool = False  # whether line breaks separate members that begin with a bracket
 
 
@@ -94,6 +95,7 @@ _TYPESCRIPT = replace(
     _JAVASCRIPT,
     module="tree_sitter_typescript",
     function="language_typescript",
+    signatures=frozenset({"function_signature", "method_signature"}),
     separated=True,
 )
 _C_DEFINITIONS = {

@@ -48,6 +48,7 @@ class Scope:
     signature: str = ""
     visibility: str = ""
     bases: tuple[str, ...] = ()  # the names of what it inherits
+    is_signature: bool = False  # without a body
     inner: list["Scope"] = field(default_factory=list)
 
     def all(self) -> Iterator["Scope"]:
@@ -91,7 +92,7 @@ def outline(data: bytes, language: str) -> Outline:
         outline.beginnings[at] = min(visit.depth, outline.beginnings.get(at, visit.depth))
         if kind := _kind(node, scope, grammar):
             scope = _scope(visit, kind, language)
-            visit.scope.inner.append(scope)
+            _add(scope, visit.scope, is_signature=node.type in grammar.signatures)
             bases = [*_bases(node, grammar)]
             scope.bases = tuple(dict.fromkeys(base.name for base in bases))[:_BASES]
             outline.mentions.extend(bases)
@@ -136,6 +137,16 @@ def _error_bytes(root: Node) -> int:
         elif node.has_error:
             stack.extend(node.children)
     return size
+
+
+def _add(scope: Scope, outer: Scope, *, is_signature: bool) -> None:
+    """Add a definition to the one around it; overloads are one with what follows them."""
+    last = outer.inner[-1] if outer.inner else None
+    if last is not None and last.is_signature and last.symbol == scope.symbol:
+        scope.start, scope.signature = last.start, last.signature
+        outer.inner.pop()
+    scope.is_signature = is_signature
+    outer.inner.append(scope)
 
 
 def _below(visit: _Visit, scope: Scope, grammar: Grammar) -> Iterator[_Visit]:
