@@ -39,6 +39,7 @@ _CHUNK: dict[str, Any] = {
         "page": {**_LINE, "type": ["integer", "null"]},
         "header": _TEXT,
         "symbol": _TEXT,
+        "weight": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     },
 }
 _DEFINITION = {
@@ -71,6 +72,7 @@ def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict
             "page": chunk.page,
             "header": chunk.header,
             "symbol": chunk.symbol,
+            "weight": chunk.weight,
         }
         validator = _BY_KIND.get(chunk.kind, _ANY)
         if not validator.is_valid(row):

@@ -487,7 +487,7 @@ _DELETE_BLOBS = b"""
 """
 _CHUNKS = sql.SQL("""jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
     start_byte integer, end_byte integer, start_line integer, end_line integer, page integer,
-    header text, symbol text)""")
+    header text, symbol text, weight real)""")
 # What is known from chunks goes with them in any order; whoever deletes names takes them in the
 # order of their keys (see `Entities.delete`), and whoever adds names to a chunk takes that first.
 # So all are taken in this order before, each kind by a statement of its own, which sees what was
@@ -536,9 +536,9 @@ _MOVE = compose(
 _NEW = compose(
     """
     INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
-        start_byte, end_byte, start_line, end_line, page, header, symbol, sha256)
+        start_byte, end_byte, start_line, end_line, page, header, symbol, weight, sha256)
     SELECT %(host)s, id, %(collection)s, %(document)s, ordinal, kind, start_byte, end_byte,
-        start_line, end_line, page, header, symbol, %(sha256)s
+        start_line, end_line, page, header, symbol, weight, %(sha256)s
     FROM {given} WHERE (SELECT true FROM knowledge_chunk_t AS had
         WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)) IS NULL
 """,

@@ -304,6 +304,19 @@ def test_constants_are_definitions(language: str, code: bytes, names: list[str])
     assert [scope.symbol for scope in outline(code, language).root.all()][1:] == names
 
 
+def test_implementations_of_traits_and_tests_of_rust_are_secondary() -> None:
+    text = (
+        "impl Map { fn len(&self) {} }\nimpl Debug for Map { fn fmt(&self) {} }\n"
+        "#[tokio::test]\nasync fn sends() {}\n/// #[test]\nfn main() {}\n"
+        "#[cfg(test)]\nmod tests { fn inner() {} }\n"
+    )
+    scopes = [*outline(text.encode(), "rust").root.all()]
+    secondary = [scope.symbol for scope in scopes if scope.is_secondary]
+    assert secondary == ["Map", "Map.fmt", "sends", "tests", "tests.inner"]
+    chunks = cut(text, media_type="text/x-rust")
+    assert [chunk.weight for chunk in chunks] == [None, 0.8, 0.8, None, 0.8]
+
+
 def test_members_that_begin_with_brackets_need_no_semicolons() -> None:
     text = b"""export interface Respond {
   (data: Data): Response // the body

@@ -349,6 +349,16 @@ async def test_definitions_rank_before_surrounding_code(rig: KnowledgeRig) -> No
     )
 
 
+async def test_types_rank_before_their_implementations_of_traits(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("impl Show for Pump { fn tank(&self) {} }\n", path="show.rs")
+    await ann.add("pub struct Pump { tank: u8, pipes: usize, valve: u8 }\n", path="types.rs")
+    asked = "the tank of pumps"
+    assert (await ann.find_texts(asked))[0].startswith("pub struct")
+    await rig.run("UPDATE search_doc_t SET weight = 1")
+    assert (await ann.find_texts(asked))[0].startswith("impl"), "it is their weight that decides"
+
+
 async def test_a_merge_holds_in_its_collection_alone(rig: KnowledgeRig) -> None:
     """Else who shares a collection with all decides what names in others mean."""
     ann, eve = rig.caller(), rig.caller("eve")

@@ -65,6 +65,7 @@ class Chunk(Struct, frozen=True):
     mentions: tuple[Mention, ...] = ()
     definitions: tuple[CodeSymbol, ...] = ()
     parent: int | None = None  # index of the chunk with the heading or the definition above
+    weight: float | None = None  # of its score in searches; None: that of its kind
     page: int | None = None
 
 

@@ -23,6 +23,9 @@ _DEPTHS = 24  # levels of the tree at which code is cut; below them between line
 _SCOPES = 12  # nested definitions that have chunks of their own
 _SUBJECTS = 24  # of one chunk
 _MENTIONS = 400  # of one chunk
+# Weight of implementations of traits and of tests, which have the words of what they implement or
+# test, without saying what that is: docs/decisions/0012-constants-as-definitions.md.
+_SECONDARY = 0.8
 
 
 def code(text: str, chunking: ChunkingOptions, *, language: str) -> Iterator[Chunk]:
@@ -154,6 +157,7 @@ class _Cutter:
         if start == end:
             return
         named = defines or part_of
+        is_secondary = defines is not None and defines.is_secondary
         subjects = dict.fromkeys(name for scope in listed for name in _names(scope.symbol))
         chunk = Chunk(
             start,
@@ -164,6 +168,7 @@ class _Cutter:
             subjects=tuple(subjects)[:_SUBJECTS],
             definitions=tuple(self._symbol(scope) for scope in listed),
             parent=parent,
+            weight=_SECONDARY if is_secondary else None,
         )
         self._chunks.append(chunk)
 

@@ -1,6 +1,7 @@
 """The languages of source code that are parsed, and what defines, calls, imports and inherits in
 the syntax trees of their grammars."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -27,6 +28,8 @@ class Grammar(Struct, frozen=True):
     inherits: frozenset[str] = frozenset()  # types or fields of nodes with the names of bases
     signatures: frozenset[str] = frozenset()  # definitions without a body: overloads of the next
     separated: bool = False  # whether line breaks separate members that begin with a bracket
+    implements: str = ""  # field of definitions that only implement what is defined elsewhere
+    tests: re.Pattern[bytes] | None = None  # attributes of definitions that are tests
 
 
 _PYTHON = Grammar(
@@ -151,6 +154,8 @@ GRAMMARS: Mapping[str, Grammar] = {
         calls={"call_expression": "function", "macro_invocation": "macro"},
         imports={"use_declaration": "argument"},
         inherits=frozenset({"trait", "trait_bounds"}),
+        implements="trait",
+        tests=re.compile(rb"^\s*#\[(?:\w+::|cfg\((?:all\()?)?test\b", re.MULTILINE),
     ),
     "java": Grammar(
         "tree_sitter_java",

@@ -49,6 +49,7 @@ class Scope:
     visibility: str = ""
     bases: tuple[str, ...] = ()  # the names of what it inherits
     is_signature: bool = False  # without a body
+    is_secondary: bool = False  # an implementation of a trait, a test, or a definition in one
     inner: list["Scope"] = field(default_factory=list)
 
     def all(self) -> Iterator["Scope"]:
@@ -92,6 +93,8 @@ def outline(data: bytes, language: str) -> Outline:
         outline.beginnings[at] = min(visit.depth, outline.beginnings.get(at, visit.depth))
         if kind := _kind(node, scope, grammar):
             scope = _scope(visit, kind, language)
+            lead = data[visit.start : at]
+            scope.is_secondary = visit.scope.is_secondary or _is_secondary(node, lead, grammar)
             _add(scope, visit.scope, is_signature=node.type in grammar.signatures)
             bases = [*_bases(node, grammar)]
             scope.bases = tuple(dict.fromkeys(base.name for base in bases))[:_BASES]
@@ -224,6 +227,14 @@ def _scope(visit: _Visit, defined: str, language: str) -> Scope:
         signature,
         _visibility(signature, name.rpartition(".")[2], language),
     )
+
+
+def _is_secondary(node: Node, lead: bytes, grammar: Grammar) -> bool:
+    """Whether a definition implements a trait, as `impl Debug for Map`, or is a test. `lead`: the
+    attributes and comments before it."""
+    if grammar.implements and node.child_by_field_name(grammar.implements) is not None:
+        return True
+    return grammar.tests is not None and grammar.tests.search(lead) is not None
 
 
 def _value(node: Node) -> Node | None:
