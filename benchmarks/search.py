@@ -55,12 +55,12 @@ RECALL_TARGETS = (Target("least", 98.0),)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SearchMeasurements:
     inside: Sequence[tuple[float, SearchResult]]  # milliseconds of a search, and what it found
     recall: float  # of vectors, per cent
     loaded_s: float
-    called: list[float] = field(default_factory=list)  # milliseconds of a call of search_tools
-    encoded: list[float] = field(default_factory=list)  # and of encoding its query
+    calls_ms: list[float] = field(default_factory=list)  # of a call of search_tools
+    encodings_ms: list[float] = field(default_factory=list)  # of encoding its query
 
 
 def measure_search(rig: Rig, directory: Path | None, quick: bool, count: int | None) -> list[Row]:
@@ -77,7 +77,7 @@ def measure_search(rig: Rig, directory: Path | None, quick: bool, count: int | N
     return rows(found, tools)
 
 
-def _measure(rig: Rig, tools: Sequence[CatalogTool], requests: Sequence[str]) -> Measured:
+def _measure(rig: Rig, tools: Sequence[CatalogTool], requests: Sequence[str]) -> SearchMeasurements:
     cache = {"shared_buffers": CACHE} if len(tools) >= MANY else {}
     with installation(rig, "search", {}, {"database": {"options": CARELESS, **cache}}) as one:
         settings = load(str(one.settings), {})
@@ -86,9 +86,9 @@ def _measure(rig: Rig, tools: Sequence[CatalogTool], requests: Sequence[str]) ->
             rig.say(f"search: {len(requests)} calls of search_tools")
             encode = _encoder(settings)
             for request in requests:
-                found.called.append(_called(child.port, request))
-                found.encoded.append(runner.run(encode(request)).took_ms)
-    del found.called[:WARM], found.encoded[:WARM]
+                found.calls_ms.append(_called(child.port, request))
+                found.encodings_ms.append(runner.run(encode(request)).took_ms)
+    del found.calls_ms[:WARM], found.encodings_ms[:WARM]
     return found
 
 
@@ -118,7 +118,7 @@ def _called(port: int, request: str) -> float:
 
 async def _inside(
     rig: Rig, settings: Settings, tools: Sequence[CatalogTool], requests: Sequence[str]
-) -> Measured:
+) -> SearchMeasurements:
     embedder = make_embedder(settings.embedding)
 
     def say(step: str, done: int, total: int) -> None:
@@ -132,7 +132,7 @@ async def _inside(
         spent = [await _ask(corpus.search, corpus, request, "hybrid") for request in requests]
         rig.say("search: the same, exactly")
         recall = await _recall(database, settings, corpus, requests[:COMPARED])
-    return Measured(spent[WARM:], recall, loaded_s)
+    return SearchMeasurements(spent[WARM:], recall, loaded_s)
 
 
 async def _ask(
@@ -159,29 +159,31 @@ async def _recall(
     return statistics.mean(shares) * 100
 
 
-def rows(found: Measured, count: int) -> list[Row]:
+def rows(found: SearchMeasurements, count: int) -> list[Row]:
     inside = [ms for ms, _ in found.inside]
     encode = [one.took.encode_ms for _, one in found.inside]
     path = found.inside[0][1].path
-    encoding = statistics.median(found.encoded)
+    encoding = statistics.median(found.encodings_ms)
     bound = P95_ENCODINGS * encoding + P95_MS
     return [
         Row(
             f"search_tools among {count:,}, p50",
-            statistics.median(found.called),
+            statistics.median(found.calls_ms),
             "ms",
-            note=f"{len(found.called)} calls over HTTP, {path}"
+            note=f"{len(found.calls_ms)} calls over HTTP, {path}"
             + (f", shared_buffers {CACHE}" if count >= MANY else ""),
         ),
         Row(
             "search_tools, p95",
-            p95(found.called),
+            p95(found.calls_ms),
             "ms",
             targets=(Target("value", round(bound, 1)),),
             note=f"at most {P95_ENCODINGS} encodings and {P95_MS:g} ms",
-            rounds=tuple(found.called),
+            rounds=tuple(found.calls_ms),
         ),
-        Row("one encoding of the same query, p50", encoding, "ms", rounds=tuple(found.encoded)),
+        Row(
+            "one encoding of the same query, p50", encoding, "ms", rounds=tuple(found.encodings_ms)
+        ),
         Row("inside the process, p50", statistics.median(inside), "ms"),
         Row("inside the process, p95", p95(inside), "ms", rounds=tuple(inside)),
         Row("of it the vectors of the query, p95", p95(encode), "ms"),

@@ -343,7 +343,7 @@ class AuditDraft(Struct):
     decision: Literal["allow", "deny", "approve", ""] = ""
     rule: str = ""  # the name of the rule that decided
     arguments: bytes = b""  # encoded
-    shown: bytes = b""  # arguments redacted for storage, where configured
+    redacted: bytes = b""  # arguments redacted for storage, where configured
     result_bytes: int = 0
     connection: str = ""  # ids of the connections that the call was made with
     owner: str = ""  # of a shared account among them
@@ -409,7 +409,7 @@ class Context(Struct):
     options: QueryOptions = NO_OPTIONS
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)  # of a relayed call
     note: AuditDraft | None = None  # None: no audit
-    failed: Fault | None = None  # the error of a failed message
+    fault: Fault | None = None  # the error of a failed message
     run: RunMark | None = None  # None: not made for a run of an agent or a program
     upload: Upload | None = None
     hold: Hold | None = None

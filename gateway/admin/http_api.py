@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from config.access import Admin as Settings
-from gateway.audit.records import AuditEntry, argument_digest, printable
+from gateway.audit.records import AuditEntry, argument_digest, storable_text
 from gateway.context import Identify, Identity, Principal
 from gateway.operations.operation import Operation
 from gateway.operations.operation_server import (
@@ -74,11 +74,11 @@ class AdminAction:
         return AuditEntry(
             self.principal.tenant,
             recorded,
-            principal=printable(self.principal.id),
+            principal=storable_text(self.principal.id),
             mark=self.principal.mark,
             front=front,
             method=self.operation,
-            subject=printable(self.subject),
+            subject=storable_text(self.subject),
             decision="deny" if self.status in (401, 403) else "allow",
             outcome="ok" if self.status < 400 else str(self.status),
             request_bytes=len(self.body),

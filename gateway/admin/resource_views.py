@@ -73,7 +73,7 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
             stored=StoredEntries(
                 writes="createKey", removes="revokeKey", only=(("revoked", None),),
-                given={"any_scope": True}, prints="secret",
+                members={"any_scope": True}, prints="secret",
             ),
         ),
         ResourceView(

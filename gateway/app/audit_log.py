@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
 from gateway.audit.database_writer import AuditWriter, is_recorded
-from gateway.audit.records import AuditEntry, printable
+from gateway.audit.records import AuditEntry, storable_text
 from gateway.audit.retention import maintain_regularly
 from gateway.context import Identify
 from gateway.interfaces import Guard, Middleware
@@ -32,11 +32,11 @@ def job_entry(act: JobAct, now: datetime) -> AuditEntry:
     return AuditEntry(
         principal.tenant,
         now,
-        printable(principal.id),
+        storable_text(principal.id),
         principal.mark,
         "job",
         method=act.operation,
-        subject=printable("/".join(act.names)),
+        subject=storable_text("/".join(act.names)),
         decision="deny" if act.status == 403 else "allow",
         outcome=outcomes.get(act.event, act.event),
         request_id=act.job_id,

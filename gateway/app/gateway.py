@@ -401,7 +401,7 @@ class Gateway:
                 metrics=self.metrics.registry,
                 counting=lambda: self._counting,
                 outcome=self.access.hooks.asking_later(self._outcome),
-                kept=self.shared.kept,
+                stored_answers=self.shared.kept,
                 embedder=self.embeddings.embedder,
                 search=self.search.run,
                 secrets=lambda: self.secrets.entries,

@@ -10,7 +10,7 @@ from config.login import LoginSettings
 from config.settings import Settings
 from gateway.app.access import Access
 from gateway.app.protected_resources import ENDPOINTS, resources_of
-from gateway.audit.records import AuditEntry, printable
+from gateway.audit.records import AuditEntry, storable_text
 from gateway.guards.token_claims import Claims
 from gateway.guards.token_issuers import Issuer, Tenants
 from gateway.login.access_tokens import LoginKeys
@@ -137,11 +137,11 @@ def entry_of_act(act: LoginAct, front: str, host_id: str, now: datetime) -> Audi
     return AuditEntry(
         act.tenant or host_id,
         now,
-        printable(act.principal),
+        storable_text(act.principal),
         "",
         front,
         method=act.act,
-        subject=printable(act.subject),
+        subject=storable_text(act.subject),
         decision=act.decision,
         outcome="ok" if act.decision == "allow" else "403",
         client=act.address,

@@ -136,7 +136,7 @@ class WingDependencies:
     metrics: CollectorRegistry
     counting: Callable[[], Sequence[Middleware]]  # as in `message_middleware`
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
-    kept: StoredAnswers
+    stored_answers: StoredAnswers
     embedder: Callable[[str], Embedder | None]
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
     secrets: StoredKeys
@@ -530,7 +530,7 @@ class ServedWing(WingLife):
         if (handle := handle_of(uri)) is None:
             located = catalog.locate(uri)
             return ResourceContents(members["contents"], located.source.name if located else "")
-        stored = await dependencies.kept.slice(context.principal, handle, 0, 0)
+        stored = await dependencies.stored_answers.slice(context.principal, handle, 0, 0)
         tool = None if stored is None else catalog.by_id(stored.info.tool)
         return ResourceContents(members["contents"], "" if tool is None else tool.source)
 

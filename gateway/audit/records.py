@@ -161,7 +161,7 @@ def encode_header(header: Header) -> bytes:
     return _encode(header)
 
 
-def printable(text: str, limit: int = SUBJECT_LIMIT) -> str:
+def storable_text(text: str, limit: int = SUBJECT_LIMIT) -> str:
     """`text` truncated, and without NUL, which PostgreSQL cannot store."""
     text = text[:limit]
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

@@ -22,7 +22,7 @@ class CommandRow:
     options: Mapping[str, str] = field(default_factory=dict)  # other words for members
     metavars: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)  # help of members, instead of theirs
-    given: Mapping[str, Any] = field(default_factory=dict)  # members that the word says
+    members: Mapping[str, Any] = field(default_factory=dict)  # members that the word says
     body: str = ""  # metavar of the argument that is the whole body
     each: bool = False  # the last name of the path may be repeated
     confirms: bool | None = None  # whether a person confirms; None: where something is removed
@@ -112,7 +112,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 examples=("toolgate keys rotate deploy --overlap 2h > deploy.key",),
             ),
             "revoke": CommandRow(
-                operation="revokeKey", each=True, confirms=False, given={"earlier": True},
+                operation="revokeKey", each=True, confirms=False, members={"earlier": True},
                 says="Revoked {typed}.",
                 help="""KEY is an id or a name. The keys that it replaced by `keys rotate`, and that
                 are still valid, are revoked, too. Gateways refuse them at once, at the latest after
@@ -289,7 +289,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 "program, its code and the calls that it has made are shown.",
             ),
             "approve": CommandRow(
-                operation="decide", summary="Approve a call.", given={"approve": True},
+                operation="decide", summary="Approve a call.", members={"approve": True},
                 says="Approved: {principal} may make this call of {tool}.",
                 help="An approved call may be repeated once with these arguments, within "
                 "policy.approval_s seconds. Approved calls of a program are made by themselves; "
@@ -300,7 +300,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 ),
             ),
             "deny": CommandRow(
-                operation="decide", summary="Deny a call.", given={"approve": False},
+                operation="decide", summary="Deny a call.", members={"approve": False},
                 says="Denied: {principal} may not make this call of {tool}.",
                 help="A denied call waits for approval again when it is repeated.",
             ),
@@ -786,7 +786,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         resources=(RESOURCES + "costs:CostOperations",),
         rows={
             "show": CommandRow(
-                operation="sumCosts", entries="rows", given={"format": "json"},
+                operation="sumCosts", entries="rows", members={"format": "json"},
                 first="Nothing is recorded of these days. See costs.enabled.",
                 columns=(("day", "Day", "text"), ("caller", "Caller", "text"),
                          ("toolset", "Toolset", "text"), ("model", "Model", "text"),
@@ -797,7 +797,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 examples=("toolgate costs show --by caller,model --since 7d",),
             ),
             "export": CommandRow(
-                operation="sumCosts", summary="Write the sums as CSV.", given={"format": "csv"},
+                operation="sumCosts", summary="Write the sums as CSV.", members={"format": "csv"},
                 prints="csv",
                 examples=("toolgate costs export --by day,caller,model > costs.csv",),
             ),

@@ -119,7 +119,7 @@ def make_command(
     members = {
         name: member
         for name, member in members_of_call(operation).items()
-        if name not in row.given and not row.body
+        if name not in row.members and not row.body
     }
 
     @click.command(word, help=_help(row, operation), short_help=row.summary or operation.summary)
@@ -268,7 +268,7 @@ class OperationCall:
         self._row = row
         self._operation = operation
         self._values = values
-        self._given = {**row.given, **members}
+        self._given = {**row.members, **members}
         if row.body:
             self._given[BODY] = values[BODY]
         self._view = VIEWS.get(group.view)

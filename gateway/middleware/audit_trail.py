@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from config.access import Audit
 from gateway.audit.argument_masking import format_arguments
 from gateway.audit.database_writer import AuditWriter
-from gateway.audit.records import METHOD_LIMIT, AuditEntry, argument_digest, printable
+from gateway.audit.records import METHOD_LIMIT, AuditEntry, argument_digest, storable_text
 from gateway.context import AuditDraft, Context, Identify, Identity, Session
 from gateway.interfaces import Execute, Handler, Route, ToolCall
 from gateway.policy.engine import Decision
@@ -144,7 +144,7 @@ class AuditTrail:
             note.subject, note.source = tool.name, tool.source
             note.arguments = encode(call.arguments)
             if keep:
-                note.shown = self._format_shown(tool, call.arguments, note.arguments)
+                note.redacted = self._format_shown(tool, call.arguments, note.arguments)
             if call.context.upload is not None:
                 note.arguments += call.context.upload.digest.encode()
             result = await execute(call)
@@ -179,7 +179,7 @@ class AuditTrail:
     ) -> None:
         principal, session = context.identity.principal, context.session
         arguments = note.arguments or _sent_params(request)
-        shown_arguments = note.shown
+        shown_arguments = note.redacted
         if not shown_arguments and self._settings.arguments == "masked":
             shown_arguments = self._sent_shown(context, request, arguments)
         writer = self._writer
@@ -188,11 +188,11 @@ class AuditTrail:
             AuditEntry(  # by position: names would cost 0.4 us
                 principal.tenant,
                 writer.now(),
-                printable(principal.id),
+                storable_text(principal.id),
                 principal.mark,
                 context.revision.name,
                 session_digest,
-                printable(request.method, METHOD_LIMIT),
+                storable_text(request.method, METHOD_LIMIT),
                 note.subject or _subject(request, context.revision),
                 note.source,
                 note.decision,
@@ -243,8 +243,8 @@ class AuditTrail:
             has_sum = key in self._sums or len(self._sums) < ADDRESSES
             self._sums[key if has_sum else key._replace(client="")] += 1
             return
-        method = printable(str(scope.get("method", "")), METHOD_LIMIT)
-        subject = printable(str(scope.get("path", "")))
+        method = storable_text(str(scope.get("method", "")), METHOD_LIMIT)
+        subject = storable_text(str(scope.get("path", "")))
         self._add_refusal(tenant, code, client, method=method, subject=subject)
 
     def sum_up(self) -> None:
@@ -331,9 +331,9 @@ def _subject(request: Request, revision: Revision) -> str:
     """Subject of a message that did not reach a tool: tool name or resource URI."""
     params = request.params
     if not revision.mcp and request.method != "tools/call":  # tools and services are methods
-        return printable(request.method)
+        return storable_text(request.method)
     name = params.get("name", params.get("uri")) if isinstance(params, dict) else None
-    return printable(name) if isinstance(name, str) else ""
+    return storable_text(name) if isinstance(name, str) else ""
 
 
 def _meant_call(request: Request, revision: Revision) -> tuple[str, str]:
@@ -343,7 +343,7 @@ def _meant_call(request: Request, revision: Revision) -> tuple[str, str]:
     if not revision.mcp and method != "tools/call":
         method = "tools/call"
     if name == CALL and isinstance(arguments, dict) and isinstance(arguments.get("name"), str):
-        name = printable(arguments["name"])
+        name = storable_text(arguments["name"])
     return method, name
 
 

@@ -15,7 +15,7 @@ import psycopg
 from msgspec import UNSET, Raw
 
 from config.settings import CostsSettings
-from gateway.audit.records import printable
+from gateway.audit.records import storable_text
 from gateway.context import Context
 from gateway.interfaces import Handler, Route
 from gateway.protocol.dispatcher import OTHER, encode_result
@@ -89,7 +89,7 @@ class CostLedger:
         amount, currency = cost or (0.0, "")
         tenant, principal, toolset = caller
         key = self._key(tenant or self._tenant, "model", principal, toolset)
-        key = key._replace(model=printable(model), currency=currency)
+        key = key._replace(model=storable_text(model), currency=currency)
         self._add(key, CostSum(1, read, written, amount * MICROS))
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class CostLedger:
             await costs.prune(self._settings.retention_days)
 
     def _key(self, tenant: str, kind: Kind, caller: str, toolset: str) -> CostKey:
-        return CostKey(tenant, datetime.now(UTC).date(), kind, printable(caller), toolset)
+        return CostKey(tenant, datetime.now(UTC).date(), kind, storable_text(caller), toolset)
 
     def _add(self, key: CostKey, more: CostSum) -> None:
         if key not in self._sums and len(self._sums) >= self._settings.rows:

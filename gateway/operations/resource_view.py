@@ -35,7 +35,7 @@ class StoredEntries:
     body: str = ""  # member of an entry that is the body; "": the entry
     listed: str = ""  # member of the body that has a list of entries; "": it is one entry
     updates: bool = False  # whether `writes` changes an entry that exists, though it is a POST
-    given: Mapping[str, Any] = field(default_factory=dict)  # members of each request
+    members: Mapping[str, Any] = field(default_factory=dict)  # members of each request
     only: tuple[tuple[str, Any], ...] = ()  # values of members of entries that a file can have
     prints: str = ""  # member of the answer with a secret, which is given once
     links: tuple[StoredLinks, ...] = ()

@@ -102,7 +102,7 @@ class Dispatcher:
         if request.id is UNSET:
             return None
         if isinstance(outcome, Fault):
-            context.failed = outcome
+            context.fault = outcome
             reply = error_reply(request.id, outcome, context.request_id)
             unknown = isinstance(outcome, MethodNotFound)
             return UnknownMethod(reply.id, reply.error) if unknown else reply

@@ -224,7 +224,7 @@ async def _finish(
     responder = peer.responder
     if not peer.is_silent() and await peer.finish(reply):
         return
-    fault = context.failed
+    fault = context.fault
     if isinstance(reply, Reply):
         await responder.send(200, pieces(reply), [JSON, *headers])
     elif reply is None:

@@ -160,7 +160,7 @@ class _Part:
     """A part shown as a summary until there is room."""
 
     raw: Json
-    shown: Json  # in the result
+    summary: Json  # in the result
     depth: int
     optional: bool
     inside: frozenset[str] = frozenset()  # inlined definitions around it
@@ -171,7 +171,7 @@ class _Part:
 class _Content:
     """A part as it would appear unfolded, its own parts folded."""
 
-    shown: Json
+    schema: Json
     parts: list[_Part] = field(default_factory=list)
     references: dict[str, None] = field(default_factory=dict)
 
@@ -240,7 +240,7 @@ class _Folding:
     def run(self) -> FoldedSchema:
         while self._waiting:
             self._unfold_level(self._waiting.pop(min(self._waiting)))
-        schema = self._root.shown
+        schema = self._root.summary
         for reference, definition in self._shown.items():
             _, keyword, name = reference.split("/", 2)
             schema.setdefault(keyword, {})[name] = definition
@@ -260,8 +260,8 @@ class _Folding:
 
     def _unfold(self, part: _Part, content: _Content) -> None:
         self._left -= self._growth(part, content)
-        part.shown.clear()
-        part.shown.update(content.shown)
+        part.summary.clear()
+        part.summary.update(content.schema)
         for inner in content.parts:
             self._wait(inner)
         for reference in content.references:
@@ -281,7 +281,7 @@ class _Folding:
         """Characters that unfolding the part adds to the result."""
         new = (reference for reference in content.references if reference not in self._shown)
         definitions = sum(len(reference) + length(self._short_of(reference)) for reference in new)
-        return length(content.shown) - length(part.shown) + definitions
+        return length(content.schema) - length(part.summary) + definitions
 
     def _short_of(self, reference: str) -> Json:
         if reference not in self._short:
@@ -297,8 +297,8 @@ class _Folding:
         for keyword, value in raw.items():
             folded = self._keyword(keyword, value, part, content)
             if folded is not None:
-                content.shown[keyword] = folded
-        _repair(content.shown, raw)
+                content.schema[keyword] = folded
+        _repair(content.schema, raw)
         return content
 
     def _inline_reference(self, part: _Part) -> tuple[_Part, Json]:
@@ -310,7 +310,7 @@ class _Folding:
                 raise UnsupportedReference
             inside |= {reference}
             raw = merge_siblings(self._definitions[reference], raw, self._only_notes)
-        return _Part(raw, part.shown, part.depth, part.optional, inside=inside), raw
+        return _Part(raw, part.summary, part.depth, part.optional, inside=inside), raw
 
     def _keyword(self, keyword: str, value: Any, part: _Part, content: _Content) -> Any:
         """The keyword's value in the unfolded part; None: omitted."""
@@ -362,7 +362,7 @@ class _Folding:
         self._looks -= 1
         inner = self._part(raw, keyword, part, name)
         content.parts.append(inner)
-        return inner.shown
+        return inner.summary
 
     def _part(self, raw: Json, keyword: str, part: _Part, name: str) -> _Part:
         depth = part.depth + (keyword not in _IN_PLACE)

@@ -50,7 +50,7 @@ async def evaluate(
     await _warm_up(corpus, requests[0])
     for mode in measurable:
         ran[mode] = await _run_mode(corpus, requests, mode, progress)
-    answers = {mode: run.found for mode, run in ran.items()}
+    answers = {mode: run.tool_ids for mode, run in ran.items()}
     if baseline:
         answers[BASELINE] = await _baseline(corpus, requests, progress)
     relevant = [corpus.index.resolve(request) for request in requests]
@@ -67,12 +67,12 @@ async def evaluate(
             **{mode: {NO_VECTORS: len(requests)} for mode in left_out},
         },
         model=corpus.embedder.model if corpus.embedder else None,
-        improvements=improvements(ran[measurable[0]].found, relevant, corpus.tools),
+        improvements=improvements(ran[measurable[0]].tool_ids, relevant, corpus.tools),
         recalls={mode: recall_curve(answer, relevant) for mode, answer in answers.items()},
         fits=[
             pair
             for run in ran.values()
-            for pair in calibration_pairs(run.fits, run.found, relevant)
+            for pair in calibration_pairs(run.fits, run.tool_ids, relevant)
         ],
     )
 

@@ -20,7 +20,7 @@ OnProgress = Callable[[], None]
 class ModeResults:
     """The results of one mode."""
 
-    found: list[list[str]] = field(default_factory=list)  # ids of tools, by request
+    tool_ids: list[list[str]] = field(default_factory=list)  # ids of tools, by request
     encode_ms: list[float] = field(default_factory=list)  # of requests with uncached vectors
     search_ms: list[float] = field(default_factory=list)  # of each request, without encoding
     fits: list[float | None] = field(default_factory=list)  # of each request
@@ -85,7 +85,7 @@ async def search_all(
         if encode_ms:
             ran.encode_ms.append(encode_ms)
         ran.search_ms.append(took_ms - encode_ms)
-        ran.found.append([names[hit.id] for hit in answer.hits])
+        ran.tool_ids.append([names[hit.id] for hit in answer.hits])
         ran.fits.append(answer.fit)
         ran.paths[answer.path] += 1
         if answer.note:

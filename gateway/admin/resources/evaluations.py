@@ -55,7 +55,7 @@ class MissedRequest(Struct, frozen=True):
     """A request without all of its tools among the first ten: those that were found first."""
 
     query: str
-    wanted: tuple[str, ...]
+    expected: tuple[str, ...]
     found: tuple[str, ...]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from config.settings import Settings
-from gateway.audit.records import AuditEntry, printable
+from gateway.audit.records import AuditEntry, storable_text
 
 VIA = "cli"
 
@@ -22,10 +22,10 @@ class AuditedCommand:
         return AuditEntry(
             self.tenant or settings.tenant.host_id,
             datetime.now(UTC),
-            principal=printable(actor()),
+            principal=storable_text(actor()),
             front=VIA,
             method=self.operation,
-            subject=printable(self.subject),
+            subject=storable_text(self.subject),
             decision="allow",
             outcome=outcome,
         )

@@ -28,7 +28,7 @@ INPUT_LIMIT = 8192  # characters
 class Values:
     """Values of inputs, those that are secrets apart."""
 
-    given: dict[str, str]
+    pairs: dict[str, str]
     inputs: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
 
@@ -46,8 +46,8 @@ class Values:
     def sort(self, questions: Sequence[Json]) -> None:
         """Separate secrets from other inputs, as a plan describes them."""
         secret = {each["name"] for each in questions if each.get("secret")}
-        self.secrets = {name: text for name, text in self.given.items() if name in secret}
-        self.inputs = {name: text for name, text in self.given.items() if name not in secret}
+        self.secrets = {name: text for name, text in self.pairs.items() if name in secret}
+        self.inputs = {name: text for name, text in self.pairs.items() if name not in secret}
 
     def ask(self, plan: Json) -> bool:
         """Ask for what is missing, in order; whether anything was."""
@@ -60,7 +60,7 @@ class Values:
             hidden = bool(described.get("secret"))
             prompt = one_line(f"{name} ({described['where']})")
             text = click.prompt(prompt, hide_input=hidden, err=True)
-            self.given[name] = str(text)
+            self.pairs[name] = str(text)
         return bool(plan.get("missing"))
 
 
@@ -112,7 +112,7 @@ async def add_published(settings: Settings, wish: PublishedImport, choice: Impor
 
 async def _plan(client: OperationClient, wish: PublishedImport, allow: Sequence[str]) -> Json:
     """The plan of the values that are known; secrets are planned with, and not kept."""
-    body = {**wish.request(allow), "inputs": wish.values.given}
+    body = {**wish.request(allow), "inputs": wish.values.pairs}
     plan: Json = (await client.call("planServer", {"body": body})).value
     wish.values.sort(plan.get("questions", ()))
     return plan

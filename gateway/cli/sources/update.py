@@ -55,7 +55,7 @@ async def _update(
     async with open_client(settings, url=None, key_file=None, resources=CATALOG) as client:
 
         async def plan(*, tools: bool) -> Json:
-            body = {"version": version, "inputs": values.given, "allow": allow, "tools": tools}
+            body = {"version": version, "inputs": values.pairs, "allow": allow, "tools": tools}
             planned: Json = (await client.call("planUpdate", {"source": name, "body": body})).value
             values.sort(planned["plan"].get("questions", ()))
             return planned

@@ -366,7 +366,7 @@ class Changes:
             body = msgspec.to_builtins(local_import(request))
         if stored.listed:
             body = {stored.listed: [body]}
-        arguments: Json = {BODY: {**body, **stored.given}}
+        arguments: Json = {BODY: {**body, **stored.members}}
         if operation.names:
             arguments[section.view.parameter] = change.name
         if operation.match:

@@ -18,7 +18,7 @@ from gateway.http_client.http1 import Http1Response, TooLarge
 from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
-from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES, is_json, printable
+from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES, ascii_text, is_json
 from gateway.upstreams.http.source_pools import UpstreamFailed, read
 from schemas.a2a.errors import A2AFault
 from schemas.a2a.model import (
@@ -209,7 +209,7 @@ def _result_of(agent: Agent, response: HttpResponse) -> Any:
     if 300 <= response.status < 400:
         raise AgentRefused(f"HTTP {response.status}: redirects are not followed", response.status)
     if response.status >= 400 and not is_json(response.headers.get("Content-Type", "")):
-        raise AgentRefused(f"HTTP {response.status} {printable(response.reason)}", response.status)
+        raise AgentRefused(f"HTTP {response.status} {ascii_text(response.reason)}", response.status)
     return _result(agent, response.status, response.body)
 
 

@@ -71,7 +71,7 @@ class HttpResponse(Struct, frozen=True):
     reason: str
     headers: Mapping[str, str]
     body: bytes
-    kept: Download | None = None  # instead of the body
+    download: Download | None = None  # instead of the body
 
 
 Reader = Callable[[Http1Response, int], Awaitable[bytes | Download]]

@@ -65,7 +65,7 @@ def media_type(response: HttpResponse) -> str:
 @lru_cache(CONTENT_TYPES)
 def essence(content_type: str) -> str:
     """The type that a Content-Type names, in lower case and without parameters."""
-    return printable(content_type).split(";", 1)[0].strip().lower()
+    return ascii_text(content_type).split(";", 1)[0].strip().lower()
 
 
 @lru_cache(CONTENT_TYPES)
@@ -81,7 +81,7 @@ _LOCATION_LIMIT = 4_096  # characters
 
 def public_location(response: HttpResponse) -> str:
     """The `Location` of a response: an http(s) URL of a public host, or a path; else ""."""
-    location = printable(response.headers.get("Location", "")).strip()
+    location = ascii_text(response.headers.get("Location", "")).strip()
     if len(location) > _LOCATION_LIMIT:
         return ""
     if location.startswith("/") and not location.startswith(("//", "/\\")):
@@ -99,7 +99,7 @@ def public_location(response: HttpResponse) -> str:
 
 def error(response: HttpResponse) -> ToolResult:
     """The result for a response other than 2xx: an error that a model can read."""
-    status = f"HTTP {response.status} {printable(response.reason)}".strip()
+    status = f"HTTP {response.status} {ascii_text(response.reason)}".strip()
     if 300 <= response.status < 400:
         # not the body, which may contain an internal address; nor a query, which may repeat a key
         data: dict[str, Any] = {"status": response.status}
@@ -254,6 +254,6 @@ def text(response: HttpResponse) -> str:
     return response.body.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace")
 
 
-def printable(header: str) -> str:
+def ascii_text(header: str) -> str:
     """A header value in ASCII: other bytes, which have no agreed meaning there, become ?."""
     return header.encode("ascii", errors="replace").decode()

@@ -469,7 +469,7 @@ def _redirection(response: HttpResponse, binding: OpenAPIBinding) -> ToolResult:
         location = location.partition("?")[0]  # the query may repeat the key
     if not location:
         return responses_as_results.error(response)
-    status = f"{response.status} {responses_as_results.printable(response.reason)}".strip()
+    status = f"{response.status} {responses_as_results.ascii_text(response.reason)}".strip()
     return ToolResult((TextContent(f"{status}\nLocation: {location}"),))
 
 
@@ -477,8 +477,8 @@ def read(response: HttpResponse, request_id: str) -> ToolResult:
     """The result in `response`. Anything but 2xx is an error that a model can read."""
     if not 200 <= response.status < 300:
         return responses_as_results.error(response)
-    if response.kept is not None:
-        return ToolResult((_link(response.kept),))
+    if response.download is not None:
+        return ToolResult((_link(response.download),))
     if not response.body:
         return ToolResult((TextContent(_bodiless(response)),))
     if responses_as_results.is_json(
@@ -495,10 +495,10 @@ def _link(download: Download) -> ResourceLink:
 
 
 def _bodiless(response: HttpResponse) -> str:
-    lines = [f"{response.status} {responses_as_results.printable(response.reason)}".strip()]
+    lines = [f"{response.status} {responses_as_results.ascii_text(response.reason)}".strip()]
     if response.headers.get("Content-Length", "0") != "0":  # an answer to HEAD
         lines += [
-            f"{name}: {responses_as_results.printable(response.headers[name])}"
+            f"{name}: {responses_as_results.ascii_text(response.headers[name])}"
             for name in _HEAD_HEADERS
             if name in response.headers
         ]

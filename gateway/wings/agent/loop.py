@@ -318,7 +318,7 @@ class Loop:
         else:
             for planned_call in planned:
                 await self._make_call(planned_call)
-        waiting = self.turn.rounds[-1].held.values()
+        waiting = self.turn.rounds[-1].pending.values()
         if not waiting:
             return None
         updates = [
@@ -353,7 +353,7 @@ class Loop:
         except UnusableArguments as error:
             await self._refuse(call, str(error))
             return None
-        if (pending := last.held.get(call.id)) is not None:
+        if (pending := last.pending.get(call.id)) is not None:
             return await self._planned_if_approved(planned, pending)
         intent = last.intents.get(call.id)
         if intent is not None and not intent.repeatable:

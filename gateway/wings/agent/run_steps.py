@@ -75,7 +75,7 @@ class Round:
     last: bool = False  # tools were forbidden
     results: dict[str, Result] = field(default_factory=dict)
     intents: dict[str, Intent] = field(default_factory=dict)
-    held: dict[str, PendingCall] = field(default_factory=dict)
+    pending: dict[str, PendingCall] = field(default_factory=dict)
 
     @property
     def open(self) -> Sequence[ModelCall]:
@@ -126,13 +126,13 @@ class AgentTurn:
                 self.asked = None
             case Intent():
                 self.rounds[-1].intents[step.call_id] = step
-                self.rounds[-1].held.pop(step.call_id, None)
+                self.rounds[-1].pending.pop(step.call_id, None)
             case PendingCall():
-                self.rounds[-1].held[step.call_id] = step
+                self.rounds[-1].pending[step.call_id] = step
                 self.rounds[-1].intents.pop(step.call_id, None)
             case Result():
                 self.rounds[-1].results[step.call_id] = step
-                self.rounds[-1].held.pop(step.call_id, None)
+                self.rounds[-1].pending.pop(step.call_id, None)
             case HistoryCompacted():
                 self.level = step.level
 

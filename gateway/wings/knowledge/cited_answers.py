@@ -73,7 +73,7 @@ class AnswerRequest(Struct, frozen=True):
 
     payer: Payer
     question: str
-    found: KnowledgeFound
+    results: KnowledgeFound
     history: tuple[tuple[str, str], ...] = ()  # roles and texts
     wish: str = ""  # of the caller, how to answer
 
@@ -131,7 +131,7 @@ class Answerer:
         return reply.text
 
     async def _parts(self, answer_request: AnswerRequest) -> AsyncGenerator[CitedText]:
-        if not answer_request.found.evidence:
+        if not answer_request.results.evidence:
             return
         model = self._models.of(self._strategy)
         messages = _messages(answer_request)
@@ -146,12 +146,12 @@ class Answerer:
                         *lines, unfinished = (unfinished + event.text).split("\n")
                         unfinished = unfinished[:LINE]
                         for line in lines:
-                            for text in _cited_sentences(line, answer_request.found.evidence):
+                            for text in _cited_sentences(line, answer_request.results.evidence):
                                 yield text
                     elif isinstance(event, FinalResponse):
                         is_cut = event.reply.finish == "length"
         if not is_cut:
-            for text in _cited_sentences(unfinished, answer_request.found.evidence):
+            for text in _cited_sentences(unfinished, answer_request.results.evidence):
                 yield text
         else:
             raise ModelFailed("the answer was cut: it is longer than it may be", "cut")
@@ -168,7 +168,7 @@ def _messages(answer_request: AnswerRequest) -> list[ChatMessage]:
             "passage": number, "from": passage.path,
             "heading": passage.header, "text": passage.text,
         }).decode()
-        for number, passage in enumerate(answer_request.found.evidence, 1)
+        for number, passage in enumerate(answer_request.results.evidence, 1)
     )  # fmt: skip
     wish = (
         f"\nHow the reader wants the answer: {answer_request.wish}" if answer_request.wish else ""

@@ -179,7 +179,7 @@ class Ingestion:
             return run.report
         run = replace(run, target=await self._documents.ensure(reader, target))
         contents = _read(await self._known_contents(run))
-        task = ArchiveReading(data, WantedFiles(known=contents, limits=self.limits))
+        task = ArchiveReading(data, WantedFiles(content_ids=contents, limits=self.limits))
         try:
             async with self._workers.files(task, self.limits.fetch_s, turn=_turn(reader)) as files:
                 await self._ingest(run, files)
@@ -205,7 +205,7 @@ class Ingestion:
         except ReadingRefused as error:
             raise invalid(f"{spec.location}: {error}.") from error
         if paths is None:
-            run.report.unchanged = len(wanted_files.known)
+            run.report.unchanged = len(wanted_files.content_ids)
             return run.report
         had = await self._documents.of_source(reader, target.name, spec.key)
         gone = [id_ for id_, path in had if path not in paths]
@@ -240,7 +240,7 @@ class Ingestion:
             user=user,
             password=password,
             private_networks=fetching.private_networks,
-            wanted=wanted_files,
+            files=wanted_files,
         )
         async with self._workers.files(task, self.limits.fetch_s, turn=_turn(run.reader)) as files:
             return await self._ingest(run, files)

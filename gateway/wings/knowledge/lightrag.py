@@ -293,14 +293,14 @@ class LightRag:
         started = time.perf_counter()
         question = await self._ask(request)
         answer = await self._answer(question)
-        content = bool(question.given.include_chunk_content)
-        references = _references(question.found, content=content)
+        content = bool(question.query.include_chunk_content)
+        references = _references(question.results, content=content)
         if not content:
             references = [{**reference, "content": None} for reference in references]
         return JSONResponse(
             {
                 "response": answer or question.text,
-                "references": references if question.given.include_references else None,
+                "references": references if question.query.include_references else None,
                 "response_time": round(time.perf_counter() - started, 6),
                 "llm_generated": bool(answer),
             }
@@ -311,7 +311,7 @@ class LightRag:
         if self._model is None or not question.wants_answer:
             return ""
         request = self._request(self._model, question)
-        if question.given.mode == "bypass":
+        if question.query.mode == "bypass":
             return self._model.screen_answer(question.principal, await self._model.say(request))
         answer = await self._model.answerer.answer(request)
         return (
@@ -324,8 +324,8 @@ class LightRag:
     def _request(model: "KnowledgeModel", question: "_Asked") -> "AnswerRequest":
         return model.request(
             Payer(*question.principal.key),
-            question.given.query,
-            question.found,
+            question.query.query,
+            question.results,
             history=question.history,
             wish=question.wish,
         )
@@ -334,8 +334,8 @@ class LightRag:
         """Lines of JSON: references first, then the response."""
         started = time.perf_counter()
         question = await self._ask(request)
-        body = question.given
-        references = _references(question.found, content=bool(body.include_chunk_content))
+        body = question.query
+        references = _references(question.results, content=bool(body.include_chunk_content))
         at_once = not body.stream or body.mode == "bypass" or not question.wants_answer
         if (model := self._model) is None or at_once:
             answer = await self._answer(question)
@@ -371,7 +371,7 @@ class LightRag:
 
     async def data(self, request: Request) -> Response:
         question = await self._ask(request, names=True)
-        result = question.found
+        result = question.results
         chunks = [
             {
                 "reference_id": str(passage.reference),
@@ -385,13 +385,13 @@ class LightRag:
         data = {
             "entities": [_entity(name, paths) for name in result.names],
             "relationships": list(
-                islice(_relationships(result, paths), question.given.top_k or NAMES)
+                islice(_relationships(result, paths), question.query.top_k or NAMES)
             ),
             "chunks": chunks,
             "references": _references(result, content=False),
         }
         keywords: dict[str, list[str]] = {"high_level": [], "low_level": []}
-        metadata = {"query_mode": question.given.mode, "keywords": keywords}
+        metadata = {"query_mode": question.query.mode, "keywords": keywords}
         message = "Query processed successfully"
         return JSONResponse(
             {"status": "success", "message": message, "data": data, "metadata": metadata}
@@ -548,24 +548,24 @@ class _Asked:
     """A query, and the passages that were found, also as a text."""
 
     workspace: Workspace
-    given: LightRagQuery
-    found: KnowledgeFound
+    query: LightRagQuery
+    results: KnowledgeFound
     text: str
 
     @property
     def wants_answer(self) -> bool:
-        return not (self.given.only_need_context or self.given.only_need_prompt)
+        return not (self.query.only_need_context or self.query.only_need_prompt)
 
     @property
     def history(self) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (message.role, message.content) for message in self.given.conversation_history or ()
+            (message.role, message.content) for message in self.query.conversation_history or ()
         )
 
     @property
     def wish(self) -> str:
         """How the caller wants the answer."""
-        return "\n".join(filter(None, (self.given.response_type, self.given.user_prompt)))
+        return "\n".join(filter(None, (self.query.response_type, self.query.user_prompt)))
 
     @property
     def principal(self) -> Principal:

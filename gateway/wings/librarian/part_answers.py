@@ -127,7 +127,7 @@ class Asker:
     ledger: RunLedger
     cache: AnswerCache
     collections: Sequence[str]  # that the caller may read, of those asked for
-    shown: dict[tuple[str, str, int, int, int], None] = field(default_factory=dict)
+    places: dict[tuple[str, str, int, int, int], None] = field(default_factory=dict)
     """Places that a model was shown: collection, path, version and lines."""
     screen: Callable[[str], str] = str
     """A text as guardrails let it leave to a model."""
@@ -176,7 +176,7 @@ class Asker:
 
     def show(self, passages: Sequence[Passage]) -> None:
         for passage in passages:
-            self.shown[passage.collection, passage.path, passage.version, *passage.lines] = None
+            self.places[passage.collection, passage.path, passage.version, *passage.lines] = None
 
     def _among(self, question: PartQuestion) -> Sequence[str]:
         """The collections that an answer comes from: those of its passages, or else all."""

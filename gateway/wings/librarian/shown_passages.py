@@ -51,7 +51,7 @@ class Exposure(Tables):
         question: LibraryQuestion,
         asker: Asker | None = None,
     ) -> None:
-        passages = [] if asker is None else list(asker.shown)
+        passages = [] if asker is None else list(asker.places)
         await self._execute(
             "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
             " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",

@@ -126,7 +126,7 @@ def command_of(operation: Operation, arguments: Json) -> tuple[str, str, Command
             members = members_of_call(operation)
             if all(
                 arguments.get(member, None if members[member].required else value) is value
-                for member, value in row.given.items()
+                for member, value in row.members.items()
             ):
                 return name, word, row
     return None
@@ -147,7 +147,7 @@ def words_of(operation: Operation, arguments: Json) -> tuple[list[str], list[str
     for name, option in (("if_match", "--if-match"), ("if_none_match", "")):
         value = rest.pop(name, None)
         args += [option, value] if value is not None and option else []
-    rest = {name: value for name, value in rest.items() if name not in row.given}
+    rest = {name: value for name, value in rest.items() if name not in row.members}
     if row.body:
         return args, [*placed, json.dumps(rest.get("body", rest))]
     said = members_said(row, members, rest)

@@ -16,8 +16,8 @@ from gateway.audit.records import (
     canonical,
     entry_of,
     link_hash,
-    printable,
     seal,
+    storable_text,
     with_hash,
 )
 from tests.gateway.audit.conftest import NOON, entry
@@ -95,4 +95,4 @@ def test_digests_of_arguments_cannot_be_guessed_where_there_is_a_key():
     [("a\0b", "a\N{REPLACEMENT CHARACTER}b"), ("abcd", "abcd"), ("abcdef", "abcde")],
 )
 def test_names_that_clients_choose_are_cut_and_fit_into_the_database(text, kept):
-    assert printable(text, 5) == kept
+    assert storable_text(text, 5) == kept

@@ -198,7 +198,7 @@ def test_submodules_are_left_out_and_not_fetched(git: GitServer) -> None:
 def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
     known = {one.path: one.id for one in git_files(task(git)) if isinstance(one, SourceFile)}
     commit_files(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push
-    found = git_files(task(git, ref="main", wanted=WantedFiles(known=known)))
+    found = git_files(task(git, ref="main", files=WantedFiles(content_ids=known)))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
     commit_files(git.repository, FILES)
     assert changed == ["README.md"]
@@ -219,9 +219,9 @@ def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
         ("/away", {}, "cannot be fetched"),
         ("/moved", {"password": "secret"}, "another host"),
         ("/dumb", {"ref": "main"}, "smart protocol"),
-        ("/project", {"wanted": WantedFiles(limits=ReadingLimits(source_bytes=50))}, "larger than"),
-        ("/project", {"wanted": WantedFiles(limits=ReadingLimits(files=1))}, "more than 1 files"),
-        ("/links", {"wanted": WantedFiles(limits=ReadingLimits(files=99))}, "more than 99 files"),
+        ("/project", {"files": WantedFiles(limits=ReadingLimits(source_bytes=50))}, "larger than"),
+        ("/project", {"files": WantedFiles(limits=ReadingLimits(files=1))}, "more than 1 files"),
+        ("/links", {"files": WantedFiles(limits=ReadingLimits(files=99))}, "more than 99 files"),
     ],
 )
 def test_repositories_that_are_not_read(
@@ -353,7 +353,7 @@ async def test_files_of_a_bucket(web: Web) -> None:
     assert [one.path for one in files if isinstance(one, LeftOut)] == ["docs/../evil"]
     assert all("s3cret" not in query for query in web.asked)
     known = {one.path: one.id for one in files if isinstance(one, SourceFile)}
-    again = await collect_files(bucket_files(bucket(web), PRIVATE, WantedFiles(known=known)))
+    again = await collect_files(bucket_files(bucket(web), PRIVATE, WantedFiles(content_ids=known)))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 

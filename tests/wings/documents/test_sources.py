@@ -67,7 +67,7 @@ def test_files_of_an_archive_are_read(make: Callable[..., bytes]) -> None:
         ("a/b.md", b"# B"), ("c.txt", b""),
     ]  # fmt: skip
     known = {one.path: one.id for one in found if isinstance(one, SourceFile)}
-    again = select_files(archive_files(data, LIMITS), WantedFiles(known=known))
+    again = select_files(archive_files(data, LIMITS), WantedFiles(content_ids=known))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 
@@ -172,7 +172,7 @@ def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
         one.path: one.id for one in directory(tree, WantedFiles()) if isinstance(one, SourceFile)
     }
     (tree / "a.md").write_text("# New")
-    found = directory(tree, WantedFiles(known=known))
+    found = directory(tree, WantedFiles(content_ids=known))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
     assert changed == ["a.md"]
 

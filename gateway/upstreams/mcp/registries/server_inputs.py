@@ -44,10 +44,10 @@ class Inputs:
     """The inputs of one plan, by name. `given`: values of a person; `questions` and `missing` are
     complete once all inputs were read."""
 
-    given: Mapping[str, str]
+    values: Mapping[str, str]
     questions: dict[str, InputQuestion] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
+    names_used: set[str] = field(default_factory=set)
 
     def read(self, name: str, described: InputWithVariables, where: str) -> Value | None:
         """The value of an input; None where it is left out. A missing one stands as `{name}`."""
@@ -80,7 +80,7 @@ class Inputs:
 
     def check_used(self) -> None:
         """Raises ImportRejected for values that were given for nothing."""
-        if unused := sorted(self.given.keys() - self.used):
+        if unused := sorted(self.values.keys() - self.names_used):
             input_names = ", ".join(self.questions) or "none"
             raise ImportRejected(f"It has no input {unused[0]}; its inputs: {input_names}.")
 
@@ -98,7 +98,7 @@ class Inputs:
         if described.value is not None:
             return Value(_check(name, described.value), secret)
         required = required or described.is_required
-        self.used.add(name)
+        self.names_used.add(name)
         earlier = self.questions.get(name)
         if earlier is not None and earlier.secret != secret:
             raise ImportRejected(
@@ -109,7 +109,7 @@ class Inputs:
             required=required, secret=secret, default=None if secret else described.default,
             choices=described.choices, format=described.format, placeholder=described.placeholder,
         )  # fmt: skip
-        text = self.given.get(name, described.default)
+        text = self.values.get(name, described.default)
         if text is not None:
             return Value(_check_value(name, text, described), secret)
         if not required:

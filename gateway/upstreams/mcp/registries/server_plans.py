@@ -296,7 +296,7 @@ class _Planner:
         return pairs
 
     def _has_values(self, described: KeyValueInput) -> bool:
-        return any(name in self.inputs.given for name in (described.name, *described.variables))
+        return any(name in self.inputs.values for name in (described.name, *described.variables))
 
     def _value(self, name: str, value: Value) -> Value:
         if value.is_secret:

@@ -48,7 +48,7 @@ class GitFetch(Struct, frozen=True, tag=True):
     user: str = ""
     password: str = ""
     private_networks: bool = False
-    wanted: WantedFiles = WantedFiles()
+    files: WantedFiles = WantedFiles()
 
 
 class GitHead(Struct, frozen=True, tag=True):
@@ -66,10 +66,10 @@ def git_files(task: GitFetch) -> Iterator[GitHead | Entry]:
         try:
             commit = _fetch(repository, task)
             if commit is None:
-                yield GitHead(task.wanted.seen, unchanged=True)
+                yield GitHead(task.files.state, unchanged=True)
                 return
             yield GitHead(commit.id.decode())
-            yield from _files(repository, commit, task.wanted)
+            yield from _files(repository, commit, task.files)
         except HTTPUnauthorized as error:
             raise ReadingRefused("the repository needs other credentials") from error
         except NotGitRepository as error:
@@ -111,9 +111,9 @@ def _fetch(repository: Repo, task: GitFetch) -> Commit | None:
         if client.dumb:  # what it sends is not counted
             raise ReadingRefused("the server does not speak the smart protocol of git")
         chosen.append(_choose_object(refs, task.ref))
-        return [] if chosen[0].decode() == task.wanted.seen else chosen
+        return [] if chosen[0].decode() == task.files.state else chosen
 
-    budget_bytes = task.wanted.limits.source_bytes
+    budget_bytes = task.files.limits.source_bytes
     pack, commit, abort = repository.object_store.add_pack()
 
     def write(data: bytes) -> int:
@@ -129,7 +129,7 @@ def _fetch(repository: Repo, task: GitFetch) -> Commit | None:
     except BaseException:
         abort()
         raise
-    if chosen[0].decode() == task.wanted.seen:
+    if chosen[0].decode() == task.files.state:
         abort()
         return None
     commit()
@@ -182,7 +182,7 @@ def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator
 
 def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, selection: WantedFiles) -> Entry:
     id_ = f"git:{sha.decode()}"
-    if selection.known.get(path) == id_:
+    if selection.content_ids.get(path) == id_:
         return SourceFile(path, id_, None)
     _, data = store.get_raw(sha)
     if len(data) > selection.limits.container_bytes:

@@ -59,7 +59,7 @@ class ArchiveReading(Struct, frozen=True, tag=True):
     """An archive of which the files are wanted."""
 
     data: bytes
-    wanted: WantedFiles = WantedFiles()
+    files: WantedFiles = WantedFiles()
 
 
 class ChunkerTrial(Struct, frozen=True, tag=True):
@@ -172,7 +172,7 @@ def answers(request: Request) -> Iterator[Answer]:
             yield read_document(request)
         elif isinstance(request, ArchiveReading):
             yield from select_files(
-                archive_files(request.data, request.wanted.limits), request.wanted
+                archive_files(request.data, request.files.limits), request.files
             )
         elif isinstance(request, ChunkerTrial):
             yield _wasm().try_module(
@@ -197,7 +197,7 @@ def main() -> None:
     _send(output, WorkerReady(network))
     while frame := _frame(sys.stdin.buffer):
         request = decoder.decode(frame)
-        files = request.wanted.limits.source_bytes if isinstance(request, GitFetch) else 0
+        files = request.files.limits.source_bytes if isinstance(request, GitFetch) else 0
         _limit(resource.RLIMIT_FSIZE, files)
         if isinstance(
             request, FileReading | ChunkerTrial

@@ -94,8 +94,8 @@ class WantedFiles(Struct, frozen=True):
     """Selection of a source's files, and the contents that are known."""
 
     filter: tuple[str, ...] = ()  # patterns in the syntax of .gitignore; empty: all
-    known: dict[str, str] = {}  # ids of contents by path
-    seen: str = (
+    content_ids: dict[str, str] = {}  # ids of contents by path
+    state: str = (
         ""  # state of the whole source whose contents are known; nothing follows if it is it
     )
     limits: ReadingLimits = DEFAULT_LIMITS
@@ -226,7 +226,7 @@ def read_file(path: str, file_path: str, selection: WantedFiles) -> Entry:
         return LeftOut(path, error.strerror or "it cannot be read")
     if len(data) > limit:
         return LeftOut(path, f"it is larger than {limit:,} bytes")
-    return SourceFile.of(readable, data, selection.known)
+    return SourceFile.of(readable, data, selection.content_ids)
 
 
 def select_files(files: Iterable[Entry], selection: WantedFiles) -> Iterator[Entry]:
@@ -235,5 +235,5 @@ def select_files(files: Iterable[Entry], selection: WantedFiles) -> Iterator[Ent
         if isinstance(file, LeftOut):
             yield file
         elif selection.selects(file.path):
-            is_unchanged = selection.known.get(file.path) == file.id
+            is_unchanged = selection.content_ids.get(file.path) == file.id
             yield SourceFile(file.path, file.id, None) if is_unchanged else file

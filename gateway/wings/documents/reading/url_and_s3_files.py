@@ -59,12 +59,12 @@ class UrlFile(Struct, frozen=True):
 async def url_file(url: str, fetching: FetchOptions, selection: WantedFiles) -> UrlFile:
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = check_file_url(url)
-    response = await _fetch_source(url, fetching, selection.limits.container_bytes, selection.seen)
+    response = await _fetch_source(url, fetching, selection.limits.container_bytes, selection.state)
     validator = ": ".join(filter(None, response.validator))
     if response.unchanged:
         return UrlFile(None, validator)
     name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", selection.limits)
-    file = SourceFile.of(name or str(parts.hostname), response.data, selection.known)
+    file = SourceFile.of(name or str(parts.hostname), response.data, selection.content_ids)
     return UrlFile(file, validator)
 
 
@@ -114,7 +114,7 @@ async def bucket_files(
     for _ in range(selection.limits.listings):
         page = await _fetch_source(signer.listing(after), fetching, _LISTING_BYTES)
         listed = await to_thread.run_sync(_parse_listing, page.data, selection)
-        for entry in listed.found:
+        for entry in listed.entries:
             if isinstance(entry, LeftOut):
                 yield entry
                 continue
@@ -142,14 +142,14 @@ class _Object(Struct, frozen=True):
 class _Listing(Struct, frozen=True):
     """A page of a listing: what is wanted of it, and what has no safe name."""
 
-    found: list[_Object | LeftOut]
+    entries: list[_Object | LeftOut]
     after: str  # empty: these are the last
 
 
 async def _object(
     entry: _Object, signer: "_Signer", *, fetching: FetchOptions, selection: WantedFiles
 ) -> Entry:
-    if selection.known.get(entry.path) == entry.id:
+    if selection.content_ids.get(entry.path) == entry.id:
         return SourceFile(entry.path, entry.id, None)
     try:
         response = await _fetch_source(
