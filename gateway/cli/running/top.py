@@ -157,7 +157,7 @@ def rates(before: Scrape, after: Scrape) -> list[CallRate]:
     seconds = max(after.at - before.at, 1e-9)
     names = {name for name, _ in after.counts}
     call_rates = [_rate(name, before, after, seconds) for name in names]
-    return sorted(call_rates, key=lambda one: (-one.per_second, one.name))
+    return sorted(call_rates, key=lambda rate: (-rate.per_second, rate.name))
 
 
 def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> CallRate:
@@ -185,21 +185,21 @@ def _percentile(steps: Mapping[float, float]) -> float | None:
     return bounds[0] if bounds and math.isfinite(bounds[0]) else None
 
 
-def _figures(one: CallRate) -> dict[str, float | None]:
+def _figures(rate: CallRate) -> dict[str, float | None]:
     return {
-        "per_second": one.per_second,
-        "p95_s": one.p95_s,
-        "errors_per_second": one.errors_per_second,
+        "per_second": rate.per_second,
+        "p95_s": rate.p95_s,
+        "errors_per_second": rate.errors_per_second,
     }
 
 
-def _table(by: str, found: Iterable[CallRate]) -> Table:
+def _table(by: str, rates: Iterable[CallRate]) -> Table:
     table = Table(by, *COLUMNS, box=None)
-    for rate in found:
+    for rate in rates:
         table.add_row(*_cells(rate))
     return table
 
 
-def _cells(one: CallRate) -> tuple[str, ...]:
-    p95 = "-" if one.p95_s is None else f"{one.p95_s * 1000:g} ms"
-    return one.name, f"{one.per_second:.1f}", p95, f"{one.errors_per_second:.1f}"
+def _cells(rate: CallRate) -> tuple[str, ...]:
+    p95 = "-" if rate.p95_s is None else f"{rate.p95_s * 1000:g} ms"
+    return rate.name, f"{rate.per_second:.1f}", p95, f"{rate.errors_per_second:.1f}"
