@@ -123,7 +123,7 @@ async def verify(
                 findings.add(chain)
                 continue
             chains.append(chain)
-            await _look(connection, chain, key=key, found=findings, progress=look_on)
+            await _look(connection, chain, key=key, findings=findings, progress=look_on)
         for problem in await _unseen(connection, chains):
             findings.add(problem)
         rows = await connection.execute(_UNKNOWN)
@@ -181,7 +181,7 @@ async def _look(
     chain: _Chain,
     *,
     key: bytes,
-    found: _Found,
+    findings: _Found,
     progress: Callable[[int], None],
 ) -> None:
     """Verify all records of a chain. After a break, verification continues from the record's stored
@@ -191,37 +191,37 @@ async def _look(
         async for row in rows:
             number = row["sequence"]
             if number <= sequence or number > chain.last[0]:
-                found.bad += 1
+                findings.bad += 1
                 text = "a record that the chain does not have"
-                found.add(ChainProblem(chain.id, number, "added", text))
+                findings.add(ChainProblem(chain.id, number, "added", text))
                 continue
             if (missing := number - sequence - 1) > 0:
-                found.missing += missing
+                findings.missing += missing
                 text = f"{missing} records are gone from here on"
-                found.add(ChainProblem(chain.id, sequence + 1, "missing", text))
+                findings.add(ChainProblem(chain.id, sequence + 1, "missing", text))
             # the previous hash of the first record after a gap is unknown
             problem = _wrong(row, chain, key, None if missing else before)
             if problem is None:
-                found.good += 1
-                found.erased += row["erased"] is not None
+                findings.good += 1
+                findings.erased += row["erased"] is not None
             else:
-                found.bad += 1
-                found.add(problem)
+                findings.bad += 1
+                findings.add(problem)
             sequence, before = number, bytes(row["hash"])
-            if (found.good + found.bad) % PROGRESS == 0:
-                progress(found.good + found.bad)
-    _look_at_end(chain, sequence, before, found)
+            if (findings.good + findings.bad) % PROGRESS == 0:
+                progress(findings.good + findings.bad)
+    _look_at_end(chain, sequence, before, findings)
 
 
-def _look_at_end(chain: _Chain, sequence: int, before: bytes, found: _Found) -> None:
+def _look_at_end(chain: _Chain, sequence: int, before: bytes, findings: _Found) -> None:
     if sequence < chain.last[0]:
         gone = chain.last[0] - sequence
-        found.missing += gone
+        findings.missing += gone
         text = f"it ends here; {gone} records are gone"
-        found.add(ChainProblem(chain.id, sequence + 1, "missing", text))
+        findings.add(ChainProblem(chain.id, sequence + 1, "missing", text))
     elif before != chain.last[1]:
         text = "the chain ends with another hash"
-        found.add(ChainProblem(chain.id, sequence, "changed", text))
+        findings.add(ChainProblem(chain.id, sequence, "changed", text))
 
 
 def _wrong(
@@ -267,9 +267,9 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Cha
     return list(problems.values())
 
 
-def _is_stored(head: Head, known: Mapping[str, _Chain]) -> bool:
+def _is_stored(head: Head, chains: Mapping[str, _Chain]) -> bool:
     """Whether a chain has the record of a head; the header of a changed chain may name anything."""
-    chain = known.get(head.chain_id)
+    chain = chains.get(head.chain_id)
     return chain is not None and chain.removed[0] < head.sequence <= chain.last[0]
 
 

@@ -206,7 +206,7 @@ def hide(inspected: InspectedResult, hidden: Iterable[str]) -> None:
         numbers = frozenset(long)
         inspected.value = _without(inspected.value, any_of, numbers)
         inspected.texts = [
-            _change_text(text, lambda one: _without(one, any_of, numbers))
+            _change_text(text, lambda value: _without(value, any_of, numbers))
             for text in inspected.texts
         ]
     if short := [text for text in hidden if 0 < len(text) < SHORTEST]:
@@ -354,7 +354,7 @@ class CompiledGuardrail:
         embedded = EmbeddedJson.of(text)
         if embedded is None:  # unreadable JSON: searched as plain characters
             return text if self._fields else search.change(text)
-        prose = (lambda one: one) if self._fields else search.change
+        prose = (lambda value: value) if self._fields else search.change
         return embedded.change(lambda value: self._apply_to_fields(value, search.change), prose)
 
 

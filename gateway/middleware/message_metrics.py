@@ -141,18 +141,18 @@ class _Calls:
         self.outcomes: Counter[str] = Counter()
         self.times = _times()
 
-    def add(self, other: "_Calls") -> None:
-        self.outcomes.update(other.outcomes)
-        self.times.join(other.times)
+    def add(self, calls: "_Calls") -> None:
+        self.outcomes.update(calls.outcomes)
+        self.times.join(calls.times)
 
 
 class CallMetrics(Collector):
     """Counts and durations of calls by source and by tool: the guard next to the call, so that it
     sees each call of every front, and the tools behind `call_tool`."""
 
-    def __init__(self, shown: int) -> None:
-        """`shown`: tools with a label of their own, those with the most calls."""
-        self._shown = shown
+    def __init__(self, tools: int) -> None:
+        """`tools`: how many have a label of their own, those with the most calls."""
+        self._tools = tools
         self._calls: defaultdict[tuple[str, str], _Calls] = defaultdict(_Calls)  # source, tool
 
     def applies(self, _tool: Tool, source: Source | None) -> bool:
@@ -194,7 +194,7 @@ class CallMetrics(Collector):
         series = list(self._calls.items())
         sources: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
         tools: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
-        often = sorted(series, key=lambda one: -one[1].times.count)[: self._shown]
+        often = sorted(series, key=lambda pair: -pair[1].times.count)[: self._tools]
         named = {key for key, _ in often}
         for (source, tool), calls in series:
             sources[source,].add(calls)
@@ -202,16 +202,16 @@ class CallMetrics(Collector):
         yield from self._of_sources(sources)
         yield from self._of_tools(tools)
 
-    def _of_sources(self, found: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
+    def _of_sources(self, series: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
         total = CounterMetricFamily(
             "toolgate_source_calls", "Calls of tools, by source.", labels=("source", "outcome")
         )
         times = HistogramMetricFamily(
             "toolgate_source_call_seconds", "Time of calls of tools.", labels=("source",)
         )
-        yield from _fill_metrics(total, times, found, range(len(BUCKETS_S)))
+        yield from _fill_metrics(total, times, series, range(len(BUCKETS_S)))
 
-    def _of_tools(self, found: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
+    def _of_tools(self, series: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
         total = CounterMetricFamily(
             "toolgate_tool_calls",
             "Calls of tools; of those with the most calls, and of all others.",
@@ -220,16 +220,16 @@ class CallMetrics(Collector):
         times = HistogramMetricFamily(
             "toolgate_tool_call_seconds", "Time of calls of a tool.", labels=("source", "tool")
         )
-        yield from _fill_metrics(total, times, found, TOOL_BUCKETS)
+        yield from _fill_metrics(total, times, series, TOOL_BUCKETS)
 
 
 def _fill_metrics(
     total: CounterMetricFamily,
     times: HistogramMetricFamily,
-    found: Mapping[tuple[str, ...], _Calls],
+    series: Mapping[tuple[str, ...], _Calls],
     buckets: Sequence[int],
 ) -> Iterator[Metric]:
-    for labels, calls in found.items():
+    for labels, calls in series.items():
         for outcome, count in calls.outcomes.items():
             total.add_metric((*labels, outcome), count)
         times.add_metric(labels, calls.times.cumulative(buckets), calls.times.sum)

@@ -336,9 +336,9 @@ def _given_rates(*settings: tuple[str, int, float]) -> list[tuple[str, int, floa
 
 
 def _rate_bound(
-    limit: str, bucket: tuple[RateKey, float], most: int, what: str = "calls", *, shared: str = ""
+    limit: str, bucket: tuple[RateKey, float], most: int, unit: str = "calls", *, shared: str = ""
 ) -> RateBound:
-    return RateBound(limit, bucket, most, f"{what}: at most {most} in {bucket[1]:g} s{shared}")
+    return RateBound(limit, bucket, most, f"{unit}: at most {most} in {bucket[1]:g} s{shared}")
 
 
 def _sharing_key(

@@ -95,15 +95,15 @@ class ApprovalGate:
         raise _approval_fault(call, id_, until)
 
     async def _consume_in_run(
-        self, approvals: Approvals, wanted: ApprovalRequest, call: ToolCall, hold: Hold
+        self, approvals: Approvals, request: ApprovalRequest, call: ToolCall, hold: Hold
     ) -> Use:
         """Raises ApprovalRequired, after it has put the call into `hold`."""
         place = RunCall(hold.run, hold.code_digest, hold.number)
-        if (used := await approvals.use_in_run(wanted, place)) is not None:
+        if (used := await approvals.use_in_run(request, place)) is not None:
             return used
-        hold.request, hold.arguments = wanted, self._display(call)
+        hold.request, hold.arguments = request, self._display(call)
         hold.waits_s, hold.limit = self._policy.approval_s, self._policy.approvals
-        raise ApprovalRequired(f"{wanted.tool} needs an approval for these arguments", "", "")
+        raise ApprovalRequired(f"{request.tool} needs an approval for these arguments", "", "")
 
     async def give_back(self, approvals: Approvals, used: Use) -> None:
         """Restore the approval of a call that did not complete. Raises Unavailable."""

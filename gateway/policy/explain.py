@@ -79,8 +79,8 @@ def explain(
         call_values = {"context": values_of_run(NO_RUN), "connection": {"shared": False}}
         called = {"arguments": arguments, **call_values}
         values = None if too_large(arguments, *limits) else {**values, **called}
-    known = arguments is not None
-    decision = verdict.decide(values) if known else verdict.decision
+    has_arguments = arguments is not None
+    decision = verdict.decide(values) if has_arguments else verdict.decision
     outcomes = [
         _outcome(
             engine,
@@ -89,7 +89,7 @@ def explain(
             toolset=toolset,
             subject=subject,
             values=values,
-            known=known,
+            has_arguments=has_arguments,
         )
         for rule in engine.rules
     ]
@@ -122,7 +122,7 @@ def _outcome(
     toolset: str | None,
     subject: Subject,
     values: dict[str, Any] | None,
-    known: bool,
+    has_arguments: bool,
 ) -> RuleOutcome:
     outcome: Outcome = "speaks"
     why = rule.rule.reason
@@ -131,7 +131,7 @@ def _outcome(
     )
     if caller_mismatch is not None:
         outcome, why = "silent", f"{caller_mismatch}: it is about others"
-    elif rule.by_arguments and not known:
+    elif rule.by_arguments and not has_arguments:
         outcome, why = "waits", "it looks at the call"
     else:
         try:

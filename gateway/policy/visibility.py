@@ -175,8 +175,8 @@ def _at(places: Sequence[int]) -> int:
     return int.from_bytes(bits, "little")
 
 
-def _bits(found: Sequence[bool]) -> int:
-    text = "".join("1" if is_set else "0" for is_set in reversed(found))
+def _bits(flags: Sequence[bool]) -> int:
+    text = "".join("1" if is_set else "0" for is_set in reversed(flags))
     return int(text, 2) if text else 0
 
 
@@ -238,7 +238,7 @@ class PolicyView:
             tenant: stored_by_tenant.get(tenant, NO_RULES)
             for tenant in {*stored_by_tenant, *self._of}
         }
-        for tenant, rules in sorted(stored.items(), key=lambda one: len(one[1])):
+        for tenant, rules in sorted(stored.items(), key=lambda pair: len(pair[1])):
             if rules != self._stored.get(tenant, NO_RULES):
                 engine = await to_thread.run_sync(self._engine, rules)
                 current = engine.policy is self._policy  # unless the settings changed meanwhile

@@ -278,9 +278,9 @@ def _spellings(secret: str) -> set[str]:
     """A secret as URLs, HTML and JSON write it, and JSON in a text of JSON."""
     inner = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     inner |= {text.replace("/", "\\/") for text in inner}
-    inner |= {re.sub("[<>&]", lambda one: f"\\u{ord(one[0]):04x}", each) for each in inner}
+    inner |= {re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", each) for each in inner}
     in_url = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
-    in_url |= {re.sub("%..", lambda one: one[0].lower(), each) for each in in_url}
+    in_url |= {re.sub("%..", lambda match: match[0].lower(), each) for each in in_url}
     return {
         secret,
         html.escape(secret),

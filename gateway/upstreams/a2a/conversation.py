@@ -270,18 +270,18 @@ class Conversation:
         self._answered.add(_key(status))
         return True if part is None else self.message((part,))
 
-    async def _elicit(self, asked: dict[str, Any]) -> Mapping[str, Any] | None:
+    async def _elicit(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         """The accepted answer of the client; None: there is none."""
         context = self._context
         asker = self.agent.source.name
         capabilities = dict(context.capabilities)
-        params = for_client(ELICIT, asked, context.revision, capabilities, asker=asker)
+        params = for_client(ELICIT, question, context.revision, capabilities, asker=asker)
         if isinstance(params, RefusalReason):
             return None
         if context.revision.result_type:
             self.question = params
         try:
-            said = for_server(ELICIT, asked, await context.ask(ELICIT, params), V2025_11_25)
+            said = for_server(ELICIT, question, await context.ask(ELICIT, params), V2025_11_25)
         except (ClientRequestFailed, MethodNotFound):
             return None
         return said if isinstance(said, dict) and said.get("action") == "accept" else None

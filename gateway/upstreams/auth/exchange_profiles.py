@@ -27,8 +27,8 @@ class ExchangeProfile(Protocol):
         """The scope with which somebody logs in again, so that the provider asks what it has to for
         the API; "" for the usual one."""
 
-    def scope(self, asked: Iterable[str]) -> str:
-        """The scope of a request; `asked`: scopes of the operation."""
+    def scope(self, scopes: Iterable[str]) -> str:
+        """The scope of a request; `scopes`: scopes of the operation."""
 
     def form(self, subject: str, scope: str) -> dict[str, str]:
         """The parameters of a request for the token `subject`. Raises ValueError for a client
@@ -49,8 +49,8 @@ class TokenExchangeProfile:
     def __init__(self, settings: TokenExchange) -> None:
         self._settings = settings
 
-    def scope(self, asked: Iterable[str]) -> str:
-        return " ".join(sorted({*self._settings.scopes, *asked}))
+    def scope(self, scopes: Iterable[str]) -> str:
+        return " ".join(sorted({*self._settings.scopes, *scopes}))
 
     def form(self, subject: str, scope: str) -> dict[str, str]:
         settings = self._settings
@@ -82,7 +82,7 @@ class EntraOnBehalfOf:
         self.subject_scope = f"{settings.client_id}/.default"  # a token for the gateway itself
         self.login_scope = self.scope(())
 
-    def scope(self, asked: Iterable[str]) -> str:  # noqa: ARG002
+    def scope(self, scopes: Iterable[str]) -> str:  # noqa: ARG002
         settings = self._settings
         return " ".join(settings.scopes) or f"{settings.audience}/.default"
 

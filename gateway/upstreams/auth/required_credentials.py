@@ -91,19 +91,20 @@ def standing(
     return credentials_
 
 
-def hint(name: str, found: SourceCredentials) -> str:
+def hint(name: str, credentials: SourceCredentials) -> str:
     """Advice on what to configure where calls would be refused, or made without the accounts of
     people: the credentials that fix most calls come first; remaining schemes are named."""
-    if found.unknown:
+    if credentials.unknown:
         return (
-            f"sources.{name}.connect.schemes names {', '.join(found.unknown)}, which no operation "
-            f"requires; they require {', '.join(sorted(found.schemes)[:SCHEMES]) or 'nothing'}"
+            f"sources.{name}.connect.schemes names {', '.join(credentials.unknown)}, which no "
+            "operation requires; they require "
+            f"{', '.join(sorted(credentials.schemes)[:SCHEMES]) or 'nothing'}"
         )
-    count = len(found.refused)
+    count = len(credentials.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
-    refusals = Counter(found.refused)
+    refusals = Counter(credentials.refused)
     helped = {
-        security: _satisfied_securities(security, refusals, found)
+        security: _satisfied_securities(security, refusals, credentials)
         for security in list(refusals)[:CANDIDATES]
     }
     best = max(
@@ -121,11 +122,11 @@ def hint(name: str, found: SourceCredentials) -> str:
 
 
 def _satisfied_securities(
-    security: Security, securities: Iterable[Security], found: SourceCredentials
+    security: Security, securities: Iterable[Security], credentials: SourceCredentials
 ) -> frozenset[Security]:
     """Members of `securities` that credentials for `security` satisfy, too."""
     met = {credential.scheme for credential in settable(each for each in security if each) or ()}
-    met |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
+    met |= {scheme for scheme, (_, is_met) in credentials.schemes.items() if is_met}
     met_too = (
         candidate
         for candidate in securities

@@ -213,31 +213,31 @@ class SourcePool:
             self.unheld.set()
 
     def call_headers(
-        self, asked: Mapping[str, str], proofs: Collection[str] = ()
+        self, headers: Mapping[str, str], proofs: Collection[str] = ()
     ) -> Mapping[str, str]:
         """The headers of a caller's call. Where people have accounts, no configured header goes
         along that would authenticate the operator. Raises UpstreamFailed."""
-        return self.with_configured(asked, proofs, personal=self.connector is not None)
+        return self.with_configured(headers, proofs, personal=self.connector is not None)
 
     def with_configured(
-        self, asked: Mapping[str, str], proofs: Collection[str] = (), *, personal: bool = False
+        self, own: Mapping[str, str], proofs: Collection[str] = (), *, personal: bool = False
     ) -> Mapping[str, str]:
         """The headers of a request; configured ones win over all but `proofs`, by which the caller
         is authenticated, and are sent only to addresses set by the operator. `personal`: without
         any configured one that authenticates. Raises UpstreamFailed."""
         if not self.headers:
-            return asked
+            return own
         if not (self.trusted or self._is_reviewed):
             raise UpstreamFailed(self.untrusted_text("configured headers"))
         headers = self.headers
         if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
             names = (*self.proofs, *proofs)
-            proved = {name.lower() for name in names if name in asked}
+            proved = {name.lower() for name in names if name in own}
             if personal or (proved and self.connector is not None):  # nothing of the operator's
                 proved = {name.lower() for name in names}
             headers = {name: value for name, value in headers.items() if name.lower() not in proved}
         configured = {name.lower() for name in headers}
-        passed = {name: value for name, value in asked.items() if name.lower() not in configured}
+        passed = {name: value for name, value in own.items() if name.lower() not in configured}
         return {**passed, **headers}
 
     def confines(self, entry: SchemeSettings) -> bool:

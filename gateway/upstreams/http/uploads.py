@@ -220,10 +220,10 @@ def _first(contents: Raw) -> tuple[bytes, str | None]:
     return binascii.a2b_base64(content.blob, strict_mode=bool(content.blob)), content.mime_type
 
 
-def _head(piece: RemoteFile, found: CallFile) -> tuple[bytes, str | None]:
+def _head(piece: RemoteFile, file: CallFile) -> tuple[bytes, str | None]:
     """The bytes before the file, and its media type."""
-    media_type = media_type_of(found)
-    return piece.head(name_of(found, media_type), found.media_type), media_type
+    media_type = media_type_of(file)
+    return piece.head(name_of(file, media_type), file.media_type), media_type
 
 
 def _of_url(piece: RemoteFile, response: aiohttp.ClientResponse) -> _Opened:

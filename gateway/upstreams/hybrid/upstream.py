@@ -131,10 +131,10 @@ def _split(response: HttpResponse) -> list[Raw] | None:
         return None
 
 
-def _only(found: list[_Envelope], source: str) -> ToolResult:
-    if len(found) == 1:
-        return _read(found[0], 200, source)
-    count = "this call more than once" if found else "every call of a batch but this one"
+def _only(envelopes: list[_Envelope], source: str) -> ToolResult:
+    if len(envelopes) == 1:
+        return _read(envelopes[0], 200, source)
+    count = "this call more than once" if envelopes else "every call of a batch but this one"
     return no_answer(f"{source} answered {count}")
 
 

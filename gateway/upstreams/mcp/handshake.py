@@ -268,18 +268,18 @@ async def stateless_facts(
 
 
 async def handshake_facts(
-    opening: Awaitable[Link], other: ServerDescription | None
+    opening: Awaitable[Link], stateless: ServerDescription | None
 ) -> ServerDescription | UpstreamFailed | None:
     """Facts of a session, which is closed at once; None or a reason for a server that has none.
 
-    Raises UpstreamFailed when the probe is inconclusive; `other` is the result for the other era.
+    Raises UpstreamFailed when the probe is inconclusive; `stateless` is the result of that era.
     """
     try:
         link = await opening
     except RelayedFault as fault:
         return UpstreamFailed(f"it answered initialize with the error {fault.code}")
     except UpstreamFailed as error:
-        refused = isinstance(error, HttpStatusError) and other is not None
+        refused = isinstance(error, HttpStatusError) and stateless is not None
         if _is_silent(error) and not refused:
             raise
         return error

@@ -35,11 +35,11 @@ def main(memory_bytes: int, parent: int, command: list[str]) -> int:
         return NOT_FOUND
 
 
-def _limit(what: int, value: int) -> None:
+def _limit(kind: int, value: int) -> None:
     """Set the limit to `value`, or to the hard limit if that is lower."""
-    _, hard = resource.getrlimit(what)
+    _, hard = resource.getrlimit(kind)
     limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(what, (limit, limit))
+    resource.setrlimit(kind, (limit, limit))
 
 
 if __name__ == "__main__":

@@ -40,9 +40,9 @@ NOT_PARKED = "requestState names a call that is no longer parked: send the reque
 INPUT_REQUIRED = Raw(b'"input_required"')
 
 _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "elicitation/create": lambda said: said.get("action") in {"accept", "decline", "cancel"},
-    "sampling/createMessage": lambda said: "content" in said and "role" in said,
-    "roots/list": lambda said: isinstance(said.get("roots"), list),
+    "elicitation/create": lambda answer: answer.get("action") in {"accept", "decline", "cancel"},
+    "sampling/createMessage": lambda answer: "content" in answer and "role" in answer,
+    "roots/list": lambda answer: isinstance(answer.get("roots"), list),
 }
 
 RESUME, ABANDON = "take up call", "abandon call"

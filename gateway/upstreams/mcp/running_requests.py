@@ -301,7 +301,7 @@ class Exchanges:
         together get no more than each for itself.
         """
         calls = [call for call in self.running.values() if call.handler is not None]
-        charged = exchange or min(calls, key=lambda one: one.request_count, default=None)
+        charged = exchange or min(calls, key=lambda call: call.request_count, default=None)
         if charged is None:
             self._idle_request_count += 1
             return self._idle_request_count <= self._requests_limit

@@ -31,11 +31,11 @@ class UsageAmounts:
     seconds: float = 0.0
     calls: int = 0
 
-    def plus(self, other: "UsageAmounts") -> "UsageAmounts":
-        return UsageAmounts(*map(add, astuple(self), astuple(other)))
+    def plus(self, amounts: "UsageAmounts") -> "UsageAmounts":
+        return UsageAmounts(*map(add, astuple(self), astuple(amounts)))
 
-    def minus(self, other: "UsageAmounts") -> "UsageAmounts":
-        return UsageAmounts(*map(sub, astuple(self), astuple(other)))
+    def minus(self, amounts: "UsageAmounts") -> "UsageAmounts":
+        return UsageAmounts(*map(sub, astuple(self), astuple(amounts)))
 
 
 NOTHING = UsageAmounts()

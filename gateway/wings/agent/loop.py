@@ -331,9 +331,9 @@ class Loop:
     async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
         limit = asyncio.Semaphore(self.settings.parallel)
 
-        async def call_one(one: PlannedCall) -> tuple[PlannedCall, Result | PendingCall]:
+        async def call_one(call: PlannedCall) -> tuple[PlannedCall, Result | PendingCall]:
             async with limit:
-                return one, await self._outcome(one)
+                return call, await self._outcome(call)
 
         for planned_call in planned:
             self._show_start(planned_call)

@@ -467,8 +467,8 @@ def _outside(operation: Operation) -> Operation:
     return replace(operation, handle=handle)
 
 
-def _view(one: Conversation) -> ConversationView:
-    return ConversationView(one.id, one.title, one.strategy, one.created, one.updated)
+def _view(row: Conversation) -> ConversationView:
+    return ConversationView(row.id, row.title, row.strategy, row.created, row.updated)
 
 
 def run_view(run: Run, turn: AgentTurn | None = None) -> RunView:

@@ -163,8 +163,8 @@ class AgentTurn:
         return self.rounds[-1].reply.text if self.rounds else ""
 
 
-def _taints(one: Round) -> bool:
-    return any(result.made and result.outside for result in one.results.values())
+def _taints(round_: Round) -> bool:
+    return any(result.made and result.outside for result in round_.results.values())
 
 
 def fold_steps(

@@ -170,11 +170,11 @@ def namespace_proof(name: str) -> str:
     return f"{namespace}: the owner of the domain {'.'.join(reversed(namespace.split('.')))}"
 
 
-def check_digest(what: str, actual: str, expected: str) -> None:
+def check_digest(subject: str, actual: str, expected: str) -> None:
     """Raises ImportRejected where a package is not the one that was pinned."""
     if actual != expected:
         raise ImportRejected(
-            f"{what} is not what was pinned: expected the digest {expected}, found {actual}. "
+            f"{subject} is not what was pinned: expected the digest {expected}, found {actual}. "
             "Nothing of it was run."
         )
 
@@ -281,16 +281,16 @@ class _Planner:
             self._confirm(parts.netloc)
 
     def _pairs(
-        self, described: Sequence[KeyValueInput], what: Literal["header", "variable"]
+        self, described: Sequence[KeyValueInput], kind: Literal["header", "variable"]
     ) -> dict[str, Value | None]:
         """Headers or variables by name; None: a secret that is stored already."""
         pairs: dict[str, Value | None] = {}
         for each in described:
-            self._check_name(each.name, what)
+            self._check_name(each.name, kind)
             if each.name in self.stored and _is_secret(each) and not self._has_values(each):
                 pairs[each.name] = None
                 continue
-            value = self.inputs.read(each.name, each, f"{what} {each.name}")
+            value = self.inputs.read(each.name, each, f"{kind} {each.name}")
             if value is not None:
                 pairs[each.name] = self._value(each.name, value)
         return pairs
@@ -308,12 +308,12 @@ class _Planner:
         self._check_name(name, "variable")
         return self._value(name, value)
 
-    def _check_name(self, name: str, what: Literal["header", "variable"]) -> None:
-        if what == "header" and (not _HEADER.fullmatch(name) or name.lower() in FRAMING):
+    def _check_name(self, name: str, kind: Literal["header", "variable"]) -> None:
+        if kind == "header" and (not _HEADER.fullmatch(name) or name.lower() in FRAMING):
             raise ImportRejected(f"{name[:100]!r} is no header that a server may ask for.")
-        if what == "variable" and not _VARIABLE.fullmatch(name):
+        if kind == "variable" and not _VARIABLE.fullmatch(name):
             raise ImportRejected(f"{name[:100]!r} is no name of an environment variable.")
-        if what == "variable" and _LOADERS.fullmatch(name):
+        if kind == "variable" and _LOADERS.fullmatch(name):
             self._confirm(name)
 
     def _confirm(self, subject: str) -> None:
