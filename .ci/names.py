@@ -5,8 +5,9 @@ over tests:
 
 - participles: functions named by a participle alone (`shown`, `_told`) instead of a verb with its
   object (`render_table`) or a noun of a property (`Catalog.tools`);
-- pronouns: assigned locals called `one`, `it`, `found`, `other`, `these`, `those`, `said`, `told`
-  or `asked`;
+- pronouns: assigned locals and parameters called `one`, `it`, `found`, `other`, `these`, `those`,
+  `said`, `told` or `asked`, and parameters called `what`, `which`, `given`, `kept`, `known`,
+  `shown` or `wanted`; but not `other` of an operator (`__eq__`), its usual name;
 - openings: docstrings that begin with What, Who, Whose, Those, That, It or Which;
 - helpers: participles among the functions of tests;
 - riddles: names of tests with a pronoun in place of their subject or object
@@ -51,6 +52,8 @@ WORDS = frozenset(
     )
 )
 PRONOUNS = frozenset(("one", "it", "found", "other", "these", "those", "said", "told", "asked"))
+OF_PARAMETERS = PRONOUNS | {"what", "which", "given", "kept", "known", "shown", "wanted"}
+OPERATOR = re.compile(r"__\w+__")
 OPENINGS = frozenset(("What", "Who", "Whose", "Those", "That", "It", "Which"))
 RIDDLES = frozenset(re.findall(r"\w+", "it they them those ones others such who what which"))
 # `one` is a number before a noun (`one_connection`), and a pronoun before these and at the end.
@@ -95,8 +98,17 @@ def targets(node: ast.AST) -> Iterator[ast.expr]:
             yield target
 
 
-def assigned_names(tree: ast.AST) -> Iterator[ast.Name]:
+def parameters(node: ast.AST) -> Iterator[ast.arg]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        is_operator = OPERATOR.fullmatch(getattr(node, "name", "")) is not None
+        for child in ast.iter_child_nodes(node.args):
+            if isinstance(child, ast.arg) and not (is_operator and child.arg == "other"):
+                yield child
+
+
+def assigned_names(tree: ast.AST) -> Iterator[ast.Name | ast.arg]:
     for node in ast.walk(tree):
+        yield from parameters(node)
         for target in targets(node):
             for leaf in ast.walk(target):
                 if isinstance(leaf, ast.Name) and isinstance(leaf.ctx, ast.Store):
@@ -132,8 +144,10 @@ def walk(path: Path) -> tuple[Counter[str], dict[str, list[Place]]]:
                 places["openings"].append((name, line, word))
     for leaf in assigned_names(tree):
         totals["pronouns"] += 1
-        if leaf.id.strip("_") in PRONOUNS:
-            places["pronouns"].append((name, leaf.lineno, leaf.id))
+        is_parameter = isinstance(leaf, ast.arg)
+        text = leaf.arg if is_parameter else leaf.id
+        if text.strip("_") in (OF_PARAMETERS if is_parameter else PRONOUNS):
+            places["pronouns"].append((name, leaf.lineno, text))
     return totals, places
 
 

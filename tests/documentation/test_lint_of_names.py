@@ -1,6 +1,7 @@
 """Names of tests begin with their subject, which `.ci/names.py` counts."""
 
 import json
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -41,21 +42,34 @@ def test_numbers_and_nouns_are_no_riddles(names: ModuleType, name: str) -> None:
     assert not names.is_riddle(name)
 
 
-def test_riddles_and_participles_of_tests_are_counted_apart(
-    names: ModuleType,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    root = tmp_path_factory.mktemp("checkout")
+@pytest.fixture
+def root(names: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in (*names.PACKAGES, names.TESTS):
-        (root / folder).mkdir()
+        (tmp_path / folder).mkdir()
+    (tmp_path / "names.json").write_text(json.dumps(dict.fromkeys(names.RULES, 0)))
+    monkeypatch.setattr(names, "ROOT", tmp_path)
+    monkeypatch.setattr(names, "BUDGET", tmp_path / "names.json")
+    return tmp_path
+
+
+def test_pronouns_are_counted_among_locals_and_parameters(
+    names: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "class Tool:\n    def __eq__(self, other): ...\n    def join(self, other): ...\n\n\n"
+    code += "def find(name, *found, which, **kept):\n    one, what = map(lambda it: it, found)\n"
+    (root / "config" / "a.py").write_text(code)
+    assert names.main(["--list"]) == 1
+    places = [line.split(":") for line in capsys.readouterr().out.splitlines() if ".py:" in line]
+    expected = {"3 other", "6 found", "6 which", "6 kept", "7 one", "7 it"}
+    assert {f"{line}{text}" for _, line, _, text in places} == expected
+
+
+def test_riddles_and_participles_of_tests_are_counted_apart(
+    names: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = "def told():\n    one = 1\n\n\ndef test_what_is_wrong():\n    told()\n"
     (root / "tests" / "test_a.py").write_text(code)
     budget = root / "names.json"
-    budget.write_text(json.dumps(dict.fromkeys(names.RULES, 0)))
-    monkeypatch.setattr(names, "ROOT", root)
-    monkeypatch.setattr(names, "BUDGET", budget)
     assert names.main([]) == 1
     out, err = capsys.readouterr()
     assert "riddles: 1 of 1" in out
