@@ -37,14 +37,14 @@ from gateway.interfaces import (
     ToolCall,
     Upstream,
 )
-from gateway.methods.call_plans import (
-    CallPlans,
+from gateway.methods.call_checks import (
     own_argument_names,
     problem_text,
     problems_of,
     restore_names,
     without_null,
 )
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.results_by_revision import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.operation import Operation

@@ -11,7 +11,8 @@ from msgspec import UNSET, Raw
 
 from gateway.context import Context
 from gateway.interfaces import ToolCall
-from gateway.methods.call_plans import CallPlan, CallPlans, check_key, check_scope
+from gateway.methods.call_checks import check_key, check_scope
+from gateway.methods.call_plans import CallPlan, CallPlans
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results_by_revision import call_result, payload_of, plain_result
 from gateway.methods.tools import ToolMethods

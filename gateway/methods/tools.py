@@ -10,9 +10,7 @@ from msgspec.structs import replace as replaced
 
 from gateway.context import Context
 from gateway.interfaces import ToolCall, Upstream
-from gateway.methods.call_plans import (
-    CallPlan,
-    CallPlans,
+from gateway.methods.call_checks import (
     check_key,
     check_scope,
     problem_text,
@@ -21,6 +19,7 @@ from gateway.methods.call_plans import (
     uncheckable,
     without_null,
 )
+from gateway.methods.call_plans import CallPlan, CallPlans
 from gateway.methods.capabilities import check_task
 from gateway.methods.connection_requests import ask_to_connect, is_declined
 from gateway.methods.describe_tools import near, unknown_tool

@@ -1,7 +1,6 @@
 """Executes `A2aBinding`: a call is a message to an agent, its result what the agent makes of it.
 
-Ids of contexts and tasks are the agent's, and callers of a gateway may share its credentials there:
-so callers get sealed handles, which are good for their principal and source alone.
+Callers get ids of contexts and tasks as sealed handles (`sealed_handles.py`).
 """
 
 import asyncio
@@ -11,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.context import Context
@@ -21,7 +19,8 @@ from gateway.protocol.sealed_state import Sealer
 from gateway.state.background_tasks import BackgroundTasks
 from gateway.upstreams.a2a.agent_client import Agent, AgentClient, AgentRefused
 from gateway.upstreams.a2a.conversation import Conversation
-from gateway.upstreams.a2a.results import Handles, result_of
+from gateway.upstreams.a2a.results import result_of
+from gateway.upstreams.a2a.sealed_handles import AgentHandle, SealedHandles
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.http.file_arguments import file_of, media_type_of, name_of
 from gateway.upstreams.http.responses_as_results import failed_call, failure_result
@@ -35,19 +34,8 @@ from schemas.source import Source
 from schemas.tool import AskingResult, TextContent, Tool, ToolResult
 
 HOPS_LIMIT = 3  # agents that hand one request on
-HANDLE = "agent handle"
 STATE = "toolgate/a2a:"  # begins the requestState of a client that was asked; a handle follows
 INPUT = "a2a"  # key of the one question in a result
-HANDLE_TTL_S = 30 * 86_400.0  # the agent forgets its task earlier
-
-
-class AgentHandle(Struct, frozen=True, array_like=True):
-    """The content of a handle: a context, or a task in it, at the agent of a source."""
-
-    source: str  # its id
-    context: str
-    task: str = ""
-    question: str = ""  # key of the one at which the task waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,7 @@ class A2aUpstream:
         self._client = client
         self._agents = AgentClient(client)
         self._uploads = uploads
-        self._sealer = sealer
+        self._handles = SealedHandles(sealer)
         self._background = background
 
     async def call(
@@ -107,7 +95,7 @@ class A2aUpstream:
     ) -> "ClientAnswer":
         """The answer of a client of 2026-07-28, which has called again. Raises InvalidParams."""
         source = talk.agent.source
-        handle = await self._open("task", state.removeprefix(STATE), source, context)
+        handle = await self._handles.open("task", state.removeprefix(STATE), source, context)
         _resume(talk, handle)
         responses = context.params.get("inputResponses")
         answer = responses.get(INPUT) if isinstance(responses, dict) else None
@@ -136,7 +124,7 @@ class A2aUpstream:
             if not talk.is_running:
                 raise
             trouble = str(error)  # the task goes on, and can be asked for
-        handles = await self._handles(talk, context)
+        handles = await self._handles.seal(talk, context)
         result = result_of(talk, handles, name)
         if talk.question is not None and not (answered is not None and answered.is_declined):
             asked = {INPUT: {"method": ELICIT, "params": talk.question}}
@@ -158,7 +146,7 @@ class A2aUpstream:
         source = talk.agent.source
         for name in ("context", "task"):
             if text := arguments.get(name):
-                handle = await self._open(name, text, source, context)
+                handle = await self._handles.open(name, text, source, context)
                 if talk.context_id not in ("", handle.context):
                     raise InvalidParams("context: expected that of the task, or none")
                 _resume(talk, handle)
@@ -204,30 +192,6 @@ class A2aUpstream:
             kind = kind or said or ""
         return Part(raw=data, filename=name_of(file, kind), media_type=kind)
 
-    async def _handles(self, talk: Conversation, context: Context) -> Handles:
-        sealer, source = await self._sealer(), talk.agent.source.id
-
-        def seal(handle: AgentHandle) -> str:
-            return sealer.seal(HANDLE, handle, _owner(context), HANDLE_TTL_S)
-
-        shared = seal(AgentHandle(source, talk.context_id)) if talk.context_id else ""
-        task = AgentHandle(source, talk.context_id, talk.task_id, talk.question_key)
-        return Handles(shared, seal(task) if talk.is_running else "")
-
-    async def _open(
-        self, argument: str, text: str, source: Source, context: Context
-    ) -> AgentHandle:
-        """Raises InvalidParams."""
-        sealer = await self._sealer()
-        expected = f"{argument}: expected that of an earlier answer of {source.name} to you"
-        try:
-            handle = sealer.unseal(HANDLE, text, AgentHandle, _owner(context))
-        except InvalidParams as error:
-            raise InvalidParams(expected) from error
-        if handle.source != source.id or bool(handle.task) != (argument == "task"):
-            raise InvalidParams(expected)
-        return handle
-
 
 def _resume(talk: Conversation, handle: AgentHandle) -> None:
     talk.context_id, talk.task_id, talk.asked = handle.context, handle.task, handle.question
@@ -240,7 +204,3 @@ def _message_id(tool: Tool, context: Context) -> str:
         return uuid.uuid4().hex
     name = encode([tool.id, *context.principal.key, key]).decode()
     return uuid.uuid5(uuid.NAMESPACE_OID, name).hex
-
-
-def _owner(context: Context) -> bytes:
-    return encode([*context.principal.key])

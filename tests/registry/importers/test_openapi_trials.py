@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.importers.openapi import trial_calls
+from registry.importers.openapi import example_values, trial_calls
 from tests.registry.importers.describe import One, components, describe, json_body, only, query
 
 TEXT = {"type": "string"}
@@ -163,7 +163,7 @@ def test_a_schema_that_multiplies_is_not_tried():
 def test_made_values_of_a_document_have_a_bounded_number_of_steps(monkeypatch):
     """A small description cannot keep an import busy with made values (mending 10)."""
     steps = 0
-    collect = trial_calls._Maker._collect
+    collect = example_values.ValueMaker._collect
 
     def count_steps(self, *arguments):
         nonlocal steps
@@ -171,16 +171,16 @@ def test_made_values_of_a_document_have_a_bounded_number_of_steps(monkeypatch):
         collect(self, *arguments)
 
     monkeypatch.setattr(trial_calls, "_STEPS_OF_ALL", 5_000)
-    monkeypatch.setattr(trial_calls._Maker, "_collect", count_steps)
+    monkeypatch.setattr(example_values.ValueMaker, "_collect", count_steps)
     wide = {"allOf": [{"allOf": [TEXT] * 30}] * 30}
     choice = {"oneOf": [{"$ref": "#/components/schemas/Wide"}] * 20}
     body = {"type": "object", "properties": {f"p{n}": choice for n in range(5)}}
     assert only(describe(json_body(body), components=components(Wide=wide))).outcome.status
-    assert 0 < steps < 5_000 + 2 * trial_calls._STEPS_LIMIT
+    assert 0 < steps < 5_000 + 2 * example_values._STEPS_LIMIT
 
 
 def test_long_lists_of_values_are_not_compared_with_one_another():
     """Comparing each value of two long lists takes the product of their lengths (mending 10)."""
     halves = [{"enum": list(range(1_500))}, {"enum": list(range(1_500, 3_000))}]
-    with pytest.raises(trial_calls.Unmakeable):
-        trial_calls._Maker({}).make([{"allOf": halves}])
+    with pytest.raises(example_values.Unmakeable):
+        example_values.ValueMaker({}).make([{"allOf": halves}])
