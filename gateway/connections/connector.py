@@ -29,9 +29,9 @@ from gateway.connections.identity_assertions import IdentityAssertions
 from gateway.connections.metrics import ConnectionMetrics
 from gateway.connections.required_accounts import (
     Requirement,
+    connect_header_value,
     connect_of,
     header_credential,
-    header_value,
     requirement,
 )
 from gateway.connections.token_renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
@@ -672,7 +672,7 @@ def _make_account(
 def _headers(connect: Connect, grants: _Held) -> dict[str, str]:
     """The header of a source that declares no schemes."""
     entry = entry_for(grants.entries, header_credential(connect))
-    return {} if entry is None else {connect.header: header_value(connect, entry)}
+    return {} if entry is None else {connect.header: connect_header_value(connect, entry)}
 
 
 def elicitation_of(digest: bytes) -> str:

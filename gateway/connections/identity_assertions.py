@@ -19,7 +19,7 @@ from gateway.connections.oauth.gateway_as_client import given_client
 from gateway.connections.oauth.grants import GrantFailed, Grants
 from gateway.connections.oauth.guarded_requests import Reach
 from gateway.connections.oauth_accounts import find_key
-from gateway.connections.required_accounts import header_value
+from gateway.connections.required_accounts import connect_header_value
 from gateway.context import Context
 from gateway.http_client.token_requests import INTERACTIONS, AccessToken, TokenFailed
 from gateway.login.access_tokens import LoginKeys
@@ -96,7 +96,7 @@ class IdentityAssertions:
             text = f"{owner.source} {error}"
             raise (Forbidden(text) if error.rejected else Unavailable(text)) from error
         key = hashlib.sha256(f"id_jag {owner}".encode()).hexdigest()
-        headers = {connect.header: header_value(connect, SchemeSettings(token=token))}
+        headers = {connect.header: connect_header_value(connect, SchemeSettings(token=token))}
         return SourceAccount(owner, key, (), {}, headers=headers)
 
     def _token_key(self, owner: Owner) -> bytes:

@@ -36,7 +36,7 @@ def header_credential(connect: Connect) -> Credential:
     return Credential(connect.header, "bearer" if is_bearer else "apiKey", name=connect.header)
 
 
-def header_value(connect: Connect, entry: SchemeSettings) -> str:
+def connect_header_value(connect: Connect, entry: SchemeSettings) -> str:
     """The value of that header."""
     text = entry.value or entry.token or ""
     prefix = connect.prefix

@@ -70,7 +70,7 @@ def problem_text(problems: Iterable[ArgumentProblem]) -> str:
     return "; ".join(f"{p.argument}: {p.message}" if p.argument else p.message for p in problems)
 
 
-def check_key(binding: ServiceBinding, key: str | None) -> None:
+def check_idempotency_key(binding: ServiceBinding, key: str | None) -> None:
     """Check the idempotency key before execution; queries need none. Raises StatusFault."""
     if key is not None and binding.side != "query" and not 1 <= len(key) <= IDEMPOTENCY_KEY_LIMIT:
         raise StatusFault(BAD_IDEMPOTENCY_KEY, len(key))

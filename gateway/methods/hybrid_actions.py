@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from gateway.context import Context
 from gateway.interfaces import ToolCall
-from gateway.methods.call_checks import check_key, check_scope
+from gateway.methods.call_checks import check_idempotency_key, check_scope
 from gateway.methods.call_plans import CallPlan, CallPlans
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results_by_revision import call_result, payload_of, plain_result
@@ -135,7 +135,7 @@ class Services:
         arguments = _check_data(action, data)
         if not context.headers.auth_first:
             self._authorize(binding, context)
-        check_key(binding, context.headers.idempotency_key)
+        check_idempotency_key(binding, context.headers.idempotency_key)
         plan = action.plan
         if plan is None or plan.tool is not action.tool:
             plan = self._plans.plan(action.catalog, action.tool)

@@ -11,7 +11,7 @@ from msgspec.structs import replace as replaced
 from gateway.context import Context
 from gateway.interfaces import ToolCall, Upstream
 from gateway.methods.call_checks import (
-    check_key,
+    check_idempotency_key,
     check_scope,
     problem_text,
     problems_of,
@@ -371,7 +371,7 @@ class ToolMethods:
         """Raises StatusFault."""
         if self._verify_scope:
             check_scope(action, context.identity)
-        check_key(action, context.headers.idempotency_key)
+        check_idempotency_key(action, context.headers.idempotency_key)
 
     async def _relay(
         self, catalog: Catalog, plan: CallPlan, arguments: Json, context: Context

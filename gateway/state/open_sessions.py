@@ -151,7 +151,7 @@ def update(session: Session, record: SessionRecord) -> bool:
     return True
 
 
-def restore(
+def restore_session(
     record: SessionRecord, calls_limit: int, announced_lists: frozenset[ListKind]
 ) -> Session:
     """A session restored at a node that did not open it. Its principal's scopes and claims come

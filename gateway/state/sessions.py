@@ -24,7 +24,7 @@ from gateway.state.open_sessions import (
     SessionLimits,
     is_unused,
     record_of,
-    restore,
+    restore_session,
     update,
     with_change,
 )
@@ -282,7 +282,7 @@ class Sessions:
 
     def _restore(self, record: SessionRecord) -> Session:
         lists = self._announces(record.tenant, record.toolset)
-        return restore(record, self._limits.calls, frozenset(lists))
+        return restore_session(record, self._limits.calls, frozenset(lists))
 
     async def _count(self, principal: Principal) -> None:
         key = f"sessions/{principal.tenant}/{principal.id[:256]}"

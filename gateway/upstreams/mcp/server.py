@@ -447,7 +447,7 @@ class McpServer:
         pool = None if caller is None else self._transport.pool
         if caller is None or pool is None:
             return send(NONE)
-        return _authenticate(pool, caller, send)
+        return _send_with_credentials(pool, caller, send)
 
     async def _open(
         self, key: SessionKey, background: MessageHandler, holder: CallerHolder
@@ -470,7 +470,7 @@ class McpServer:
         await self._transport.close()
 
 
-async def _authenticate(
+async def _send_with_credentials(
     pool: Connected, caller: Caller, send: Callable[[Headers], Awaitable[Members]]
 ) -> Members:
     headers = await auth_headers(pool, caller)
