@@ -19,6 +19,7 @@ settings.load_profile("toolgate")
 pytest_plugins = [
     "tests.forkserver",
     "tests.workers",
+    "tests.backends",
     "tests.fixtures_servers",
     "tests.fixtures_database",
     "tests.fixtures_gateway",

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import psycopg
 
+from tests.backends import idle_backends
+
 USES = 60  # of one database: dead rows and catalogs grow
 TRIES = 20  # to end connections, of which some are about to begin or to end by themselves
 ROWS = 2000  # that a test may leave; more are dropped faster than deleted
@@ -38,6 +40,7 @@ SELECT c.oid::regclass::text FROM pg_class c
 _OTHERS = """
   FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+   AND pid <> ALL(%s)
 """
 # False for what has just ended by itself: only the list tells whether all have ended.
 _TERMINATE = f"SELECT bool_and(pg_terminate_backend(pid, 20000)) {_OTHERS}"
@@ -89,6 +92,7 @@ class Recycling:
         self._execute(f"CREATE DATABASE {name} TEMPLATE {self._template} STRATEGY file_copy")
         url = self._url(name)
         connection = psycopg.connect(url, autocommit=True)
+        idle_backends.allow(name)
         connection.execute("SET session_replication_role = replica; SET lock_timeout = '9s'")
         if not self._tables:
             self._tables = [row[0] for row in connection.execute(_TABLES)]
@@ -97,6 +101,7 @@ class Recycling:
         return Recycled(name, url, _value(connection, _SHAPE), connection)
 
     def _drop(self, database: Recycled) -> None:
+        idle_backends.forbid(database.name)
         database.connection.close()
         self._execute(f"DROP DATABASE {database.name} WITH (FORCE)")
 
@@ -129,9 +134,10 @@ class Recycling:
 
 
 def _is_alone(connection: psycopg.Connection) -> bool:
-    """End all other connections to the database; whether there are none now."""
-    _value(connection, _TERMINATE)
-    return _value(connection, _LEFT) == "0"
+    """End all other connections to the database but idle ones; whether there are none now."""
+    idle = idle_backends.pids()
+    _value(connection, _TERMINATE, idle)
+    return _value(connection, _LEFT, idle) == "0"
 
 
 def _count(connection: psycopg.Connection, table: str, most: int) -> int:
@@ -146,6 +152,6 @@ def _content(connection: psycopg.Connection, table: str) -> str:
     )
 
 
-def _value(connection: psycopg.Connection, query: str) -> str:
-    row = connection.execute(query.encode(), prepare=True).fetchone()
+def _value(connection: psycopg.Connection, query: str, *parameters: object) -> str:
+    row = connection.execute(query.encode(), parameters or None, prepare=True).fetchone()
     return str(row[0]) if row else ""

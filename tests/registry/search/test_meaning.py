@@ -17,6 +17,7 @@ from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import Unavailable, Unreachable
 from schemas.tool import ToolDraft
+from tests.backends import idle_backends
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.meaning import DOWN, MODEL, Words, embed_tools, save_tools, vector
@@ -307,6 +308,7 @@ async def test_answers_do_not_depend_on_prepared_plans(
     async with tools_database.connect() as connection:
         name = connection.info.dbname
         await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = {mode}".encode())
+    idle_backends.forbid(name)  # they began without the mode
     async with Database.open(database_settings) as database:
         search = searching(database, Words())
         for _ in range(12):  # psycopg prepares what came five times
