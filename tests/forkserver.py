@@ -9,8 +9,8 @@ and exit codes are its own.
 
 What differs from a new interpreter: all commands are imported, and random seeds of hashes are the
 same for all. Tests of imports, installed packages or signals while Python starts need another
-command line, such as `python -c`, which is run as it is. So are commands at a terminal, those with
-other variables that are read early, and all on other systems than Linux.
+command line, such as `python -c`, which is run as it is. So are commands with other variables that
+Python reads when it starts, and all on other systems than Linux.
 
 A fork starts such commands as forks of its own. `python -m tests.script FILE` is `python FILE`.
 
@@ -44,13 +44,11 @@ ROOT = Path(__file__).parents[1]
 MODULES = ("gateway", "tests.", "examples.")  # those with a dot: all below
 READER = "gateway.wings.documents.reading.reader_process"
 ISOLATED = ("-I", "-m", READER)
-# Beginnings of the names of variables that Python reads at its start, and rich when it is imported.
-READ_EARLY = (
-    *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "TZ"),
-    *("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_", "COLUMNS", "LINES"),
-)
+# Beginnings of the names of variables that Python and its libraries read when they start.
+READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "TZ")
 ENVIRONMENT = dict(os.environ)  # before tests change it
 SCRIPT = "tests.script"
+CONSOLES = "gateway.cli.common.output"
 SDK = ("mcp", "mcp.client.auth", "mcp.server.mcpserver")  # takes a second to import, too
 SDK_IMPORT = re.compile(r"^\s*(?:from|import) mcp\b", re.MULTILINE)
 UNBUFFERED = "PYTHONUNBUFFERED"
@@ -101,7 +99,6 @@ def is_forked(given: Mapping[str, Any]) -> bool:
         and given["close_fds"]
         and given["umask"] < 0
         and given["uid"] is given["gid"] is given["gids"] is None
-        and not any(map(os.isatty, stream_descriptors(given)))
         and early_variables(environment(given), names) == early_variables(ENVIRONMENT, names)
         and Path(given["cwd"] or ".").is_dir()
     )
@@ -316,11 +313,20 @@ def run_module(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     elif request["group"] >= 0:
         os.setpgid(0, request["group"])
     take_streams(streams)
+    if CONSOLES in sys.modules:
+        renew_consoles()
     sys.orig_argv[:] = request["args"]
     *options, module = request["args"][1 : request["args"].index("-m") + 2]
     sys.argv[:] = ["-m", *request["args"][len(options) + 2 :]]
     sys.path[:1] = [] if "-I" in options else [request["cwd"]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def renew_consoles() -> None:
+    """Make the consoles of commands again, in place: they read terminals and variables once."""
+    module: Any = sys.modules[CONSOLES]
+    for console, is_stderr in ((module.out, False), (module.err, True)):
+        module.Printer.__init__(console, stderr=is_stderr)
 
 
 def take_streams(streams: Sequence[int]) -> None:

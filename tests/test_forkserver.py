@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import resource
 import signal
 import subprocess
@@ -87,6 +88,19 @@ def test_state_of_forked_and_new_processes_is_equal(
         states[1]["environment"].pop(name)
     assert states[0] == states[1]
     assert states[0]["parent"] == os.getpid()
+
+
+def test_terminals_of_forked_and_new_processes_are_equal(forks: list[int]) -> None:
+    states = []
+    for own in ({"TERM": "xterm"}, REAL):
+        master, slave = pty.openpty()
+        run = partial(subprocess.run, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        states.append(json.loads(run(STATE, stderr=slave, env=os.environ | own).stdout))
+        os.close(slave)
+        os.close(master)
+    assert len(forks) == 1
+    assert states[0]["streams"] == states[1]["streams"]
+    assert [is_terminal for *_, is_terminal in states[0]["streams"]] == [False, False, True]
 
 
 def test_state_of_a_script_is_that_of_a_new_interpreter(forks: list[int]) -> None:

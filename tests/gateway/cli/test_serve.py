@@ -10,7 +10,6 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tests.recycling import Recycling
 
 pytestmark = pytest.mark.anyio
 
+ROOT = Path(__file__).parents[3]
 SLOW = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
 
 
@@ -346,28 +346,30 @@ async def test_a_broken_service_is_reported_and_reloaded_when_mended(
     assert answer["result"] == 1
 
 
-def open_terminal(path: str) -> None:
-    """In the child: make its new session's terminal this one."""
-    os.close(os.open(path, os.O_RDWR))
+async def serve_at_terminal(database: DatabaseSettings, *prefix: str) -> tuple[Served, int]:
+    """A gateway whose session has a terminal, and the descriptor that keeps the terminal open."""
+    master, slave = pty.openpty()
+    words = (sys.executable, "-m", "tests.gateway.cli.at_terminal", os.ttyname(slave))
+    path = {"PYTHONPATH": str(ROOT)} if prefix else {}  # of a new interpreter
+    process = await asyncio.create_subprocess_exec(
+        *(*prefix, *words, "serve", "--port", "0"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment(TOOLGATE_DATABASE__URL=database.url, **path),
+        start_new_session=True,
+    )
+    os.close(slave)
+    gateway = Served(process)
+    await gateway.ready()
+    return gateway, master
 
 
 @pytest.mark.parametrize("ignored", [False, True], ids=["as usual", "under nohup"])
 async def test_serve_ends_with_its_terminal_unless_under_nohup(
     folder: Path, database_settings: DatabaseSettings, ignored: bool
 ) -> None:
-    master, slave = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(*(["nohup"] if ignored else []), sys.executable, "-m", "gateway", "serve", "--port", "0"),
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=environment(TOOLGATE_DATABASE__URL=database_settings.url),
-        start_new_session=True,
-        preexec_fn=partial(open_terminal, os.ttyname(slave)),
-    )
-    os.close(slave)
-    gateway = Served(process)
-    await gateway.ready()
+    gateway, master = await serve_at_terminal(database_settings, *(["nohup"] if ignored else []))
     os.close(master)
     if ignored:
         await gateway.event("settings_reloaded")
@@ -382,19 +384,7 @@ async def test_a_closed_terminal_that_is_told_of_twice_cuts_nothing_off(
 ) -> None:
     """Kernel and shell both send SIGHUP, and the second one is no second wish to stop
     (mending 18)."""
-    master, slave = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "serve", "--port", "0"),
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=environment(TOOLGATE_DATABASE__URL=database_settings.url),
-        start_new_session=True,
-        preexec_fn=partial(open_terminal, os.ttyname(slave)),
-    )
-    os.close(slave)
-    gateway = Served(process)
-    await gateway.ready()
+    gateway, master = await serve_at_terminal(database_settings)
     async with aiohttp.ClientSession() as http:
 
         async def call_slow() -> Any:
@@ -405,7 +395,7 @@ async def test_a_closed_terminal_that_is_told_of_twice_cuts_nothing_off(
         await service.arrived.wait()
         os.close(master)
         await gateway.event("stopping", signal="SIGHUP")
-        process.send_signal(signal.SIGHUP)
+        gateway.process.send_signal(signal.SIGHUP)
         service.release.set()
         assert (await running)["result"]["heard"]["path"] == "/slow"
     assert (await gateway.stop(0))[0] == 0
