@@ -182,7 +182,9 @@ class Runner(RunSupervisor[ProgramRun]):
             return
         if run.caller is None:
             await self.stored.release(run)
-        elif run.is_kept:
+            return
+        await self._withdraw(run)
+        if run.is_kept:
             await self._end(run, failure_view(CANCELLED_TEXT))
         else:
             await self.stored.remove(run)
@@ -236,6 +238,7 @@ class Runner(RunSupervisor[ProgramRun]):
         if view is None:
             if not active.is_cancelled:
                 raise LeaseLost("another process has taken the run over")
+            await self._withdraw(run)
             view = failure_view(CANCELLED_TEXT, journal.calls)
         if view.state != "paused" and run.claim is not None:
             if run.is_kept:
@@ -249,7 +252,7 @@ class Runner(RunSupervisor[ProgramRun]):
         """Why calls are denied, by their numbers, and why the run cannot go on; "": it can."""
         approvals, id_ = Approvals(self.parts.pool, run.tenant), run.approval
         if run.cancel:
-            await approvals.withdraw(run.id)  # asked for while it was cancelled
+            await self._withdraw(run)
             return {}, CANCELLED_TEXT
         if run.failures >= DEATHS:
             return {}, f"the process that ran it ended {run.failures} times"
@@ -342,6 +345,10 @@ class Runner(RunSupervisor[ProgramRun]):
         if run.claim is not None:
             await self.stored.wait(run, id_, pending, encode_view(paused))
         return paused
+
+    async def _withdraw(self, run: ProgramRun) -> None:
+        """Withdraw what a cancelled run asked for just before."""
+        await Approvals(self.parts.pool, run.tenant).withdraw(run.id)
 
     async def _save(self, run: ProgramRun, steps: Steps) -> None:
         """Raises LeaseLost."""

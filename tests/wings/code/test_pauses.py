@@ -348,6 +348,24 @@ async def test_a_run_cancelled_before_its_pause_asks_nobody(
         assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
 
 
+async def test_a_run_cancelled_within_its_pause_asks_nobody(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node cancels the run between its request for an approval and its pause."""
+
+    async def cancel_and_wait(runs: StoredRuns, run: ProgramRun, *_: Any) -> None:
+        await runs.cancel(run.tenant, run.id)
+        await anyio.sleep_forever()  # until the process of the run has noticed
+
+    monkeypatch.setattr(StoredRuns, "wait", cancel_and_wait)
+    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
+        with anyio.fail_after(60):
+            ended = await shop.run("tools.send_mail(text='a')", WRITING)
+        assert (ended["state"], ended["error"]) == ("failed", "the run was cancelled")
+        gateway = shop.client.gateway
+        assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
+
+
 async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path) -> None:
     async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
         paused = await shop.run("tools.send_mail(text='a')", WRITING)
