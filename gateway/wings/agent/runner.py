@@ -93,6 +93,7 @@ class Runner(RunSupervisor[Run]):
         until = anyio.current_time() + CANCEL_S
         while (run := await self.runs.cancel(tenant, owner, run_id)) is not None:
             if run.has_ended:
+                await self.runs.withdraw(run)
                 await self.stir(run)
                 return run
             if not self.cancel_here(run_id) or anyio.current_time() > until:
@@ -222,6 +223,8 @@ class Runner(RunSupervisor[Run]):
     async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
         """Store how a run ends or waits, then tell it."""
         stored = await self.runs.end(run, ending)
+        if stored.state == "cancelled":
+            await self.runs.withdraw(run)
         if writer is not None and ending.updates:  # a person may decide as soon as they are told
             for update in ending.updates:
                 writer.put("StatusUpdate", status=WAITS, phase="tools", **update)

@@ -304,6 +304,30 @@ async def test_a_waiting_run_that_is_cancelled_is_never_claimed(
     assert (status, found["state"]) == (200, "cancelled")
 
 
+async def test_a_cancelled_run_leaves_no_approval_to_decide(rig: Rig) -> None:
+    """It would count against the limit of its caller, and a person would decide for nothing."""
+    first, approval = await waiting(rig)
+    second, shared = await waiting(rig)
+    assert shared == approval  # of the same call
+    await rig.post(f"/runs/{first}/cancel")
+    found = await approvals(rig).get(approval)
+    assert found is not None
+    assert found.state == "waiting"
+    await rig.post(f"/runs/{second}/cancel")
+    assert await approvals(rig).get(approval) is None
+
+
+async def test_a_run_cancelled_within_a_later_call_leaves_no_approval_to_decide(rig: Rig) -> None:
+    slow = ("s1", "slow", "{}")
+    run, _ = await begin_run(rig, chat_whole("", [DELETE, slow]))
+    with anyio.fail_after(60):
+        await rig.service.arrived.wait()
+    assert len(await approvals(rig).waiting()) == 1
+    status, found = await rig.post(f"/runs/{run}/cancel")
+    assert (status, found["state"]) == (200, "cancelled")
+    assert not await approvals(rig).waiting()
+
+
 async def test_a_defect_fails_its_run_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "add", lambda *_: 1 / 0)
