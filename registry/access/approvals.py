@@ -405,6 +405,14 @@ class Approvals(Tables):
             [self._host_id, run_id],
         )
 
+    async def withdraw_request(self, approval_id: str) -> None:
+        """Delete the request of a call that is not made any more. Another one that waits for it
+        requests an approval anew."""
+        await self._execute(
+            "DELETE FROM approval_t WHERE host_id = %s AND approval_id = %s AND state = 'waiting'",
+            [self._host_id, approval_id],
+        )
+
     def _values(
         self, request: ApprovalRequest, arguments: str, waits_s: float, limit: int
     ) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from gateway.wings.a2a.task_store import (
 from gateway.wings.interface import WingParts
 from gateway.wings.run_streams import Outlook, follow_events, stir, stream_of
 from gateway.wings.run_supervisor import HeldRun, RunSupervisor
+from registry.access.approvals import Approvals
 from registry.database.leases import LeaseLost
 from schemas.a2a.errors import UnsupportedOperation
 from schemas.a2a.model import (
@@ -220,6 +221,8 @@ class TaskRunner(RunSupervisor[StoredTask]):
             event = status_event(row.task, make_status(TaskState.CANCELED))
             change = Change(work="ended", task=apply_update(row.task, event), event=event)
             if await self.tasks.change_idle(row, change):
+                if row.approval is not None:
+                    await Approvals(self.parts.pool, row.tenant).withdraw_request(row.approval)
                 break
         self.cancel_here(row.id)
         await self.stir(row.id)

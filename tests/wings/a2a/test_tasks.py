@@ -355,6 +355,15 @@ async def test_a_task_that_waits_for_an_approval_goes_on_by_itself(
     assert len(sent) == int(approve)
 
 
+async def test_a_cancelled_task_leaves_no_approval_to_decide(rig: Rig) -> None:
+    """It would count against the limit of its owner, and a person would decide for nothing."""
+    task = await rig.task(call_message("deletePet", id=4711))
+    id_ = await approval_of(rig, "deletePet")
+    answer = await rig.rpc("CancelTask", {"id": task["id"]})
+    assert state_of(answer["result"]) == "CANCELED"
+    assert await Approvals(rig.pool, HOST).get(id_) is None
+
+
 async def test_a_run_of_the_agent_is_a_task(rig: Rig) -> None:
     rig.provider.answers[:] = [chat("Tom is fine."), chat("As I said.")]
     task = await rig.task(text_message("How is Tom?"), agent="clever")
