@@ -58,10 +58,10 @@ def _checker(kind: Any) -> Checker | None:
 def _of_conversion(error: msgspec.ValidationError, checker: Checker | None) -> ArgumentProblem:
     """The words of what no schema tells: of a type's own checks, or about a format."""
     match = _PLACE.match(str(error))
-    what, place = (match["what"], match["place"] or "$") if match else (str(error), "$")
+    problem, place = (match["what"], match["place"] or "$") if match else (str(error), "$")
     path = tuple(name or int(index) for name, index in _STEP.findall(place))
-    if _OF_TIMES.match(what):  # a description is that of the member: "only records since then"
-        what = _TIME
-    elif _OF_FORMATS.match(what) and checker is not None and (text := checker.description(path)):
-        what = f"expected {text}"
-    return ArgumentProblem(path, what[:_TEXT])
+    if _OF_TIMES.match(problem):  # a description is that of the member: "only records since then"
+        problem = _TIME
+    elif _OF_FORMATS.match(problem) and checker is not None and (text := checker.description(path)):
+        problem = f"expected {text}"
+    return ArgumentProblem(path, problem[:_TEXT])

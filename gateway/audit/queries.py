@@ -182,7 +182,7 @@ def _legacy_client(row: tuple[Any, ...]) -> LegacyClient:
 
 def _conditions(host_id: str, query: AuditQuery) -> tuple[list[sql.Composable], dict[str, Any]]:
     conditions: list[sql.Composable] = [sql.SQL("host_id = %(host)s")]
-    given: dict[LiteralString, Any] = {
+    filters: dict[LiteralString, Any] = {
         "principal = %(principal)s": query.principal,
         "subject = %(subject)s": query.subject,
         "decision = %(decision)s": query.decision,
@@ -190,7 +190,7 @@ def _conditions(host_id: str, query: AuditQuery) -> tuple[list[sql.Composable], 
         "recorded_ts >= %(since)s": query.since,
         "recorded_ts < %(until)s": query.until,
     }
-    conditions += [sql.SQL(condition) for condition, value in given.items() if value is not None]
+    conditions += [sql.SQL(condition) for condition, value in filters.items() if value is not None]
     values = {name: getattr(query, name) for name in _NAMES}
     return conditions, {"host": host_id, **values}
 

@@ -151,10 +151,10 @@ def argument_digest(key: bytes, encoded: bytes) -> str:
 
 def entry_of(row: Mapping[str, Any]) -> AuditEntry:
     """The entry of a row of audit_t. Raises ValueError for a row that no gateway writes."""
-    known = {name: row[name] for name in AuditEntry.__struct_fields__ if row[name] is not None}
-    known["host_id"] = str(known["host_id"])
-    known["recorded_ts"] = known["recorded_ts"].astimezone(UTC)
-    return msgspec.convert(known, AuditEntry)
+    members = {name: row[name] for name in AuditEntry.__struct_fields__ if row[name] is not None}
+    members["host_id"] = str(members["host_id"])
+    members["recorded_ts"] = members["recorded_ts"].astimezone(UTC)
+    return msgspec.convert(members, AuditEntry)
 
 
 def encode_header(header: Header) -> bytes:

@@ -109,11 +109,11 @@ async def _record_removed(
     if chain is None:
         return
     host_id, *end = chain
-    known = ChainEnd.of(chain_id, *end)
+    chain_end = ChainEnd.of(chain_id, *end)
     if not await is_valid(connection, key, row):
         log.error("audit_record_tampered", extra={"chain": chain_id, "sequence": sequence})
         return
-    sealed = known.sealed_with(key, removed=(sequence, bytes(row["hash"])))
+    sealed = chain_end.sealed_with(key, removed=(sequence, bytes(row["hash"])))
     await connection.execute(_REMOVED, [sequence, row["hash"], sealed, host_id, chain_id])
 
 

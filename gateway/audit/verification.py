@@ -235,19 +235,19 @@ def _wrong(
     except (ValueError, msgspec.ValidationError):
         return ChainProblem(chain.id, number, "changed", "no gateway writes such a record")
     if (before is not None or record.erased) and not record.is_intact(key, before or b""):
-        what = "it is not what was written, or not in order"
-        return ChainProblem(chain.id, number, "changed", what)
+        text = "it is not what was written, or not in order"
+        return ChainProblem(chain.id, number, "changed", text)
     return None
 
 
 async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[ChainProblem]:
     """Problems from comparing chains with the heads that other chains recorded of them."""
-    known, problems = {chain.id: chain for chain in chains}, {}
+    chains_by_id, problems = {chain.id: chain for chain in chains}, {}
     # each chain names those before it: without repetitions they are as many as the chains
     seen = dict.fromkeys(head for chain in chains for head in chain.header.seen)
-    hashes = await _hashes(connection, [head for head in seen if _is_stored(head, known)])
+    hashes = await _hashes(connection, [head for head in seen if _is_stored(head, chains_by_id)])
     for head in seen:
-        chain = known.get(head.chain_id)
+        chain = chains_by_id.get(head.chain_id)
         if chain is None:
             rows = await connection.execute(
                 "SELECT FROM audit_chain_t WHERE chain_id = %s", [head.chain_id]

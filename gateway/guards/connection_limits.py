@@ -261,8 +261,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _too_large(self, limit: str) -> HeadersTooLarge:
         self.on_refused(limit)
         most = getattr(self.limits, limit)
-        what = "bytes of headers" if limit == "header_bytes" else "headers"
-        fault = HeadersTooLarge(f"A request has at most {most} {what} (limits.{limit})")
+        unit = "bytes of headers" if limit == "header_bytes" else "headers"
+        fault = HeadersTooLarge(f"A request has at most {most} {unit} (limits.{limit})")
         self._refusal = fault
         return fault
 
@@ -288,9 +288,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._time(part)
             return
         self.on_refused(f"{part}_timeout_s")
-        what = "headers" if part is HEAD else "body"
+        name = "headers" if part is HEAD else "body"
         limit_s = getattr(self.limits, f"{part}_timeout_s")
-        text = f"The {what} did not arrive within {limit_s:g} s (limits.{part}_timeout_s)"
+        text = f"The {name} did not arrive within {limit_s:g} s (limits.{part}_timeout_s)"
         self._give_up(TooSlow(text))
 
     def _give_up(self, fault: Fault) -> None:

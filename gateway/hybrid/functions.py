@@ -76,8 +76,8 @@ def load_function(target: str) -> Function:
     name, _, attribute = target.partition(":")
     function = getattr(load_module(name), attribute, None)
     if not callable(function):
-        what = "has no function" if function is None else "is not a function:"
-        raise ToolgateError(f"{target}: the module {name} {what} {attribute}")
+        problem = "has no function" if function is None else "is not a function:"
+        raise ToolgateError(f"{target}: the module {name} {problem} {attribute}")
     try:
         signature = inspect.signature(function, eval_str=True)
     except (NameError, TypeError, ValueError, SyntaxError) as error:

@@ -340,9 +340,9 @@ class BrowserLogin(FormPages):
 
     def _note_refusal(self, request: Request, act: str, refused: PasswordRefused) -> None:
         """Record a wrong password or code, wherever it was sent to."""
-        who = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
+        user = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
         self._parts.record(
-            LoginAct(act, USERS_PROVIDER, "deny", "", who, address=address_of(request))
+            LoginAct(act, USERS_PROVIDER, "deny", "", user, address=address_of(request))
         )
 
     def _consent(

@@ -584,8 +584,8 @@ def _look(
 def _facts(call: ToolCall) -> dict[str, Any]:
     """Tool and principal for expressions; no principal if its claims exceed the limits."""
     facts: dict[str, Any] = {"tool": {"name": call.tool.name, "source": call.tool.source}}
-    if (who := facts_of(call.context.principal)) is not None:
-        facts["principal"] = who
+    if (caller := facts_of(call.context.principal)) is not None:
+        facts["principal"] = caller
     return facts
 
 

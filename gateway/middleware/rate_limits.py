@@ -220,15 +220,15 @@ class RateLimits:
             ("tools", name, self._rate(name, tags, domain)),
             ("sources", source, self._limits.sources.get(source)),
         )
-        given = [
+        limits = [
             (setting, _sharing_key((setting, named), rate, *caller), rate, f"calls of {named}")
             for setting, named, rate in rates
             if rate is not None
         ]
         return _CallLimits(
             [
-                _rate_bound(setting, (key, rate.per_s), rate.calls, what, shared=SHARED[rate.per])
-                for setting, key, rate, what in given
+                _rate_bound(setting, (key, rate.per_s), rate.calls, calls, shared=SHARED[rate.per])
+                for setting, key, rate, calls in limits
                 if rate.calls
             ],
             [
@@ -236,9 +236,9 @@ class RateLimits:
                     setting,
                     key,
                     rate.concurrent,
-                    f"{what} at a time: at most {rate.concurrent}{SHARED[rate.per]}",
+                    f"{calls} at a time: at most {rate.concurrent}{SHARED[rate.per]}",
                 )
-                for setting, key, rate, what in given
+                for setting, key, rate, calls in limits
                 if rate.concurrent
             ],
         )
@@ -292,9 +292,9 @@ class RateLimits:
     ) -> ToolResult | RelayedResult:
         """Execute the call while all its concurrency slots are taken. Raises TooManyRequests."""
         running = self._running
-        for limit, key, most, what in at_a_time:
+        for limit, key, most, calls in at_a_time:
             if running[key] >= most:
-                raise self._too_many(limit, what, AGAIN_S)
+                raise self._too_many(limit, calls, AGAIN_S)
         for _, key, _, _ in at_a_time:
             running[key] += 1
         try:

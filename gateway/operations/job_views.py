@@ -38,19 +38,19 @@ class JobViews:
     """Whether a job is shown without its result."""
 
     async def list(self, request: OperationInput) -> ListPage[JobView]:
-        what: JobFilter = request.query
-        limit = self.pages.limit(what)
+        filters: JobFilter = request.query
+        limit = self.pages.limit(filters)
         visible = (
             operation_id
             for operation_id in self.visible(request)
-            if what.operation in {None, operation_id}
+            if filters.operation in {None, operation_id}
         )
         rows = await self._store.page(
             request.tenant,
             tuple(visible),
-            state=what.state,
+            state=filters.state,
             principal=request.principal.id if self.own else None,
-            before=_place(what.after),
+            before=_place(filters.after),
             limit=limit + 1,
         )
         views = tuple(view_of(row) for row in rows[:limit])

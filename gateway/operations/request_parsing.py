@@ -100,8 +100,8 @@ def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
         raise bad_request(PARAMETER_MISTAKEN, *mistakes) from error
     for field in fields(query):  # msgspec takes the text "null" for None where that is allowed
         if values.get(field.encode_name) is not None and getattr(query, field.name) is None:
-            what = "expected a value, found the text null"
-            raise bad_request(PARAMETER_MISTAKEN, _parameter(field.encode_name, what))
+            detail = "expected a value, found the text null"
+            raise bad_request(PARAMETER_MISTAKEN, _parameter(field.encode_name, detail))
     return query
 
 

@@ -66,7 +66,7 @@ class ApprovalGate:
         principal, hold = call.context.principal, call.context.hold
         if hold is not None and hold.request_id != call.context.request_id:
             hold = None
-        wanted = ApprovalRequest(
+        request = ApprovalRequest(
             principal=principal.id,
             tool_id=call.tool.id,
             tool=call.tool.name,
@@ -84,12 +84,12 @@ class ApprovalGate:
                 )
             approvals = Approvals(pool, principal.tenant)
             if hold is not None:
-                return approvals, await self._consume_in_run(approvals, wanted, call, hold)
-            if (used := await approvals.use(wanted)) is not None:
+                return approvals, await self._consume_in_run(approvals, request, call, hold)
+            if (used := await approvals.use(request)) is not None:
                 return approvals, used
             waits_s, limit = self._policy.approval_s, self._policy.approvals
             try:
-                id_, until = await approvals.request(wanted, self._display(call), waits_s, limit)
+                id_, until = await approvals.request(request, self._display(call), waits_s, limit)
             except TooManyWaiting as error:
                 raise TooManyRequests(str(error), RETRY_S) from error
         raise _approval_fault(call, id_, until)

@@ -336,13 +336,13 @@ class Engine:
         rule of the settings."""
         steps = policy.expression_steps
         own = {name: CompiledRule(name, rule, steps) for name, rule in policy.rules.items()}
-        kept = {
+        rest = {
             name: CompiledRule(name, rule, steps, stored=True)
             for name, rule in stored.items()
             if name not in own
         }
         self.rules: tuple[CompiledRule, ...] = tuple(
-            sorted([*own.values(), *kept.values(), *_compile_callers(callers)], key=_in_order)
+            sorted([*own.values(), *rest.values(), *_compile_callers(callers)], key=_in_order)
         )
         self.policy = policy
         self.digest = _digest(policy, self.rules)

@@ -79,5 +79,5 @@ def match_selection(
 
 def selection_of(value: Mapping[str, Any], members: Mapping[str, str]) -> dict[str, Any]:
     """The selection in a body whose `members` choose tools, by the names in a selection."""
-    given = {members[name]: value[name] for name in members if name in value}
-    return {name: member for name, member in given.items() if member not in (None, "", [])}
+    selection = {members[name]: value[name] for name in members if name in value}
+    return {name: member for name, member in selection.items() if member not in (None, "", [])}

@@ -288,9 +288,9 @@ class PolicyView:
             return catalog
         caller = _caller(rules, context)
         if caller.catalog() is catalog and caller.whole() is full_catalog:
-            known = caller.view()
-            if known is not None:
-                return known
+            current = caller.view()
+            if current is not None:
+                return current
         view = self._view(rules, caller.standing, catalog, full_catalog)
         caller.catalog, caller.whole, caller.view = ref(catalog), ref(full_catalog), ref(view)
         return view
@@ -417,9 +417,9 @@ def _caller(rules: _Rules, context: Context) -> _Caller:
 
 def _verdict(rules: _Rules, standing: CallerStanding, tool: Tool) -> ToolVerdict:
     key = (tool.id, standing.key)
-    known = rules.verdicts.get(key)
-    if known is not None and known[0] is tool:
-        return known[1]
+    entry = rules.verdicts.get(key)
+    if entry is not None and entry[0] is tool:
+        return entry[1]
     verdict = rules.engine.verdict(standing, Subject.of(tool))
     rules.verdicts.put(key, (tool, verdict))
     return verdict

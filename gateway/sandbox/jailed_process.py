@@ -190,8 +190,8 @@ async def _command(errors: StreamReader) -> int:
     except TimeoutError as error:
         raise SessionEnded("refused", "the sandbox did not start in time") from error
     if not first.strip().isdigit():
-        what = first.decode(errors="replace").strip() or "the sandbox did not start"
-        raise SessionEnded("refused", f"this machine does not let code be confined: {what}")
+        reason = first.decode(errors="replace").strip() or "the sandbox did not start"
+        raise SessionEnded("refused", f"this machine does not let code be confined: {reason}")
     return int(first)
 
 

@@ -350,8 +350,8 @@ def _answer(ended: ProcessResult, settings: Scripts) -> Raw:
             f"answered more than {settings.output_bytes} bytes (scripts.output_bytes)"
         )
     if ended.code == REFUSED:
-        what = ended.errors.strip() or "the sandbox did not start"
-        raise ScriptFailed(f"cannot be run: this machine does not let scripts be confined: {what}")
+        error = ended.errors.strip() or "the sandbox did not start"
+        raise ScriptFailed(f"cannot be run: this machine does not let scripts be confined: {error}")
     if ended.code != 0:
         raise ScriptFailed(_death(ended))
     if not ended.output.strip():

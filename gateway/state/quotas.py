@@ -48,8 +48,8 @@ class QuotaExcess:
     def sentence(self, owner: str, items: str) -> str:
         """The reason of a refusal; `items` are what is counted, in the plural."""
         whose = "tenant" if self.quota.shared else owner
-        what = items if self.quota.unit == "number" else f"bytes of {items}"
-        return f"the {whose} has {self.used} {what}, expected at most {self.quota.most}"
+        unit = items if self.quota.unit == "number" else f"bytes of {items}"
+        return f"the {whose} has {self.used} {unit}, expected at most {self.quota.most}"
 
 
 @dataclass(slots=True)

@@ -287,17 +287,17 @@ def _check(
 ) -> None:
     """Raises KeyRefused."""
     texts = (("name", name, NAME_LIMIT), ("principal", principal, PRINCIPAL_LIMIT))
-    for what, text, limit in texts:
+    for kind, text, limit in texts:
         if not text.strip() or len(text) > limit or not text.isprintable():
             expected = f"expected 1 to {limit} printable characters"
-            raise KeyRefused(f"{text[:80]!r} is no {what}: {expected}")
-    for what, words in (("scope", scopes), ("role", roles)):
+            raise KeyRefused(f"{text[:80]!r} is no {kind}: {expected}")
+    for kind, words in (("scope", scopes), ("role", roles)):
         if len(words) > WORDS_LIMIT:
-            raise KeyRefused(f"expected at most {WORDS_LIMIT} {what}s, found {len(words)}")
+            raise KeyRefused(f"expected at most {WORDS_LIMIT} {kind}s, found {len(words)}")
         for word in words:
             if not _WORD.fullmatch(word):
                 expected = "visible characters without quotes and backslashes"
-                raise KeyRefused(f"{word[:80]!r} is no {what}: expected {expected}")
+                raise KeyRefused(f"{word[:80]!r} is no {kind}: expected {expected}")
     if expires is not None and (expires.tzinfo is None or expires <= datetime.now(UTC)):
         expectation = "expected a time to come, with its zone, at which the key expires"
         raise KeyRefused(f"{expectation}, found {expires.isoformat()}")

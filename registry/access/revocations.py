@@ -153,9 +153,9 @@ def _check(entry: Revocation) -> None:
         raise RevocationRefused("expected a jti, or a subject and the time before which")
     if entry.jti is not None and entry.issued_before is not None:
         raise RevocationRefused("expected no time beside a jti: it names one token")
-    for what, text in (("jti", entry.jti), ("subject", entry.subject)):
+    for name, text in (("jti", entry.jti), ("subject", entry.subject)):
         if text is not None and (not text or len(text) > TEXT_LIMIT or "\0" in text):
-            raise RevocationRefused(f"expected 1 to {TEXT_LIMIT} characters as {what}")
+            raise RevocationRefused(f"expected 1 to {TEXT_LIMIT} characters as {name}")
     if len(entry.reason) > TEXT_LIMIT or "\0" in entry.reason:
         raise RevocationRefused(f"expected at most {TEXT_LIMIT} characters as reason")
     if entry.expires <= datetime.now(UTC):

@@ -36,8 +36,8 @@ class PrivateAddress(ToolgateError, OSError):
     """A host that is not public. An OSError, which aiohttp reports as `ClientConnectorError`."""
 
     def __init__(self, host: str, address: str) -> None:
-        what = host if host == address else f"{host} ({address})"
-        message = f"{what} is not a public address"
+        place = host if host == address else f"{host} ({address})"
+        message = f"{place} is not a public address"
         OSError.__init__(self, errno.EACCES, message)
 
     def __str__(self) -> str:

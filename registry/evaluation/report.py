@@ -108,8 +108,8 @@ def latency_rows(result: SetResult) -> list[tuple[str, ...]]:
     spent = {"encode": result.encode_ms}
     spent |= {f"{mode} SQL": ms for mode, ms in result.search_ms.items()}
     return [
-        (result.quality.name, what, *(f"{value:.1f}" for value in percentiles(ms).values()))
-        for what, ms in spent.items()
+        (result.quality.name, stage, *(f"{value:.1f}" for value in percentiles(ms).values()))
+        for stage, ms in spent.items()
         if ms
     ]
 

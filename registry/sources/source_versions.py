@@ -206,9 +206,9 @@ def _removals(before: Sequence[ServedOperation], changes: Changes) -> Iterator[T
     removed_ids = set(changes.removed)
     for served_tool in before:
         if served_tool.endpoint_id in removed_ids:
-            what = SchemaChange("operation", "", True, "removed")
+            change = SchemaChange("operation", "", True, "removed")
             yield ToolChange(
-                "removed", served_tool.tool.name, served_tool.key, True, changes=(what,)
+                "removed", served_tool.tool.name, served_tool.key, True, changes=(change,)
             )
 
 

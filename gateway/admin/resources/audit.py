@@ -161,17 +161,17 @@ class AuditOperations:
         )
 
     async def search(self, request: OperationInput) -> ListPage[RecordView]:
-        what: AuditFilter = request.query
+        filters: AuditFilter = request.query
         query = AuditQuery(
-            principal=what.principal,
-            subject=what.subject,
-            decision=what.decision,
-            outcome=what.outcome,
-            since=what.since,
-            until=what.until,
-            after=place(what.after) or None,
-            limit=self._dependencies.pages.limit(what),
-            oldest_first=what.order == "oldest",
+            principal=filters.principal,
+            subject=filters.subject,
+            decision=filters.decision,
+            outcome=filters.outcome,
+            since=filters.since,
+            until=filters.until,
+            after=place(filters.after) or None,
+            limit=self._dependencies.pages.limit(filters),
+            oldest_first=filters.order == "oldest",
         )
         try:
             page = await search(self._dependencies.pool, request.tenant, query)
@@ -182,9 +182,11 @@ class AuditOperations:
         return ListPage(records, cursor(page.next) if page.next else "")
 
     async def legacy(self, request: OperationInput) -> LegacyReport:
-        what: LegacyFilter = request.query
-        since = what.since or datetime.now(UTC) - LEGACY_REPORTED
-        clients = await legacy_clients(self._dependencies.pool, request.tenant, since, what.limit)
+        filters: LegacyFilter = request.query
+        since = filters.since or datetime.now(UTC) - LEGACY_REPORTED
+        clients = await legacy_clients(
+            self._dependencies.pool, request.tenant, since, filters.limit
+        )
         return LegacyReport(since, tuple(clients))
 
     async def sum_calls(self, request: OperationInput) -> CallSums:

@@ -122,15 +122,15 @@ class CostOperations:
         )  # fmt: skip
 
     async def sum(self, request: OperationInput) -> CostReport:
-        what: CostFilter = request.query
-        last = _day(what.until or datetime.now(UTC))
+        filters: CostFilter = request.query
+        last = _day(filters.until or datetime.now(UTC))
         all_callers = allows(request.principal, READ)
-        as_csv = what.format == "csv"
-        limit = what.limit or (CSV_ROWS if as_csv else ROWS)
-        chosen = what.by.split(",")
+        as_csv = filters.format == "csv"
+        limit = filters.limit or (CSV_ROWS if as_csv else ROWS)
+        chosen = filters.by.split(",")
         by = tuple(name for name in DIMENSIONS if name in chosen)
         query = CostQuery(
-            first=_day(what.since) if what.since else max(last, date.min + PERIOD) - PERIOD,
+            first=_day(filters.since) if filters.since else max(last, date.min + PERIOD) - PERIOD,
             last=last,
             caller=None if all_callers else request.principal.id,
         )

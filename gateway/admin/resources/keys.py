@@ -316,5 +316,5 @@ def check_given(
 
 
 def _too_much(member: str, at: int, word: str) -> Mistake:
-    what = f"{word[:100]!r} is none of your {member}"
-    return Mistake(what, pointer=f"/{member}/{at}")
+    detail = f"{word[:100]!r} is none of your {member}"
+    return Mistake(detail, pointer=f"/{member}/{at}")

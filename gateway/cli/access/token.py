@@ -180,24 +180,27 @@ def _as_it_is(issuer: Issuer) -> Issuer:
 
 
 def _print_verdict(verdict: TokenVerdict) -> None:
-    who = verdict.principal
-    if who is None:
+    caller = verdict.principal
+    if caller is None:
         outcome = "not known" if verdict.valid is None else "refused"
         say(f"{outcome}: {verdict.reason}")
         return
-    say(f"valid: {who.id} of tenant {who.tenant}")
-    say(f"  scopes: {' '.join(sorted(who.scopes)) or '-'}")
-    say(f"  roles: {' '.join(sorted(who.roles)) or '-'}")
+    say(f"valid: {caller.id} of tenant {caller.tenant}")
+    say(f"  scopes: {' '.join(sorted(caller.scopes)) or '-'}")
+    say(f"  roles: {' '.join(sorted(caller.roles)) or '-'}")
     if not verdict.looked_up:
         say("  revocations were not checked: add --registry")
 
 
 def _builtins(verdict: TokenVerdict) -> dict[str, Any]:
-    who = verdict.principal
+    caller = verdict.principal
     facts: dict[str, Any] = {"valid": verdict.valid, "reason": verdict.reason}
-    if who is not None:
-        named = {"id": who.id, "tenant": who.tenant}
-        facts["principal"] = named | {"scopes": sorted(who.scopes), "roles": sorted(who.roles)}
+    if caller is not None:
+        named = {"id": caller.id, "tenant": caller.tenant}
+        facts["principal"] = named | {
+            "scopes": sorted(caller.scopes),
+            "roles": sorted(caller.roles),
+        }
     return facts
 
 

@@ -157,8 +157,8 @@ async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check
         reason = f"database.read_url does not answer ({type(error).__name__})"
         return Check("replica", "warning", f"{reason}; searches read from database.url")
     if behind is None or system_id != primary_id:
-        what = "another server" if system_id != primary_id else "no streaming replica"
-        reason = f"database.read_url leads to {what}; searches read from database.url"
+        server = "another server" if system_id != primary_id else "no streaming replica"
+        reason = f"database.read_url leads to {server}; searches read from database.url"
         return Check("replica", "failed", reason)
     return Check("replica", "ok", f"{max(0, behind)} bytes behind (database.read_url)")
 

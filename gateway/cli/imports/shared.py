@@ -62,8 +62,8 @@ def _file_hint(value: str) -> str:
             kind = looks_like(file.read(DETECTION_BYTES))
     except (OSError, ValueError):
         return ""
-    what = f" that looks like {DESCRIPTIONS[kind]}: use `toolgate import {kind}`" if kind else ""
-    return f", a file{what}"
+    hint = f" that looks like {DESCRIPTIONS[kind]}: use `toolgate import {kind}`" if kind else ""
+    return f", a file{hint}"
 
 
 name_option = click.option(

@@ -165,12 +165,12 @@ def prune(_settings: Settings, connect: Connect, dry_run: bool, yes: bool) -> No
         say("No source is left over from earlier settings.")
         return
     names = ", ".join(source["name"] for source in sources)
-    what = f"{names} and {count_noun('tool', sum(source['tools'] for source in sources))}"
+    target = f"{names} and {count_noun('tool', sum(source['tools'] for source in sources))}"
     if dry_run:
-        say(f"Would remove {what}.")
+        say(f"Would remove {target}.")
         return
     if not yes:
-        ask("remove", what)
+        ask("remove", target)
     run(_prune(connect, [source["name"] for source in sources]))
     for source in sources:
         say(f"Removed {source['name']} and its {count_noun('tool', source['tools'])}.")

@@ -90,10 +90,10 @@ class BeforeHooks:
             if passed is not None:
                 call = _resume(call, passed)
             else:
-                asked = await self._ask_all(call)
-                if isinstance(asked, ToolResult):
-                    return asked
-                call = asked
+                answer = await self._ask_all(call)
+                if isinstance(answer, ToolResult):
+                    return answer
+                call = answer
             try:
                 result = await execute(call)
             except ConnectionRequired as fault:  # its client sends it again, once there is one
@@ -113,8 +113,8 @@ class BeforeHooks:
         for hook in self._hooks:
             if not _is_asked(hook, call):
                 continue
-            asked = partial(hook.ask, describe(hook, call), partial(self._check, call))
-            answer = await ask_for(call, hook, asked)
+            question = partial(hook.ask, describe(hook, call), partial(self._check, call))
+            answer = await ask_for(call, hook, question)
             if isinstance(answer, ToolResult):
                 return answer
             if not isinstance(answer.arguments, UnsetType):
@@ -201,8 +201,8 @@ class AfterHooks:
         for hook in self._credential:
             if not _is_asked(hook, call):
                 continue
-            asked = partial(hook.ask, describe(hook, call), partial(check_headers, call))
-            answer = await ask_for(call, hook, asked)
+            question = partial(hook.ask, describe(hook, call), partial(check_headers, call))
+            answer = await ask_for(call, hook, question)
             if isinstance(answer, ToolResult):
                 return answer
             if not isinstance(answer.headers, UnsetType):
@@ -219,8 +219,8 @@ class AfterHooks:
             if not _is_asked(hook, call):
                 continue
             latest = result if changed is None else changed
-            told = {"error": error} if latest is None else {"result": _encode_shown(latest, hook)}
-            event = {**describe(hook, call), **told}
+            facts = {"error": error} if latest is None else {"result": _encode_shown(latest, hook)}
+            event = {**describe(hook, call), **facts}
             answer = await ask_for(
                 call, hook, partial(hook.ask, event, partial(_check_last, latest))
             )

@@ -342,8 +342,8 @@ class Hook:
         }  # fmt: skip
         try:
             async with asyncio.timeout(settings.timeout_s):
-                said = await self._start(full_event, place)
-            answer = PASS if said is None else msgspec.convert(said, HookAnswer)
+                reply = await self._start(full_event, place)
+            answer = PASS if reply is None else msgspec.convert(reply, HookAnswer)
         except TimeoutError as error:
             raise HookFailed(f"no answer within {settings.timeout_s:g} s") from error
         except ToolgateError as error:

@@ -106,8 +106,8 @@ class AgentClient:
                     break
             return b""
 
-        asked = _request(agent, "stream", request)
-        response = await self._client.send(agent.source, asked, read_events)
+        call = _request(agent, "stream", request)
+        response = await self._client.send(agent.source, call, read_events)
         if response.status != 200 or response.body:
             value = _result_of(agent, response)
             await on_event(await _decode(agent, StreamResponse, value, len(response.body)))
@@ -120,8 +120,8 @@ class AgentClient:
 
     async def find(self, agent: Agent, message_id: str, context_id: str) -> Task | None:
         """The task that a message of ours began or went on, among the newest; None: none."""
-        asked = ListRequest(context_id=context_id, history_length=10)
-        tasks = (await self._ask(agent, "list", asked, TaskList)).tasks
+        query = ListRequest(context_id=context_id, history_length=10)
+        tasks = (await self._ask(agent, "list", query, TaskList)).tasks
         return next(
             (
                 task

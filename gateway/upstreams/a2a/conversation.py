@@ -281,10 +281,10 @@ class Conversation:
         if context.revision.result_type:
             self.question = params
         try:
-            said = for_server(ELICIT, question, await context.ask(ELICIT, params), V2025_11_25)
+            answer = for_server(ELICIT, question, await context.ask(ELICIT, params), V2025_11_25)
         except (ClientRequestFailed, MethodNotFound):
             return None
-        return said if isinstance(said, dict) and said.get("action") == "accept" else None
+        return answer if isinstance(answer, dict) and answer.get("action") == "accept" else None
 
 
 def text_of(parts: Iterable[Part]) -> str:

@@ -54,12 +54,12 @@ def result_of(talk: Conversation, handles: Handles, name: str) -> ToolResult:
     meta = {META_A2A: _facts(talk, handles)}
     if talk.reply is None and state not in TERMINAL:
         content = [TextContent(_unfinished_text(talk, state, handles, name)), *_contents(parts)]
-        told = {
+        body = {
             **_facts(talk, handles),
             "message": text_of(parts),
             **({"data": data} if data else {}),
         }
-        return ToolResult(tuple(content), Raw(encode(told)), meta=meta)
+        return ToolResult(tuple(content), Raw(encode(body)), meta=meta)
     content = list(_contents(parts))
     if not content and data:
         content = [TextContent(encode(each).decode()) for each in data[:ITEMS]]

@@ -127,9 +127,9 @@ class A2aUpstream:
         handles = await self._handles.seal(talk, context)
         result = result_of(talk, handles, name)
         if talk.question is not None and not (answered is not None and answered.is_declined):
-            asked = {INPUT: {"method": ELICIT, "params": talk.question}}
+            requests = {INPUT: {"method": ELICIT, "params": talk.question}}
             parts = {member: getattr(result, member) for member in ToolResult.__struct_fields__}
-            return AskingResult(**parts, requests=asked, state=STATE + handles.task)
+            return AskingResult(**parts, requests=requests, state=STATE + handles.task)
         if not trouble:
             return result
         return replace(result, content=(TextContent(trouble), *result.content))
@@ -188,8 +188,8 @@ class A2aUpstream:
             return Part(url=file.uri, filename=name_of(file, kind), media_type=kind)
         data = file.data
         if data is None:
-            data, said = await self._uploads.resource(file, context)
-            kind = kind or said or ""
+            data, media_type = await self._uploads.resource(file, context)
+            kind = kind or media_type or ""
         return Part(raw=data, filename=name_of(file, kind), media_type=kind)
 
 

@@ -140,10 +140,10 @@ def _interaction(
     if error.claims:
         text = f"{pool.source} needs another login of you, such as one with a second factor"
         return ClaimsRequired(f"{text}: log in again, then call again.", error.claims)
-    what = "log in again"
+    advice = "log in again"
     if is_consent:
-        what = "an administrator has to allow the gateway the permissions there (consent)"
-    return UpstreamFailed(f"{pool.source} was not called: {what}")
+        advice = "an administrator has to allow the gateway the permissions there (consent)"
+    return UpstreamFailed(f"{pool.source} was not called: {advice}")
 
 
 def _passed_on(pool: SourcePool, caller: Caller) -> Headers:

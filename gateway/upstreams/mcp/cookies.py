@@ -36,8 +36,11 @@ class SessionCookies:
         if not fitting:
             return headers
         # with the quotes that they came with, and no others: balancers compare bytes
-        as_sent = {(one.key, one.value): one.coded_value for one in self._jar}
-        own = [f"{one.key}={as_sent.get((one.key, one.value), one.value)}" for one in fitting]
+        as_sent = {(cookie.key, cookie.value): cookie.coded_value for cookie in self._jar}
+        own = [
+            f"{cookie.key}={as_sent.get((cookie.key, cookie.value), cookie.value)}"
+            for cookie in fitting
+        ]
         configured = [value for name, value in headers.items() if name.lower() == COOKIE]
         others = {name: value for name, value in headers.items() if name.lower() != COOKIE}
         return {**others, "Cookie": "; ".join([*configured, *own])}

@@ -118,13 +118,13 @@ class ServerEndpoint:
     ) -> Mapping[str, str]:
         """Headers of a request: configured ones, the credentials of the caller, and those of hooks,
         which replace all others. Raises UpstreamFailed."""
-        asked = headers
+        hooked = headers.hooked if isinstance(headers, HookedHeaders) else None
         if self.pool.by_caller and not any(name in headers for name in self.pool.proofs):
             headers = {**headers, **await auth_headers(self.pool, self._holder.caller)}
         if not headers:
             return self.pool.with_configured(own_headers)
         merged = self.pool.with_configured({**headers, **own_headers})
-        return replace_headers(merged, asked.hooked) if isinstance(asked, HookedHeaders) else merged
+        return merged if hooked is None else replace_headers(merged, hooked)
 
     def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False

@@ -331,14 +331,14 @@ class RemoteParking:
             )
             await self._log.append(stream, encode(_RemoteEvent()))
             members = await self._parking.run(call, lambda _call: "")
-            said = _RemoteEvent(members=members)
+            event = _RemoteEvent(members=members)
         except Fault as fault:
-            said = _RemoteEvent(error=_Failed(fault.code, fault.message, fault.data))
+            event = _RemoteEvent(error=_Failed(fault.code, fault.message, fault.data))
         except Exception:
             unexpected = _Failed(InternalError.code, "Internal error")
             await self._log.append(stream, encode(_RemoteEvent(error=unexpected)))
             raise
-        await self._log.append(stream, encode(said))
+        await self._log.append(stream, encode(event))
 
     async def _answers(self, stream: str) -> dict[str, Any]:
         """The client's answers, as stored by the other node."""

@@ -177,10 +177,10 @@ class McpRelay:
         requests: dict[str, Any] = (
             msgspec.json.decode(members["inputRequests"]) if "inputRequests" in members else {}
         )
-        for key, asked in input_required.input_requests.items():
+        for key, question in input_required.input_requests.items():
             capabilities = dict(context.capabilities)
             params = for_client(
-                asked.method, asked.params, context.revision, capabilities, asker=asker
+                question.method, question.params, context.revision, capabilities, asker=asker
             )
             if not isinstance(params, RefusalReason):
                 requests[key] |= {"params": params} if params else {}
@@ -188,7 +188,7 @@ class McpRelay:
                 missing |= params.required
             else:
                 raise Unreachable(
-                    f"{name} requires input in a way that is not known: {asked.method[:100]}"
+                    f"{name} requires input in a way that is not known: {question.method[:100]}"
                 )
         if missing:
             raise _incapable(missing)
@@ -300,10 +300,10 @@ class McpRelay:
             account = "" if caller is None or caller.account is None else caller.account.key
             return SessionKey(canonical(capabilities), context.session.id, caller=account)
         loud = server.one_stream and _asked_for_logs(context)
-        who = "" if caller is None else caller.digest
+        user = "" if caller is None else caller.digest
         if not capabilities and not loud:
-            return SessionKey(caller=who) if who else SHARED_KEY
-        return SessionKey(canonical(capabilities), exclusive_to=context.principal.key, caller=who)
+            return SessionKey(caller=user) if user else SHARED_KEY
+        return SessionKey(canonical(capabilities), exclusive_to=context.principal.key, caller=user)
 
 
 _decode_input = msgspec.json.Decoder(_InputRequired).decode

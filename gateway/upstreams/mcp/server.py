@@ -366,9 +366,9 @@ class McpServer:
         receives."""
         facts = self._supported and (self._supported.stateless or self._supported.handshake)
         lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
-        declarations = [said for said in lists if isinstance(said, dict)]
-        told = bool(declarations) and all(said.get("listChanged") for said in declarations)
-        return told and self.watcher.receives_messages
+        declarations = [entry for entry in lists if isinstance(entry, dict)]
+        announces = bool(declarations) and all(entry.get("listChanged") for entry in declarations)
+        return announces and self.watcher.receives_messages
 
     async def supported_eras(self) -> SupportedEras:
         """The eras that the server supports, cached for `mcp_probe_s`. Raises UpstreamFailed if

@@ -50,8 +50,8 @@ class ClientAsker:
 
     def _former_answer(self, part: Part, text: str) -> Message | None:
         for pair in self._answered:
-            asked, answer = pair
-            if asked.parts == (Part(text=text), part):
+            question, answer = pair
+            if question.parts == (Part(text=text), part):
                 self._answered.remove(pair)
                 return answer
         return None
@@ -125,6 +125,6 @@ def _is_askable(schema: Json) -> bool:
 
 def _answered_questions(task: Task) -> Iterator[tuple[Message, Message]]:
     """Questions in the history of a task, with the messages that answered them."""
-    for asked, answer in zip(task.history, task.history[1:], strict=False):
-        if answer.role is Role.USER and question_schema(asked) is not None:
-            yield asked, answer
+    for question, answer in zip(task.history, task.history[1:], strict=False):
+        if answer.role is Role.USER and question_schema(question) is not None:
+            yield question, answer

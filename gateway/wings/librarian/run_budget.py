@@ -80,11 +80,11 @@ class RunLedger:
         """Whether code goes on asking for what limits forbid."""
         return self._refusals > REFUSALS
 
-    def count(self, resource: BudgetUnit) -> None:
+    def count(self, unit: BudgetUnit) -> None:
         """Reserve one. Raises LimitReached."""
-        if self._is_used_up(resource):
-            raise self.limit_reached(resource)
-        self._used[resource] += 1
+        if self._is_used_up(unit):
+            raise self.limit_reached(unit)
+        self._used[unit] += 1
 
     def count_cached(self) -> None:
         self._used["calls"] -= 1
@@ -113,14 +113,14 @@ class RunLedger:
     ) -> None:
         """Count a step of this run that another process made. `refused`: by this limit, where the
         step tells it; those of a budget were counted before."""
-        what = _UNITS.get(kind)
+        unit = _UNITS.get(kind)
         self.hit = self.hit or refused
         if cached:
             self._used["cached"] += 1
-        elif what is not None and (refused == what or self._is_used_up(what)):  # it was refused
-            self.hit = self.hit or what
-        elif what is not None:
-            self._used[what] += 1
+        elif unit is not None and (refused == unit or self._is_used_up(unit)):  # it was refused
+            self.hit = self.hit or unit
+        elif unit is not None:
+            self._used[unit] += 1
         self._carried_tokens += tokens
         self._carried_cost += cost
         if self.budget.tokens is not None:
@@ -128,5 +128,5 @@ class RunLedger:
         if self.budget.money is not None:
             self.budget.money -= cost
 
-    def _is_used_up(self, resource: BudgetUnit) -> bool:
-        return self._used[resource] >= int(getattr(self.limits, resource))
+    def _is_used_up(self, unit: BudgetUnit) -> bool:
+        return self._used[unit] >= int(getattr(self.limits, unit))

@@ -168,8 +168,8 @@ def _files(repository: Repo, commit: Commit, selection: WantedFiles) -> Iterator
         if count > selection.limits.files:
             raise ReadingRefused(f"the repository has more than {selection.limits.files:,} files")
         if not stat.S_ISREG(entry.mode):
-            what = "a link" if stat.S_ISLNK(entry.mode) else "a submodule"
-            yield LeftOut(path, f"it is {what}")
+            kind = "a link" if stat.S_ISLNK(entry.mode) else "a submodule"
+            yield LeftOut(path, f"it is {kind}")
             continue
         file = _blob(store, path, entry.sha, selection)
         budget_bytes -= len(file.data or b"") if isinstance(file, SourceFile) else 0
