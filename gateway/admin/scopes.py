@@ -30,7 +30,7 @@ OF_ADMIN = (
 OWN = (
     "admin",
     "admin:read",
-    *(f"admin:{part}:{what}" for part in OF_ADMIN for what in ("read", "write")),
+    *(f"admin:{part}:{access}" for part in OF_ADMIN for access in ("read", "write")),
     *("admin:memory", "admin:memory:erase"),
     *("code:read", "code:write"),
     *("agent:approve", "agent:read", "agent:reasoning", "agent:write"),

@@ -302,7 +302,7 @@ class GuardrailOutcome:
 
     value: Any
     texts: list[str]
-    found: bool = False  # whether the rule matched
+    is_match: bool = False  # whether the rule matched
 
 
 class CompiledGuardrail:
@@ -341,7 +341,7 @@ class CompiledGuardrail:
         after = value if value is None else self._apply_to_fields(value, search.change)
         parts = [self._text(text, search) for text in texts]
         by_itself = not (self._fields or self._pattern)  # `when` is the only condition
-        return GuardrailOutcome(after, parts, search.found or by_itself)
+        return GuardrailOutcome(after, parts, search.is_match or by_itself)
 
     def _apply_to_fields(self, value: Any, change: Change) -> Any:
         if not self._fields:
@@ -362,12 +362,12 @@ class CompiledGuardrail:
 class _Search:
     pattern: Pattern | None  # None: everything matches
     redacts: bool
-    found: bool = field(default=False)
+    is_match: bool = field(default=False)
 
     def change(self, value: Any) -> Any:
         """`value` with matches redacted; the same object if unchanged."""
         if self.pattern is None:
-            self.found = self.found or value is not None
+            self.is_match = self.is_match or value is not None
             return MASK if self.redacts and value is not None else value
         return _leaves(value, partial(self._leaf, self.pattern))
 
@@ -382,7 +382,7 @@ class _Search:
     def _text(self, text: str, pattern: Pattern) -> str:
         if not pattern.is_in(text):
             return text
-        self.found = True
+        self.is_match = True
         return pattern.replace(text, MASK) if self.redacts else text
 
 
@@ -576,7 +576,7 @@ def _look(
     except ExpressionFailed as error:
         log.warning("guardrail_failed", extra={"rule": rule.name, "reason": str(error)[:200]})
         raise _Denied(rule.name, "the rule cannot be applied") from error
-    if looked.found and rule.rule.effect == "deny":
+    if looked.is_match and rule.rule.effect == "deny":
         raise _Denied(rule.name, rule.rule.reason)
     return looked
 

@@ -45,7 +45,7 @@ class Acceptance(Struct, frozen=True):
 class JobRequest:
     """The request of a job."""
 
-    asked: OperationInput
+    operation_input: OperationInput
     conditions: Headers  # preconditions
     accepted: Acceptance | None  # None: it was no call of a tool, or no rule applied to it
     scheduled: bool = False

@@ -209,7 +209,7 @@ class _Run:
         if self._claim.failures >= as_job.attempts:
             raise ProblemDetails(500, "internal", PROCESS_DIED)
         request = asked_of(operation, self._claim, self._watched)
-        operation_input = request.asked
+        operation_input = request.operation_input
         self._principal, self._names = (
             operation_input.principal,
             tuple(operation_input.names.values()),

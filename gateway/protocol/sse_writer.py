@@ -42,13 +42,13 @@ _POSITION = re.compile(
 class Position:
     stream: str
     after: str  # id of the last event in the log; "" if none
-    told: str = ""  # of the standalone stream: the list version known to the client
+    version: str = ""  # of the standalone stream: the list version known to the client
     unique: str = ""  # makes ids of events outside the log unique
     ended: bool = False  # of a POST's stream: the event was its answer
 
     @property
     def id(self) -> str:
-        rest = f".{END}" if self.ended else f".{self.told}{self.unique}" if self.told else ""
+        rest = f".{END}" if self.ended else f".{self.version}{self.unique}" if self.version else ""
         return f"{self.stream}.{self.after or START}{rest}"
 
     @property

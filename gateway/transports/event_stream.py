@@ -38,7 +38,7 @@ class EventStreams:
         if position is not None:
             await self._streams.standalone(session, position.after)  # rejected before it begins
             session.last_event_id = position.after
-        version = None if position is None else position.told
+        version = None if position is None else position.version
         with (
             self._sessions.stream(session, version) as outbox,
             self._streams.watch(session, STANDALONE, outbox.stir),

@@ -62,7 +62,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    shown: Sequence[_Field]
+    entries: Sequence[_Field]
     open: bool  # there are more, or may be any
 
 
@@ -95,13 +95,13 @@ class _Python:
     def members(self, fields: _Fields) -> str:
         members = [
             f"{quote(field.name + ('' if field.required else '?'), self)}: {self.type(field.type)}"
-            for field in fields.shown
+            for field in fields.entries
         ]
         return f"{{{', '.join((*members, *(['**_'] if fields.open else ())))}}}"
 
     def function(self, name: str, fields: _Fields, result: _Union, purpose: str) -> str:
-        plain = [field for field in fields.shown if _is_python_name(field.name)]
-        others = [field for field in fields.shown if not _is_python_name(field.name)]
+        plain = [field for field in fields.entries if _is_python_name(field.name)]
+        others = [field for field in fields.entries if not _is_python_name(field.name)]
         parameters = ["*"] if plain else []
         for field in plain:
             default = "" if field.required else f" = {field.default or '...'}"
@@ -141,13 +141,13 @@ class _TypeScript:
         members = [
             f"{_javascript_key(field.name, self)}{'' if field.required else '?'}: "
             f"{self.type(field.type)}"
-            for field in fields.shown
+            for field in fields.entries
         ]
         return f"{{{', '.join((*members, *(['[_: string]: unknown'] if fields.open else ())))}}}"
 
     def function(self, name: str, fields: _Fields, result: _Union, purpose: str) -> str:
-        mark = "" if any(field.required for field in fields.shown) else "?"
-        arguments = f"args{mark}: {self.members(fields)}" if fields.shown or fields.open else ""
+        mark = "" if any(field.required for field in fields.entries) else "?"
+        arguments = f"args{mark}: {self.members(fields)}" if fields.entries or fields.open else ""
         note = f" // {purpose}" if purpose else ""
         return f"function {name}({arguments}): Promise<{self.type(result)}>{note}"
 
@@ -195,8 +195,8 @@ def write_stub(tool: Tool, identifier: str, language: StubLanguage, limit: int) 
         stub = written.function(identifier, fields, type_, purpose)
         if inside.is_whole and outside.is_whole and len(stub) <= limit:
             return stub
-    while fields.shown and len(stub) > limit:
-        fields = _Fields(fields.shown[: len(fields.shown) * 3 // 4], open=True)
+    while fields.entries and len(stub) > limit:
+        fields = _Fields(fields.entries[: len(fields.entries) * 3 // 4], open=True)
         stub = written.function(identifier, fields, type_, purpose)
     return stub
 

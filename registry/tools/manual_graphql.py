@@ -83,15 +83,15 @@ def _operation(name: str, document: str) -> tuple[OperationDefinitionNode, Field
 
 def _has_variables(root: FieldNode) -> bool:
     class Finder(Visitor):
-        found = False
+        has_variables = False
 
         def enter_variable(self, *_: Any) -> None:
-            self.found = True
+            self.has_variables = True
 
     finder = Finder()
     if root.selection_set:
         visit(root.selection_set, finder)
-    return finder.found
+    return finder.has_variables
 
 
 def _argument_schema(types: dict[str, TypeNode]) -> Json:

@@ -116,7 +116,7 @@ class EvaluationOperations:
         for at, mode in enumerate(MODES):
             ran = await searching.run(mode, operation_input.job, at * len(requests))
             if ran.is_measured:
-                curves.append(curve(mode, ran.found, relevant, ran.took_ms))
+                curves.append(curve(mode, ran.answers, relevant, ran.took_ms))
                 first = first or ran
         first = first or _Ran()
         names = {tool.id: tool.name for tool in tools}
@@ -126,15 +126,15 @@ class EvaluationOperations:
             model=first.model,
             from_usage=body.from_usage,
             curves=tuple(curves),
-            calibration=calibration(calibration_pairs(first.fits, first.found, relevant))
-            if first.found
+            calibration=calibration(calibration_pairs(first.fits, first.answers, relevant))
+            if first.answers
             else (),
             # readers see results of jobs; requests of callers are for operators alone
             missed=()
             if body.from_usage
-            else _missed_requests(requests, relevant, first.found, names),
-            improvements=improvements(first.found, relevant, map(describe_tool, tools))
-            if first.found
+            else _missed_requests(requests, relevant, first.answers, names),
+            improvements=improvements(first.answers, relevant, map(describe_tool, tools))
+            if first.answers
             else (),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
             notes=tuple(searching.notes),
@@ -178,7 +178,7 @@ class _Ran:
     """The results of one mode, by request."""
 
     def __init__(self) -> None:
-        self.found: list[list[str]] = []
+        self.answers: list[list[str]] = []
         self.fits: list[float | None] = []
         self.took_ms: list[float] = []
         self.model: str | None = None
@@ -199,7 +199,7 @@ class _Searching:
             began = perf_counter()
             answer = await self._answer(SearchQuery(request.query, DEPTH, mode, self._filters))
             ran.took_ms.append((perf_counter() - began) * 1000)
-            ran.found.append([hit.id for hit in answer.hits])
+            ran.answers.append([hit.id for hit in answer.hits])
             ran.fits.append(answer.fit)
             ran.model = ran.model or answer.model
             if answer.note:

@@ -73,7 +73,7 @@ class Conversation:
         """`patience_s`: how long the call may wait for the agent, people's answers not counted."""
         self.context_id = ""
         self.task_id = ""
-        self.asked = ""  # key of the question that the message answers
+        self.answered_key = ""  # key of the question that the message answers
         self.status: TaskStatus | None = None
         self.artifacts: dict[str, list[Part]] = {}  # their parts, by id
         self.reply: Message | None = None  # instead of a task
@@ -113,7 +113,7 @@ class Conversation:
         has opened the address that it waits for. Raises UpstreamFailed and AgentRefused."""
         if message is not None:
             # An agent may show the task as it was before the answer first, as that of @a2a-js/sdk
-            self._answered.add(self.asked)
+            self._answered.add(self.answered_key)
             await self._send(message)
         elif self.task_id:
             await self._take_task(await self._client.task(self.agent, self.task_id))

@@ -194,7 +194,7 @@ class A2aUpstream:
 
 
 def _resume(talk: Conversation, handle: AgentHandle) -> None:
-    talk.context_id, talk.task_id, talk.asked = handle.context, handle.task, handle.question
+    talk.context_id, talk.task_id, talk.answered_key = handle.context, handle.task, handle.question
 
 
 def _message_id(tool: Tool, context: Context) -> str:

@@ -187,7 +187,7 @@ class _Answer(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
     result: Any
 
 
-_one = msgspec.json.Decoder(ServerMessage)
+_server_message = msgspec.json.Decoder(ServerMessage)
 _loose = msgspec.json.Decoder(_Loose | list[Any])
 _anything = msgspec.json.Decoder()
 
@@ -227,7 +227,7 @@ def decode(text: bytes) -> list[ServerMessage]:
 
 def _message(text: bytes) -> ServerMessage:
     try:
-        return _one.decode(text)
+        return _server_message.decode(text)
     except msgspec.ValidationError:
         return _invalid_message(_loose.decode(text))
 

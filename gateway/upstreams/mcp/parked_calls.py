@@ -62,7 +62,7 @@ class ClientQuestion(Struct, frozen=True):
 class Questions(Struct, frozen=True):
     """Questions that the client has to answer before the call goes on, by key."""
 
-    asked: dict[str, ClientQuestion]
+    questions: dict[str, ClientQuestion]
 
 
 class ParkedCall:
@@ -200,7 +200,7 @@ class ParkedCalls:
         self._timers[call.id] = timer
         return {
             "resultType": INPUT_REQUIRED,
-            "inputRequests": Raw(encode(outcome.asked)),
+            "inputRequests": Raw(encode(outcome.questions)),
             "requestState": Raw(encode(state(call))),
         }
 

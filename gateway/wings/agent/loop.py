@@ -219,7 +219,7 @@ class Loop:
         if self.turn.context is None:
             self.turn.context = await self._search()
             steps.append(self.turn.context)
-        if self.turn.asked is None:
+        if self.turn.open_request is None:
             steps.append(ModelRequested(iteration, last))
         elif self.taken_over:
             self.events.put("StatusUpdate", status="restarted", phase="model")

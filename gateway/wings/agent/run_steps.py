@@ -110,7 +110,7 @@ class AgentTurn:
     history: Sequence[ChatMessage] = ()  # what a client says that came before
     context: FoundContext | None = None
     rounds: list[Round] = field(default_factory=list)
-    asked: ModelRequested | None = None  # a request without an answer
+    open_request: ModelRequested | None = None  # a request without an answer
     level: int = 0  # of compaction
     count: int = 0  # steps
 
@@ -120,10 +120,12 @@ class AgentTurn:
             case FoundContext():
                 self.context = step
             case ModelRequested():
-                self.asked = step
+                self.open_request = step
             case ModelReplied():
-                self.rounds.append(Round(step.reply, self.asked is not None and self.asked.last))
-                self.asked = None
+                self.rounds.append(
+                    Round(step.reply, self.open_request is not None and self.open_request.last)
+                )
+                self.open_request = None
             case Intent():
                 self.rounds[-1].intents[step.call_id] = step
                 self.rounds[-1].pending.pop(step.call_id, None)

@@ -679,7 +679,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 async def _error_response(_request: Request, error: Exception) -> Response:
     """Errors as FastAPI tells them."""
     if isinstance(error, LightRagInvalid):
-        return JSONResponse({"detail": [error.told]}, 422)
+        return JSONResponse({"detail": [error.entry]}, 422)
     if isinstance(error, ProblemDetails):
         if error.status == 422:
             return await _error_response(_request, invalid_value(("body",), error.detail))

@@ -165,9 +165,9 @@ class LightRagInvalid(ProblemDetails):
         context: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(422, "invalid", text)
-        self.told = {"type": kind, "loc": list(place), "msg": text, "input": value}
+        self.entry = {"type": kind, "loc": list(place), "msg": text, "input": value}
         if context is not None:
-            self.told["ctx"] = dict(context)
+            self.entry["ctx"] = dict(context)
 
 
 def invalid_value(place: tuple[str, ...], text: str, value: Any = None) -> LightRagInvalid:

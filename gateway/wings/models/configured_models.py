@@ -242,7 +242,7 @@ class _Ask:
     used: TokenUsage = field(default_factory=TokenUsage)
     seen: int = 0  # characters of this attempt
     counted: bool = False  # what this attempt used
-    shown: bool = False  # something was passed on
+    has_output: bool = False  # something was passed on
     answer: bytearray | None = None  # of this attempt, as it came; None: not recorded
 
     @property
@@ -386,7 +386,7 @@ class Model:
                 wait_s = max(pause_s, error.retry_after_s or 0.0)
                 now = asyncio.get_running_loop().time()
                 late = wait_s > self._limits.backoff_max_s or now + wait_s > ask.until
-                if ask.shown or not error.retryable or not retries_left or late:
+                if ask.has_output or not error.retryable or not retries_left or late:
                     raise
                 retries_left -= 1
                 yield StatusUpdate("retrying", error.kind)
@@ -437,7 +437,7 @@ class Model:
             async for event in events:
                 if isinstance(event, ContentChunk | ReasoningChunk):
                     ask.seen += len(event.text)
-                ask.shown = True
+                ask.has_output = True
                 yield event
         for event in _ending(self._reply(ask, reader.answer())):
             yield event
