@@ -5,9 +5,8 @@ over tests:
 
 - participles: functions named by a participle alone (`shown`, `_told`) instead of a verb with its
   object (`render_table`) or a noun of a property (`Catalog.tools`);
-- pronouns: assigned locals and parameters called `one`, `it`, `found`, `other`, `these`, `those`,
-  `said`, `told` or `asked`, and parameters called `what`, `which`, `given`, `kept`, `known`,
-  `shown` or `wanted`; but not `other` of an operator (`__eq__`), its usual name;
+- pronouns: assigned locals and parameters called `one`, `it`, `what`, `found` or the like, but not
+  `other` of an operator (`__eq__`), its usual name;
 - openings: docstrings that begin with What, Who, Whose, Those, That, It or Which;
 - helpers: participles among the functions of tests;
 - riddles: names of tests with a pronoun in place of their subject or object
@@ -51,8 +50,13 @@ WORDS = frozenset(
         r"\w+", "embed shed exceed proceed succeed naked hundred sacred cut put run split led"
     )
 )
-PRONOUNS = frozenset(("one", "it", "found", "other", "these", "those", "said", "told", "asked"))
-OF_PARAMETERS = PRONOUNS | {"what", "which", "given", "kept", "known", "shown", "wanted"}
+PRONOUNS = frozenset(
+    re.findall(
+        r"\w+",
+        """one it other these those what which who asked found given kept known said shown told
+        wanted""",
+    )
+)
 OPERATOR = re.compile(r"__\w+__")
 OPENINGS = frozenset(("What", "Who", "Whose", "Those", "That", "It", "Which"))
 RIDDLES = frozenset(re.findall(r"\w+", "it they them those ones others such who what which"))
@@ -144,9 +148,8 @@ def walk(path: Path) -> tuple[Counter[str], dict[str, list[Place]]]:
                 places["openings"].append((name, line, word))
     for leaf in assigned_names(tree):
         totals["pronouns"] += 1
-        is_parameter = isinstance(leaf, ast.arg)
-        text = leaf.arg if is_parameter else leaf.id
-        if text.strip("_") in (OF_PARAMETERS if is_parameter else PRONOUNS):
+        text = leaf.arg if isinstance(leaf, ast.arg) else leaf.id
+        if text.strip("_") in PRONOUNS:
             places["pronouns"].append((name, leaf.lineno, text))
     return totals, places
 

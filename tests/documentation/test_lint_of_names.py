@@ -60,7 +60,7 @@ def test_pronouns_are_counted_among_locals_and_parameters(
     (root / "config" / "a.py").write_text(code)
     assert names.main(["--list"]) == 1
     places = [line.split(":") for line in capsys.readouterr().out.splitlines() if ".py:" in line]
-    expected = {"3 other", "6 found", "6 which", "6 kept", "7 one", "7 it"}
+    expected = {"3 other", "6 found", "6 which", "6 kept", "7 one", "7 what", "7 it"}
     assert {f"{line}{text}" for _, line, _, text in places} == expected
 
 
