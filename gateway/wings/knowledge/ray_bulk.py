@@ -27,7 +27,7 @@ from config.settings import EmbeddingSettings, Settings
 from config.telemetry import disable_telemetry
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
-from gateway.wings.documents.reading.reader_process import NotRead, ReadDocument
+from gateway.wings.documents.reading.reader_messages import NotRead, ReadDocument
 from gateway.wings.documents.reading.reading_limits import ReadingRefused
 from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import ALL, KnowledgeReader

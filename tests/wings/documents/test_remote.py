@@ -19,8 +19,9 @@ from dulwich.repo import MemoryRepo
 from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 
-from gateway.wings.documents.reading.git import GitFetch, GitHead, git_files
+from gateway.wings.documents.reading.git import git_files
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
+from gateway.wings.documents.reading.reader_messages import GitFetch, GitHead
 from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.source_files import LeftOut, SourceFile, WantedFiles
 from gateway.wings.documents.reading.url_and_s3_files import (

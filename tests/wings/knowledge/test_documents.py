@@ -6,7 +6,7 @@ from psycopg import AsyncConnection
 
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.chunking.chunks import Chunk
-from gateway.wings.documents.reading.reader_process import ReadDocument
+from gateway.wings.documents.reading.reader_messages import ReadDocument
 from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.chunk_search import KIND

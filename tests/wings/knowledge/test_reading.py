@@ -18,7 +18,8 @@ from config.load import load
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.parsers import decode_text, document_text
 from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn, _Died, _Worker
-from gateway.wings.documents.reading.reader_process import FileReading, ReadDocument, read_document
+from gateway.wings.documents.reading.reader_messages import FileReading, ReadDocument
+from gateway.wings.documents.reading.reader_process import read_document
 from gateway.wings.documents.reading.reading_limits import DEFAULT_LIMITS, ReadingRefused
 from gateway.wings.knowledge.wing import check_isolation
 from tests.polling import until

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from config.load import load
 from gateway.wings.documents.chunking.chunks_by_kind import cut
-from gateway.wings.documents.reading.reader_process import ReadDocument
+from gateway.wings.documents.reading.reader_messages import ReadDocument
 from gateway.wings.documents.reading.source_files import SourceFile
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection

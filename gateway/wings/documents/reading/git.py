@@ -18,13 +18,13 @@ from dulwich.object_store import PackBasedObjectStore, iter_tree_contents
 from dulwich.objects import Commit, ObjectID, Tag
 from dulwich.refs import Ref
 from dulwich.repo import Repo
-from msgspec import Struct
 from msgspec.structs import replace
 from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway.wings.documents.reading.archives import safe_name
+from gateway.wings.documents.reading.reader_messages import GitFetch, GitHead
 from gateway.wings.documents.reading.reading_limits import GUARD, ReadingRefused
 from gateway.wings.documents.reading.source_files import (
     Entry,
@@ -38,24 +38,6 @@ from registry.documents.ssrf_protection import PrivateAddress, is_public
 _LFS = b"version https://git-lfs.github.com/spec/"
 _TIMEOUT_S = 60.0  # of a connection, and of each read from it
 _DEPTH = 100  # of directories
-
-
-class GitFetch(Struct, frozen=True, tag=True):
-    """A branch or tag to fetch, with what is wanted of it."""
-
-    url: str
-    ref: str = ""  # a branch or a tag; empty: the default branch
-    user: str = ""
-    password: str = ""
-    private_networks: bool = False
-    files: WantedFiles = WantedFiles()
-
-
-class GitHead(Struct, frozen=True, tag=True):
-    """The commit of which the files follow; none of them if it is `unchanged`."""
-
-    commit: str
-    unchanged: bool = False
 
 
 def git_files(task: GitFetch) -> Iterator[GitHead | Entry]:

@@ -26,9 +26,8 @@ from msgspec.structs import replace
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.chunks_by_kind import DEFAULT_CHUNKING
-from gateway.wings.documents.reading.git import GitFetch
 from gateway.wings.documents.reading.media_types import PARSED_TYPES, media_type
-from gateway.wings.documents.reading.reader_process import (
+from gateway.wings.documents.reading.reader_messages import (
     LENGTH_BYTES,
     NETWORK,
     NO_NETWORK,
@@ -37,6 +36,7 @@ from gateway.wings.documents.reading.reader_process import (
     ChunkerTrial,
     EndOfAnswers,
     FileReading,
+    GitFetch,
     NotRead,
     ReadDocument,
     Request,

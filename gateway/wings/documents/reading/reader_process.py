@@ -1,9 +1,9 @@
 """Process that reads what is not trusted for the gateway: files into chunks, archives, git.
 
-Requests and answers are frames on its standard input and output: 4 bytes of length, most
-significant first, then MessagePack. It has no environment of the gateway, may not write files but
-for the objects of a repository, and is ended when it takes too long or too much memory. Those that
-fetch nothing leave the network where the machine allows it: Linux with user namespaces.
+Requests and answers are frames on its standard input and output. It has no environment of the
+gateway, may not write files but for the objects of a repository, and is ended when it takes too
+long or too much memory. Those that fetch nothing leave the network where the machine allows it:
+Linux with user namespaces.
 """
 
 import ctypes
@@ -18,99 +18,37 @@ from types import ModuleType
 from typing import IO, Any, cast
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Offsets
+from gateway.wings.documents.chunking.chunks import Chunk, Offsets
 from gateway.wings.documents.chunking.chunks_by_kind import Chunker, cut
 from gateway.wings.documents.reading.archives import archive_files
-from gateway.wings.documents.reading.git import GitFetch, GitHead, git_files
+from gateway.wings.documents.reading.git import git_files
 from gateway.wings.documents.reading.parsers import DocumentText, decode_text, document_text
-from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.reader_messages import (
+    LENGTH_BYTES,
+    NETWORK,
+    Answer,
+    ArchiveReading,
+    ChunkerTrial,
+    EndOfAnswers,
+    FileReading,
+    GitFetch,
+    NotRead,
+    ReadDocument,
+    Request,
+    WorkerReady,
+)
+from gateway.wings.documents.reading.reading_limits import ReadingRefused
 from gateway.wings.documents.reading.source_files import (
-    LeftOut,
-    SourceFile,
-    WantedFiles,
     is_generated,
     select_files,
 )
-from gateway.wings.documents.reading.wasm_limits import ChunkerRefused, ChunkerReport, WasmLimits
+from gateway.wings.documents.reading.wasm_limits import ChunkerRefused
 
-LENGTH_BYTES = 4
-NETWORK, NO_NETWORK = "network", "no-network"  # the second argument of the process
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # linux/sched.h
 _HEAD = 200  # characters of a generated file that are kept
 _READER_ERRORS = (MemoryError, RecursionError, ValueError, LookupError, OSError, SystemError)
-
-
-class FileReading(Struct, frozen=True, tag=True):
-    """A file to read."""
-
-    path: str
-    data: bytes
-    chunking: ChunkingOptions = ChunkingOptions()
-    limits: ReadingLimits = ReadingLimits()
-    plain: bool = False  # cut as plain text, since its own chunker did not end
-    chunker: bytes = b""  # a module of WebAssembly that cuts the text; it is not parsed
-    wasm: WasmLimits = WasmLimits()
-
-
-class ArchiveReading(Struct, frozen=True, tag=True):
-    """An archive of which the files are wanted."""
-
-    data: bytes
-    files: WantedFiles = WantedFiles()
-
-
-class ChunkerTrial(Struct, frozen=True, tag=True):
-    """A module of WebAssembly that is tried with samples, each a path and a text."""
-
-    module: bytes
-    samples: tuple[tuple[str, str], ...]
-    chunking: ChunkingOptions = ChunkingOptions()
-    limits: ReadingLimits = ReadingLimits()
-    wasm: WasmLimits = WasmLimits()
-
-
-class ReadDocument(Struct, frozen=True, tag=True):
-    """The text of a file, and its chunks."""
-
-    text: str
-    media_type: str
-    chunks: tuple[Chunk, ...]
-    title: str = ""
-    encoding: str = "utf-8"
-    note: str = ""  # why it was not read as its type is
-    degraded: bool = False  # since a process had to be ended: another reading may be better
-
-
-class NotRead(Struct, frozen=True, tag=True):
-    """Why there is no answer, or no further one."""
-
-    reason: str
-
-
-class EndOfAnswers(Struct, frozen=True, tag=True):
-    """The end of the answers."""
-
-
-class WorkerReady(Struct, frozen=True, tag=True):
-    """The first answer: whether the process still has the network of the gateway."""
-
-    network: bool
-
-
-Request = FileReading | ArchiveReading | GitFetch | ChunkerTrial
-Answer = (
-    ReadDocument
-    | ChunkerReport
-    | NotRead
-    | EndOfAnswers
-    | SourceFile
-    | LeftOut
-    | GitHead
-    | WorkerReady
-)
 
 
 def read_document(task: FileReading) -> ReadDocument:
