@@ -4,29 +4,22 @@ unless private networks are allowed, with limits of size and time.
 Requests to S3 are signed by botocore, as URLs with a short life, and sent by the same fetch.
 """
 
-import os
 from collections.abc import AsyncIterator
-from typing import Any
 from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
-import botocore.session
 from anyio import to_thread
-from botocore import UNSIGNED
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError
 from lxml import etree
 from msgspec import Struct
 
 from gateway.wings.documents.reading.archives import safe_name
 from gateway.wings.documents.reading.reading_limits import GUARD, ReadingRefused
+from gateway.wings.documents.reading.s3_signing import Signer
 from gateway.wings.documents.reading.source_files import Entry, LeftOut, SourceFile, WantedFiles
 from registry.documents.fetch import GUARD as IMPORTS_GUARD
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials
 from schemas.errors import ImportRejected
 
 _CONDITIONS = ("If-None-Match", "If-Modified-Since")
-_URL_S = 300  # life of a signed URL
-_KEYS = 1000  # of one listing
 _LISTING_BYTES = 4 * 2**20
 
 
@@ -109,7 +102,7 @@ async def bucket_files(
     bucket: Bucket, fetching: FetchOptions, selection: WantedFiles
 ) -> AsyncIterator[Entry]:
     """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
-    signer = await to_thread.run_sync(_Signer, bucket)
+    signer = await to_thread.run_sync(Signer, bucket)
     budget_bytes, count, after = selection.limits.source_bytes, 0, ""
     for _ in range(selection.limits.listings):
         page = await _fetch_source(signer.listing(after), fetching, _LISTING_BYTES)
@@ -147,7 +140,7 @@ class _Listing(Struct, frozen=True):
 
 
 async def _object(
-    entry: _Object, signer: "_Signer", *, fetching: FetchOptions, selection: WantedFiles
+    entry: _Object, signer: "Signer", *, fetching: FetchOptions, selection: WantedFiles
 ) -> Entry:
     if selection.content_ids.get(entry.path) == entry.id:
         return SourceFile(entry.path, entry.id, None)
@@ -158,45 +151,6 @@ async def _object(
     except ReadingRefused as error:
         return LeftOut(entry.path, str(error), unread=True)
     return SourceFile(entry.path, entry.id, response.data)
-
-
-class _Signer:
-    """Signs URLs with the keys of a bucket, never with those of the machine."""
-
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
-        signature = "s3v4" if bucket.key_id else UNSIGNED
-        style = "path" if bucket.endpoint else "virtual"
-        session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
-        session.set_config_variable("config_file", os.devnull)
-        session.set_config_variable("credentials_file", os.devnull)
-        try:
-            self._client: Any = session.create_client(
-                "s3",
-                region_name=bucket.region,
-                endpoint_url=bucket.endpoint or None,
-                aws_access_key_id=bucket.key_id or None,
-                aws_secret_access_key=bucket.secret or None,
-                aws_session_token=bucket.token or None,
-                config=Config(signature_version=signature, s3={"addressing_style": style}),
-            )
-        except (BotoCoreError, ValueError) as error:
-            raise ReadingRefused(f"the bucket cannot be read: {error}") from error
-
-    def listing(self, after: str) -> str:
-        parameters = {"Prefix": self._bucket.prefix, "MaxKeys": _KEYS, "EncodingType": "url"}
-        more = {"ContinuationToken": after} if after else {}
-        return self._presign("list_objects_v2", {**parameters, **more})
-
-    def object(self, key: str) -> str:
-        return self._presign("get_object", {"Key": key})
-
-    def _presign(self, operation: str, parameters: dict[str, Any]) -> str:
-        parameters = {"Bucket": self._bucket.name, **parameters}
-        try:
-            return str(self._client.generate_presigned_url(operation, parameters, _URL_S))
-        except BotoCoreError as error:
-            raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 
 
 def _parse_listing(data: bytes, selection: WantedFiles) -> _Listing:
