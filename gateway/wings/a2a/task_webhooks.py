@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import anyio
 import msgspec
-from cryptography.exceptions import InvalidTag
 from msgspec.structs import replace
 from psycopg import sql
 
@@ -280,6 +279,8 @@ class Webhooks(Tables):
 
     def _unseal(self, task_id: str, data: bytes) -> PushConfig:
         """Raises SecretRefused."""
+        from cryptography.exceptions import InvalidTag  # as in `registry.access.secrets`
+
         if not data.startswith(b"{"):
             id_, _, sealed = data.partition(b" ")
             cipher = self._keys.opening(id_.decode())

@@ -29,7 +29,6 @@ from gateway.wings.events.metrics import EventGauges
 from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.outbox import CompletionOutbox
-from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.schedule_checks import check_schedules, failed_schedules, unknown_skills
 from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
@@ -144,6 +143,8 @@ class _Wired:
         """Engine that wakes workers in place of NOTIFY. Raises ToolgateError without its
         package."""
         if settings.redis_url:
+            from gateway.wings.events.redis_engine import RedisEngine
+
             return RedisEngine(
                 settings.redis_url,
                 worker,

@@ -8,11 +8,14 @@ names (Haveliwala 2002). All see only chunks that the statement of the search mi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy
 from psycopg import sql
 
 from registry.database.sql_fragments import Fragment
+
+if TYPE_CHECKING:
+    import numpy
 
 SEEDS = 3  # chunks whose mentions are followed
 HUB = 25  # chunks that mention a name, above which it says nothing
@@ -95,7 +98,7 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
         for edge in edges
         for chunk in (edge.source, edge.target)
     }
-    rank = _random_walk(places, numpy.array(sorted(pairs)), scores, len(chunks))
+    rank = _random_walk(places, sorted(pairs), scores, len(chunks))
     ranks = {id_: float(rank[places[id_]]) for id_ in chunks if id_ != QUESTION}
     highest = max(ranks.values()) or 1.0
     return {
@@ -106,16 +109,18 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
 
 def _random_walk(
     places: Mapping[str, int],
-    pairs: "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.int64]]",
+    pairs: Sequence[tuple[int, int]],
     scores: Mapping[str, float],
     chunks: int,
 ) -> "numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]":
-    size = len(places)
+    import numpy  # with the first text, as for vectors
+
+    size, edges = len(places), numpy.array(pairs)
     start = numpy.zeros(size)
     for id_, score in scores.items():
         start[places[id_]] = max(score, 0.0)
-    rows = numpy.concatenate((pairs[:, 0], pairs[:, 1]))
-    columns = numpy.concatenate((pairs[:, 1], pairs[:, 0]))
+    rows = numpy.concatenate((edges[:, 0], edges[:, 1]))
+    columns = numpy.concatenate((edges[:, 1], edges[:, 0]))
     degree = numpy.bincount(rows, minlength=size).clip(min=1)
     reached = numpy.bincount(columns, weights=(start / degree)[rows], minlength=size)
     reached[:chunks] = 0.0

@@ -12,7 +12,6 @@ from config.knowledge import KnowledgeSettings
 from gateway.operations.job_declarations import Job, NoJob
 from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
-from gateway.wings.documents.reading.git import git_url
 from gateway.wings.documents.reading.media_types import TEXT, ZIP, media_type
 from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
 from gateway.wings.documents.reading.reader_messages import (
@@ -23,7 +22,7 @@ from gateway.wings.documents.reading.reader_messages import (
     ReadDocument,
 )
 from gateway.wings.documents.reading.reading_limits import ReadingLimits, ReadingRefused
-from gateway.wings.documents.reading.source_files import LeftOut, SourceFile, WantedFiles
+from gateway.wings.documents.reading.source_files import LeftOut, SourceFile, WantedFiles, git_url
 from gateway.wings.documents.reading.url_and_s3_files import (
     Bucket,
     FetchOptions,

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
-from gateway.http_client.certificates import certificate_end
 from gateway.operations.job_declarations import SCHEDULE
 from gateway.wings.interface import Concern, Subject
 from registry.access.approvals import Approvals
@@ -90,6 +89,8 @@ def sources_down(states: Mapping[str, str]) -> list[Concern]:
 
 async def ending_certificate(file: str, days: int) -> list[Concern]:
     """The certificate of the gateway's own listener."""
+    from gateway.http_client.certificates import certificate_end  # not where there is no TLS
+
     try:
         end = await to_thread.run_sync(certificate_end, Path(file))
     except (OSError, ValueError) as error:

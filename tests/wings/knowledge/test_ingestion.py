@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from config.sources import SchemeSettings
 from gateway.operations.job_declarations import NO_JOB
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.documents.reading.git import git_url
 from gateway.wings.documents.reading.reading_limits import ReadingRefused
+from gateway.wings.documents.reading.source_files import git_url
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import SourceSpec

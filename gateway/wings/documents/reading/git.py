@@ -31,7 +31,7 @@ from gateway.wings.documents.reading.source_files import (
     LeftOut,
     SourceFile,
     WantedFiles,
-    source_url,
+    git_url,
 )
 from registry.documents.ssrf_protection import PrivateAddress, is_public
 
@@ -60,12 +60,6 @@ def git_files(task: GitFetch) -> Iterator[GitHead | Entry]:
             raise ReadingRefused(f"the repository cannot be fetched: {_reason(error)}") from error
         finally:
             repository.close()
-
-
-def git_url(url: str) -> str:
-    """The normalised URL of a repository. Raises ReadingRefused for what is no https URL, or has
-    credentials."""
-    return source_url(url, "https")
 
 
 def _reason(error: Exception) -> str:

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from gateway.wings.documents.chunking.chunks import Chunk, Offsets
 from gateway.wings.documents.chunking.chunks_by_kind import Chunker, cut
 from gateway.wings.documents.reading.archives import archive_files
-from gateway.wings.documents.reading.git import git_files
 from gateway.wings.documents.reading.parsers import DocumentText, decode_text, document_text
 from gateway.wings.documents.reading.reader_messages import (
     LENGTH_BYTES,
@@ -117,6 +116,8 @@ def answers(request: Request) -> Iterator[Answer]:
                 request.module, request.samples, request.chunking, request.wasm
             )
         else:
+            from gateway.wings.documents.reading.git import git_files  # 0.2 s
+
             yield from git_files(request)
         yield EndOfAnswers()
     except ReadingRefused as error:

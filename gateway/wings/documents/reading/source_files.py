@@ -65,6 +65,12 @@ def source_url(url: str, *schemes: str) -> str:
     return str(parts.url)
 
 
+def git_url(url: str) -> str:
+    """The normalised URL of a repository. Raises ReadingRefused for what is no https URL, or has
+    credentials."""
+    return source_url(url, "https")
+
+
 class SourceFile(Struct, frozen=True, tag=True):
     """A file of a source. `data` is None where its content is known."""
 
