@@ -7,7 +7,7 @@ import pytest
 
 from gateway.context import Identity, Principal
 from gateway.guards.protected_resource import WELL_KNOWN, Challenges, ResourceIdentifiers, demanding
-from gateway.transports.http_messages import challenge
+from gateway.protocol.challenges import challenge
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
