@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
-from gateway.state.open_sessions import record_of, restore
+from gateway.state.open_sessions import record_of, restore_session
 from registry.skills.agents import AgentDraft, AgentStore
 from registry.skills.folders import FolderFile, SkillFolder
 from registry.skills.skill_md import compose, read_document
@@ -227,7 +227,7 @@ async def test_other_nodes_know_the_skills_of_a_session(skill_client: Client) ->
     await session.call("tools/call", call("use_skill", name="find-pets"))
     here = skill_client.gateway.shared.sessions.find(session.id, skill_client.gateway.principal)
     assert here is not None
-    assert restore(record_of(here), 10, frozenset()).skills == {"find-pets"}
+    assert restore_session(record_of(here), 10, frozenset()).skills == {"find-pets"}
 
 
 async def test_settings_may_keep_skills_out_of_the_lists(settings: Settings) -> None:
