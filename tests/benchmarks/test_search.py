@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.catalog import asked, catalog
 from benchmarks.large import World
-from benchmarks.search import Measured, p95, rows
+from benchmarks.search import SearchMeasurements, p95, rows
 from benchmarks.table import Target, missed
 from registry.search import SearchResult
 
@@ -65,12 +65,12 @@ def test_made_up_vectors_are_the_same_each_time_and_lie_in_clusters() -> None:
 
 
 def test_the_bound_of_a_call_is_made_of_the_median_of_one_encoding() -> None:
-    found = Measured(
+    found = SearchMeasurements(
         inside=[(10.0, SearchResult(path="hnsw"))] * 3,
         recall=100.0,
         loaded_s=1.0,
-        called=[9.0] * 19 + [16.0],
-        encoded=[4.0, 5.0, 90.0],
+        calls_ms=[9.0] * 19 + [16.0],
+        encodings_ms=[4.0, 5.0, 90.0],
     )
     row = next(row for row in rows(found, 600) if row.scenario == "search_tools, p95")
     assert row.targets == (Target("value", 15.5),)
