@@ -51,7 +51,7 @@ from gateway.operations.operation import Operation
 from gateway.operations.operation_server import IdempotentRunner, problem_response
 from gateway.operations.paging import Pages
 from gateway.operations.problems import ProblemDetails, bad_request, unavailable
-from gateway.operations.request_parsing import headers_of, too_large
+from gateway.operations.request_parsing import too_large
 from gateway.operations.rest_api import again_later, check_known, send_response
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
@@ -780,7 +780,7 @@ class _Mounted:
         if app is None:
             raise not_open(self._name)
         if self._identify is not None and scope["method"] not in ("GET", "HEAD"):
-            check_known(await self._identify(scope), headers_of(scope))
+            check_known(await self._identify(scope))
         if declared_size(scope) > self._limit_bytes:
             raise too_large(self._limit_bytes, self._setting)
         body = LimitedBody(self._limit_bytes, receive, send)

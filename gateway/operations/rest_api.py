@@ -29,7 +29,9 @@ from gateway.operations.request_parsing import (
     receive_body,
     segments,
 )
+from gateway.protocol.challenges import REALM, challenge
 from schemas.errors import Fault, TooManyRequests, Unavailable
+from schemas.hybrid import ScopeMismatch
 from schemas.similar_names import did_you_mean
 
 T = TypeVar("T")
@@ -42,7 +44,6 @@ COMMON = {
     "x-content-type-options": "nosniff",
 }
 GET_BYTES = 65536  # read of the body of an operation without one
-REALM = 'Bearer realm="toolgate"'
 
 Routes = Mapping[tuple[str, ...], Mapping[str, Operation]]
 """Operations by the parts of their path and by method."""
@@ -142,7 +143,7 @@ class OperationApi(ABC):
         client = (scope.get("client") or ("", 0))[0]
         self._admit(identity, client)
         headers = headers_of(scope)
-        check_known(identity, headers)
+        check_known(identity)
         methods, names = self._route(segments(scope, self._root))
         allow = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -269,21 +270,27 @@ def again_later(fault: TooManyRequests | Unavailable) -> ProblemDetails:
     return ProblemDetails(fault.status, kind, fault.message, headers=headers)
 
 
-def check_known(identity: Identity, headers: Headers) -> None:
-    """Raises ProblemDetails for anonymous callers, and for credentials that cannot be verified
-    yet."""
-    if identity.refusal is None:
-        return
-    if isinstance(identity.refusal, Unavailable):
-        raise again_later(identity.refusal)
-    came = "authorization" in headers or "x-api-key" in headers
-    challenge = f'{REALM}, error="invalid_token"' if came else REALM
-    detail = identity.refusal.message
-    raise ProblemDetails(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
+def check_known(identity: Identity) -> None:
+    """Raises ProblemDetails for refused callers."""
+    if identity.refusal is not None:
+        raise refusal_problem(identity.refusal)
+
+
+def refusal_problem(fault: Fault) -> ProblemDetails:
+    """Problem of a refused caller: 401 without valid credentials, 403 without a scope that each
+    call requires or where a hook refuses, 503 while the credentials cannot be verified."""
+    if isinstance(fault, TooManyRequests | Unavailable):
+        return again_later(fault)
+    status = fault.failed_status(401)
+    kinds = {401: "unauthorized", 403: "forbidden"}
+    kind = "insufficient-scope" if isinstance(fault, ScopeMismatch) else kinds.get(status, "failed")
+    value = challenge(fault) or (REALM if status == 401 else None)
+    headers = {} if value is None else {"WWW-Authenticate": value}
+    return ProblemDetails(status, kind, fault.message, headers=headers)
 
 
 def check_scope(principal: Principal, scope: str) -> None:
     """Raises ProblemDetails without the scope."""
     if not allows(principal, scope):
-        challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
-        raise lacks_scope(scope, {"WWW-Authenticate": challenge})
+        value = f'{REALM}, error="insufficient_scope", scope="{scope}"'
+        raise lacks_scope(scope, {"WWW-Authenticate": value})

@@ -39,7 +39,7 @@ class ToolCalls:
         """The context of the caller's calls. Raises ProblemDetails, and the Fault of an invalid
         X-Scope-Token."""
         identity = await self._parts.identify(request.scope)
-        check_known(identity, request.headers)
+        check_known(identity)
         _ = identity.scopes
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from config.events import EventInbound, EventKafka, EventsSettings
 from gateway.context import CallHeaders, Context, Identity, Principal, new_request_id
 from gateway.http_client.webhooks import ID, SignatureRefused, check_headers, key_of, verify
-from gateway.operations.rest_api import REALM
+from gateway.operations.rest_api import refusal_problem
 from gateway.wings.events.cloudevents import arguments_of
 from gateway.wings.interface import WingParts
 from schemas.cel_expressions import (
@@ -29,7 +29,7 @@ from schemas.cel_expressions import (
     compile_expression,
 )
 from schemas.cloudevents import BATCH, CLOUD_EVENT, CloudEvent, media_type, read_events
-from schemas.errors import Fault, InvalidParams, ToolgateError, Unavailable
+from schemas.errors import Fault, InvalidParams, ToolgateError
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import JSON_RPC
 from schemas.tool import ToolResult
@@ -273,10 +273,8 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
 
 
 def _refusal_response(fault: Fault) -> Response:
-    """The answer to an anonymous caller: 503 while its credentials cannot be verified yet."""
-    if isinstance(fault, Unavailable):
-        return _problem_response(503, fault.message, {"Retry-After": str(fault.retry_after)})
-    return _problem_response(401, fault.message, {"WWW-Authenticate": REALM})
+    problem = refusal_problem(fault)
+    return _problem_response(problem.status, problem.detail, problem.headers)
 
 
 def _problem_response(

@@ -17,7 +17,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from config.subregistry import SubregistrySettings
-from gateway.context import Identify
+from gateway.context import Identify, Identity
+from gateway.operations.rest_api import refusal_problem
+from gateway.protocol.challenges import REALM
 from gateway.wings.subregistry.listing import Listing, Place
 
 ROOT = "/registry"
@@ -35,14 +37,15 @@ CORS = {
     "access-control-expose-headers": "ETag",
     "access-control-max-age": "86400",
 }
-OF_STATUS = {401: {"www-authenticate": "Bearer"}, 405: {"allow": "GET, HEAD, OPTIONS"}}
+OF_STATUS = {405: {"allow": "GET, HEAD, OPTIONS"}}
 START: Place = ("", -1)
 
 
 class RegistryError(Exception):
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.status = status
+        self.headers = OF_STATUS.get(status, {}) if headers is None else headers
 
 
 class RegistryApi:
@@ -63,7 +66,7 @@ class RegistryApi:
             response = await self._respond(request)
         except RegistryError as error:
             response = _json_response({"error": str(error)}, error.status)
-            response.headers.update(OF_STATUS.get(error.status, {}))
+            response.headers.update(error.headers)
         response.headers.update(CORS)
         await response(scope, receive, send)
 
@@ -74,8 +77,8 @@ class RegistryApi:
             raise RegistryError(501, "This registry is read-only: its content is in the settings")
         if request.method not in ("GET", "HEAD"):
             raise RegistryError(405, "Expected GET")
-        if self._settings.access == "token" and not (await self._identify(request.scope)).verified:
-            raise RegistryError(401, "Expected a token of the gateway (Authorization: Bearer)")
+        if self._settings.access == "token":
+            _check_caller(await self._identify(request.scope))
         match = PATH.fullmatch(request.scope["path"])
         if match is None:
             raise RegistryError(404, "Expected /v0.1/servers, or a version of one below it")
@@ -121,6 +124,16 @@ class RegistryApi:
         if not LIMITS.fullmatch(text):
             raise RegistryError(400, f"limit: expected 1 to {LIMIT}, found {text[:20]!r}")
         return int(text)
+
+
+def _check_caller(identity: Identity) -> None:
+    text = "Expected a token of the gateway (Authorization: Bearer)"
+    if identity.refusal is not None:
+        problem = refusal_problem(identity.refusal)
+        text = text if problem.status == 401 else problem.detail
+        raise RegistryError(problem.status, text, problem.headers)
+    if not identity.verified:
+        raise RegistryError(401, text, {"www-authenticate": REALM})
 
 
 def _list_view(

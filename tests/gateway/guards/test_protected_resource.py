@@ -141,6 +141,29 @@ async def test_every_front_says_where_to_get_a_token(client: Client) -> None:
         assert 'error="insufficient_scope", scope="in"' in headers["WWW-Authenticate"]
 
 
+async def test_missing_scopes_are_403_at_the_apis_of_wings(settings: Settings) -> None:
+    """RFC 6750, 3.1: insufficient_scope is 403, also where a wing answers."""
+    subregistry = replace(settings.subregistry, enabled=True, access="token")
+    memory, events = (replace(part, enabled=True) for part in (settings.memory, settings.events))
+    settings = replace(settings, memory=memory, events=events, subregistry=subregistry)
+    async with running(settings) as client:
+        for method, path in (
+            ("GET", "/memory/v1/memories"),
+            ("GET", "/events/v1/invocations"),
+            ("OPTIONS", "/events/cloudevents"),
+            ("GET", "/registry/v0.1/servers"),
+        ):
+            status, _, headers = await get(client, path, method)
+            assert (status, headers["WWW-Authenticate"]) == (401, REALM), path
+            status, _, headers = await get(client, path, method, **bearer(exp=1))
+            assert (status, "invalid_token" in headers["WWW-Authenticate"]) == (401, True), path
+            status, _, headers = await get(client, path, method, **bearer("other"))
+            challenge = f'{REALM}, error="insufficient_scope", scope="in"'
+            assert (status, headers["WWW-Authenticate"]) == (403, challenge), path
+            admitted = bearer("in memory:read events:read")
+            assert (await get(client, path, method, **admitted))[0] in (200, 204), path
+
+
 async def test_portal_paths_answer_as_light_4j_does(client: Client) -> None:
     body = {**PORTAL, "action": "write"}
     status, answer, _ = await client.post("/portal/command", body, bearer("other"))

@@ -224,7 +224,7 @@ async def test_a_registry_with_tokens_knows_its_readers(settings: Settings, tmp_
     )
     async with reading(secured) as reader:
         status, answer, headers = await reader.get("/v0.1/servers")
-        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        assert (status, headers["www-authenticate"]) == (401, 'Bearer realm="toolgate"')
         assert "Expected a token" in answer["error"]
         pool = reader.client.gateway._handle.pool()
         assert pool is not None
