@@ -50,8 +50,13 @@ STANDINGS = 4096  # cached hidden parts of a catalog, by standing
 VERDICTS = 20_000  # cached, by standing and tool
 PREPARED: Mapping[CallWay, str] = {"direct": "policy", "code": "policy of programs"}
 TOOLSETS = 64  # of one caller
+JUDGED = "verdicts"
+CALLED = 16  # tools at an endpoint, whose verdicts are cached with a credential
 
 ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
+_Judged = tuple[Tool, ToolVerdict]
+_OWN, _ALLOWED = ToolVerdict(OWN), ToolVerdict(ALLOWED)
+_NOT_JUDGED: tuple[Any, Any] = (None, {})
 NO_RULES: Mapping[str, Rule] = {}
 
 
@@ -195,7 +200,7 @@ class _Rules:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.generation = object()  # what callers compare: it keeps none of the caches alive
-        self.verdicts: Memo[tuple[Any, ...], tuple[Tool, ToolVerdict]] = Memo(VERDICTS)
+        self.verdicts: Memo[tuple[Any, ...], _Judged] = Memo(VERDICTS)
         self.caches: WeakKeyDictionary[Catalog, _CatalogCache] = WeakKeyDictionary()
 
 
@@ -216,6 +221,7 @@ class PolicyView:
         self._stored: dict[str, Mapping[str, Rule]] = {}
         self.allows_all = self._usual.allows_all  # whether no tenant has a rule that could deny
         self.generation = 0  # grows when the rules of a tenant change
+        self._current = object()  # replaced then, too
         self._rules_changed = (events or Events()).rules_changed
 
     def reconfigure(
@@ -271,6 +277,7 @@ class PolicyView:
         of_tenants = (rules.engine.allows_all for rules in self._of.values())
         self.allows_all = self._usual.allows_all and all(of_tenants)
         self.generation += 1
+        self._current = object()
 
     def engine(self, tenant: str) -> Engine:
         return self._rules(tenant).engine
@@ -329,19 +336,11 @@ class PolicyView:
         """Decide on a call. `forwarded`: the tool that it calls later is judged by itself, and here
         count the rules that are about this one. Raises InvalidParams for arguments too large for
         the rules."""
-        if not is_judged(tool):
-            return OWN
-        principal = context.identity.principal
-        rules = self._of.get(principal.tenant) or self._rules(principal.tenant)
-        if rules.engine.allows_all:
-            return ALLOWED
-        standing = _caller(rules, context).standing
-        if forwarded:
-            verdict = rules.engine.verdict(standing, Subject.of(tool), forwarded=True)
-        else:
-            verdict = _verdict(rules, standing, tool)
+        if self.allows_all:
+            return ALLOWED if is_judged(tool) else OWN
+        verdict = self._cached_verdict(context, tool, forwarded)
         if not verdict.later:
-            return verdict.decide(None)
+            return verdict.decide(None) if verdict.approved else verdict.decision
         if (too_much := too_large(arguments, *self._limits)) is not None:
             raise InvalidParams(
                 f"The arguments are too large for the rules of this gateway: {too_much}"
@@ -349,10 +348,39 @@ class PolicyView:
         if verdict.by_arguments_alone:
             return verdict.decide({"arguments": arguments})
         # per caller: callers of one standing are alike only until arguments are known
-        values = rules.engine.values(standing, Subject.of(tool))
+        rules = self._rules(context.identity.principal.tenant)
+        values = rules.engine.values(_caller(rules, context).standing, Subject.of(tool))
         run = values_of_run(context.run or NO_RUN)
         call_values = {"context": run, "connection": {"shared": bool(context.borrows)}}
         return verdict.decide({**values, "arguments": arguments, **call_values})
+
+    def _cached_verdict(self, context: Context, tool: Tool, forwarded: bool) -> ToolVerdict:
+        """The verdict on a call, cached with the credential unless a run makes the call."""
+        if forwarded or context.run is not None:
+            return self._judge(context, tool, forwarded)[1]
+        prepared, key = context.identity.principal.prepared, (context.toolset, tool.id)
+        verdicts: dict[tuple[str | None, str], _Judged]
+        rules, verdicts = prepared.get(JUDGED, _NOT_JUDGED)
+        if rules is self._current:
+            entry = verdicts.get(key)
+            if entry is not None and entry[0] is tool:
+                return entry[1]
+        if rules is not self._current or len(verdicts) >= CALLED:
+            verdicts = {}
+            prepared[JUDGED] = (self._current, verdicts)
+        verdicts[key] = entry = self._judge(context, tool)
+        return entry[1]
+
+    def _judge(self, context: Context, tool: Tool, forwarded: bool = False) -> _Judged:
+        if not is_judged(tool):
+            return tool, _OWN
+        rules = self._rules(context.identity.principal.tenant)
+        if rules.engine.allows_all:
+            return tool, _ALLOWED
+        standing = _caller(rules, context).standing
+        if forwarded:
+            return tool, rules.engine.verdict(standing, Subject.of(tool), forwarded=True)
+        return _verdict(rules, standing, tool)
 
     def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""
@@ -415,14 +443,12 @@ def _caller(rules: _Rules, context: Context) -> _Caller:
     return caller
 
 
-def _verdict(rules: _Rules, standing: CallerStanding, tool: Tool) -> ToolVerdict:
+def _verdict(rules: _Rules, standing: CallerStanding, tool: Tool) -> _Judged:
     key = (tool.id, standing.key)
     entry = rules.verdicts.get(key)
-    if entry is not None and entry[0] is tool:
-        return entry[1]
-    verdict = rules.engine.verdict(standing, Subject.of(tool))
-    rules.verdicts.put(key, (tool, verdict))
-    return verdict
+    if entry is None or entry[0] is not tool:
+        entry = rules.verdicts.put(key, (tool, rules.engine.verdict(standing, Subject.of(tool))))
+    return entry
 
 
 def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:

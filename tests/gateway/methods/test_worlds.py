@@ -87,6 +87,7 @@ class World:
     def __init__(self):
         self.stored = {}
         self.catalogs = dict.fromkeys(TENANTS, Catalog([], SOURCES))
+        self.principals = {}  # of credentials that stay in use
         self.policy, self.view = oracle.usual(), PolicyView(oracle.usual(), LEVELS)
         limits = replace(DEFAULTS.limits, principal_calls=0)
         self.limits = [RateLimits(limits, LocalRates()) for _ in range(2)]
@@ -120,6 +121,7 @@ class World:
 
     async def call(self, tenant, principal, arguments):
         principal = dataclasses.replace(principal, tenant=tenant)
+        principal = self.principals.setdefault(repr(principal), principal)
         catalog = self.catalogs[tenant]
         context = Context(Identity(principal, verified=True), JSON_RPC, "r-1")
         for tool in catalog.tools:

@@ -11,7 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.access import Policy, Rule
-from gateway.context import AuditDraft, Context, Identity, Principal
+from gateway.context import AuditDraft, Context, Identity, Principal, RunMark
 from gateway.policy.engine import (
     CLAIMS,
     DEFAULT,
@@ -24,7 +24,15 @@ from gateway.policy.engine import (
     Values,
 )
 from gateway.policy.explain import explain
-from gateway.policy.visibility import PREPARED, TOOLSETS, PolicyView, RuleIndex, flags
+from gateway.policy.visibility import (
+    CALLED,
+    JUDGED,
+    PREPARED,
+    TOOLSETS,
+    PolicyView,
+    RuleIndex,
+    flags,
+)
 from registry.catalog.catalog import Catalog
 from schemas.binding import WingBinding
 from schemas.errors import InvalidParams
@@ -381,6 +389,46 @@ def test_toolsets_that_a_caller_names_do_not_pile_up() -> None:
     for number in range(10 * TOOLSETS):
         policy_view.decide(context(principal, str(number)), tool("a"), {})
     assert len(principal.prepared[PREPARED["direct"]][1]) <= TOOLSETS + 1
+    assert len(principal.prepared[JUDGED][1]) <= CALLED
+
+
+def test_a_changed_tool_is_judged_by_its_new_members() -> None:
+    rules = {"red": Rule("deny", tools=("tag:red",)), "old": Rule("deny", tools=("old_*",))}
+    policy_view, principal = PolicyView(policy_of(**rules), 50), Principal("ada", TENANT)
+    a = tool("a")
+    versions = [
+        a,
+        tool("a", tags=("red",)),
+        tool("old_a", id=a.id),
+        a,
+        tool("a", aliases=("old_a",)),
+    ]
+    for _ in range(2):
+        decisions = [policy_view.decide(context(principal), one, {}) for one in versions]
+        assert [one.rule for one in decisions] == [DEFAULT, "red", "old", DEFAULT, "old"]
+
+
+def test_tenants_with_the_same_names_are_judged_by_their_own_rules() -> None:
+    policy_view, one = PolicyView(policy_of(), 50), tool("a")
+    strict, open_ = Principal("ada", "strict"), Principal("ada", "open")
+    policy_view.apply("strict", {"no": Rule("deny")})
+    for _ in range(2):
+        assert policy_view.decide(context(strict), one, {}).rule == "no"
+        assert policy_view.decide(context(open_), one, {}).rule == DEFAULT
+    policy_view.apply("open", {"none": Rule("deny", roles=("guest",)), "no": Rule("deny")})
+    assert policy_view.decide(context(open_), one, {}).rule == "no"
+
+
+def test_calls_of_programs_are_judged_by_their_own_rules() -> None:
+    callers = {"only": ("code", Rule("deny")), "never": ("direct", Rule("deny", tools=("b",)))}
+    policy_view, principal = PolicyView(policy_of(), 50, callers=callers), Principal("ada", TENANT)
+    direct, program = context(principal), context(principal)
+    program.run = RunMark(code=True)
+    a, b = tool("a"), tool("b")
+    for _ in range(2):
+        assert policy_view.decide(direct, a, {}).effect == "allow"
+        assert policy_view.decide(program, a, {}).rule == "only"
+        assert policy_view.decide(direct, b, {}).rule == "never"
 
 
 def test_the_argument_limit_applies_to_encoded_arguments() -> None:

@@ -251,18 +251,22 @@ async def test_a_bad_token_is_reported_before_an_unknown_action(
 async def test_rules_of_the_database_count_at_once(client: Client) -> None:
     caller, pool = Caller(client, "ada"), client.gateway.feed.pool
     policies = Policies(pool, client.gateway.principal.tenant)
+    call = request("getPet", GOOD)
     assert "getPet" in await caller.list_tools()
+    assert "result" in await caller.rpc(call)
     changed = anyio.Event()
     client.gateway.events.rules_changed.subscribe(lambda _tenant: changed.set())
     await policies.put("no-pets", Rule("deny", tools=("getPet",)))
     with anyio.fail_after(30):
         await changed.wait()
     assert "getPet" not in await caller.list_tools()
+    assert "error" in await caller.rpc(call)
     changed = anyio.Event()
     await policies.delete("no-pets")
     with anyio.fail_after(30):
         await changed.wait()
     assert "getPet" in await caller.list_tools()
+    assert "result" in await caller.rpc(call)
 
 
 async def test_tiers_limit_only_tools_with_a_tier(client: Client) -> None:
