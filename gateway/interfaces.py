@@ -269,8 +269,15 @@ class RateBound(NamedTuple):
     text: str  # of a refusal, after "Too many"
 
 
+TakeAll = Callable[[], tuple[int, float | None] | None]
+"""Counts one use of each bound: see `Rates.take_all`."""
+
+
 class Rates(Protocol):
     """Rate limits on the path of every call: synchronous where possible."""
+
+    def prepare(self, bounds: Sequence[RateBound]) -> TakeAll:
+        """`take_all` of bounds that are counted often, such as those of a credential."""
 
     def take_all(
         self, bounds: Sequence[RateBound], first: int = 0

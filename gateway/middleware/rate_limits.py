@@ -15,7 +15,16 @@ from prometheus_client.registry import Collector
 
 from config.access import LimitsSettings, Rate
 from gateway.context import Context
-from gateway.interfaces import Execute, Handler, RateBound, RateKey, Rates, Route, ToolCall
+from gateway.interfaces import (
+    Execute,
+    Handler,
+    RateBound,
+    RateKey,
+    Rates,
+    Route,
+    TakeAll,
+    ToolCall,
+)
 from gateway.state.rate_windows import network_of
 from schemas.errors import Overloaded, TooManyRequests
 from schemas.globs import ToolGlobs
@@ -60,6 +69,7 @@ class _CallLimits(NamedTuple):
     """Rate and concurrency limits of a tool and its source."""
 
     bounds: Sequence[RateBound]
+    take_all: TakeAll  # of the bounds
     at_a_time: Sequence[tuple[str, RateKey, int, str]]  # setting, key, most, text
 
 
@@ -68,6 +78,25 @@ class _CallerLimits(NamedTuple):
 
     owner: RateKey | None
     bounds: Sequence[RateBound]
+    take_all: TakeAll  # of the bounds
+
+
+class _Running:
+    """Calls in flight: all of them, and those by each key that has any."""
+
+    __slots__ = ("by_key", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_key: dict[RateKey, int] = {}
+
+    def leave(self, key: RateKey) -> None:
+        """Give back a concurrency slot."""
+        others = self.by_key[key] - 1
+        if others:
+            self.by_key[key] = others
+        else:
+            del self.by_key[key]
 
 
 class RateLimits:
@@ -76,9 +105,9 @@ class RateLimits:
         limits: LimitsSettings,
         rates: Rates,
         refused: Callable[[str], None] = lambda _limit: None,
-        running: Counter[RateKey] | None = None,
+        running: _Running | None = None,
     ) -> None:
-        """`refused` is called with the limit's name; `running` counts the calls in flight."""
+        """`refused` is called with the limit's name."""
         self._limits = limits
         self._rates = rates
         self._refused = refused
@@ -96,7 +125,7 @@ class RateLimits:
         self._generation = object()  # of what is prepared with principals
         self._of_others = lru_cache(REMEMBERED)(self._of_caller)
         self._of_call = lru_cache(REMEMBERED)(self._share)
-        self._running: Counter[RateKey] = Counter() if running is None else running
+        self._running = _Running() if running is None else running
 
     def with_limits(self, limits: LimitsSettings) -> "RateLimits":
         """The same counters with other limits."""
@@ -105,7 +134,7 @@ class RateLimits:
     @property
     def running(self) -> int:
         """Number of calls in flight."""
-        return self._running[_ALL]
+        return self._running.total
 
     def middleware(self, handler: Handler, route: Route) -> Handler:
         is_mcp, method = route.revision.mcp, route.method
@@ -130,32 +159,32 @@ class RateLimits:
 
     def _with_counts(self, handler: Handler) -> Handler:
         """The handler behind rates and quotas, with its calls in flight counted and bounded."""
-        limits, running, take_all = self._limits, self._running, self._rates.take_all
+        limits, running = self._limits, self._running
         most, per_principal = limits.concurrent or math.inf, limits.principal_concurrent
-        of_tenant = bool(self._of_tenant)
+        of_tenant, by_key, leave = bool(self._of_tenant), running.by_key, running.leave
 
         async def count_running(context: Context, request: Request) -> Any:
             identity, key = context.identity, None
             if of_tenant or identity.verified or identity.refusal is not None:
-                owner, bounds = self._of(context)
-                stopped = take_all(bounds)
+                owner, bounds, take_all = self._of(context)
+                stopped = take_all()
                 if stopped is not None:
                     await self._count_rest(bounds, *stopped)
                 key = owner if per_principal else None
-            if running[_ALL] >= most:
+            if running.total >= most:
                 raise self._overload_fault()
             if key is not None:
-                others = running.get(key, 0)  # not a Counter's zero, which takes a call
+                others = by_key.get(key, 0)
                 if others >= per_principal:
                     raise self._too_many_at_a_time("principal_concurrent", per_principal)
-                running[key] = others + 1
-            running[_ALL] += 1
+                by_key[key] = others + 1
+            running.total += 1
             try:
                 return await handler(context, request)
             finally:
-                running[_ALL] -= 1
+                running.total -= 1
                 if key is not None:
-                    self._leave(key)
+                    leave(key)
 
         return count_running
 
@@ -179,7 +208,7 @@ class RateLimits:
         if tenant is not None:
             for name, most, window_s in self._of_tenant:
                 bounds.append(_rate_bound(name, ((name, tenant), window_s), most, shared=OF_TENANT))
-        return _CallerLimits(owner, bounds)
+        return _CallerLimits(owner, bounds, self._rates.prepare(bounds))
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
         return (
@@ -188,18 +217,24 @@ class RateLimits:
         )
 
     def guard(self, execute: Execute) -> Execute:
-        take_all = self._rates.take_all
+        per_caller = self._per_caller
+        # of the last call: the guards of a tool are its own, and nearly always of one tenant
+        last: tuple[Tool | None, str, _CallLimits] = (None, "", _NO_CALL_LIMITS)
 
         def limit_call(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
-            tool = call.tool
-            tenant = call.context.identity.principal.tenant
-            owner = _owner(call.context) if self._per_caller else None
-            bounds, at_a_time = self._of_call(
-                (tenant, owner), tool.name, tool.source, tool.tags, domain=tool.domain
-            )
+            nonlocal last
+            tool, tenant = call.tool, call.context.identity.principal.tenant
+            last_tool, last_tenant, limits = last
+            if last_tool is not tool or last_tenant != tenant or per_caller:
+                owner = _owner(call.context) if per_caller else None
+                limits = self._of_call(
+                    (tenant, owner), tool.name, tool.source, tool.tags, domain=tool.domain
+                )
+                last = tool, tenant, limits
+            bounds, take_all, at_a_time = limits
             if at_a_time:
                 return self._at_a_time(execute, call, bounds, at_a_time)
-            stopped = take_all(bounds)
+            stopped = take_all()
             if stopped is None:
                 return execute(call)
             return self._counted_on(execute, call, bounds, stopped)
@@ -225,12 +260,14 @@ class RateLimits:
             for setting, named, rate in rates
             if rate is not None
         ]
+        bounds = [
+            _rate_bound(setting, (key, rate.per_s), rate.calls, calls, shared=SHARED[rate.per])
+            for setting, key, rate, calls in limits
+            if rate.calls
+        ]
         return _CallLimits(
-            [
-                _rate_bound(setting, (key, rate.per_s), rate.calls, calls, shared=SHARED[rate.per])
-                for setting, key, rate, calls in limits
-                if rate.calls
-            ],
+            bounds,
+            self._rates.prepare(bounds),
             [
                 (
                     setting,
@@ -292,25 +329,18 @@ class RateLimits:
     ) -> ToolResult | RelayedResult:
         """Execute the call while all its concurrency slots are taken. Raises TooManyRequests."""
         running = self._running
+        by_key = running.by_key
         for limit, key, most, calls in at_a_time:
-            if running[key] >= most:
+            if by_key.get(key, 0) >= most:
                 raise self._too_many(limit, calls, AGAIN_S)
         for _, key, _, _ in at_a_time:
-            running[key] += 1
+            by_key[key] = by_key.get(key, 0) + 1
         try:
             await self._count(bounds)
             return await execute(call)
         finally:
             for _, key, _, _ in at_a_time:
-                self._leave(key)
-
-    def _leave(self, key: RateKey) -> None:
-        """Give back a concurrency slot."""
-        others = self._running[key] - 1
-        if others:
-            self._running[key] = others
-        else:
-            del self._running[key]
+                running.leave(key)
 
     def _too_many_at_a_time(self, limit: str, most: int) -> TooManyRequests:
         return self._too_many(limit, f"calls at a time: at most {most}", AGAIN_S)
@@ -327,8 +357,12 @@ class RateLimits:
         return Overloaded("The gateway runs as many calls as it can; try again later")
 
 
-_ALL: RateKey = ("all",)
-_NOTHING = _CallerLimits(None, ())
+def _take_nothing() -> None:
+    return None
+
+
+_NOTHING = _CallerLimits(None, (), _take_nothing)
+_NO_CALL_LIMITS = _CallLimits((), _take_nothing, ())
 
 
 def _given_rates(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:

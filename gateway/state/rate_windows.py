@@ -28,12 +28,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from ipaddress import IPv6Address
 
 import msgspec
 
-from gateway.interfaces import Counter, RateBound, RateKey, Verdict
+from gateway.interfaces import Counter, RateBound, RateKey, TakeAll, Verdict
 from gateway.state.background_tasks import BackgroundTasks
 from schemas.errors import Unavailable
 from schemas.memo import Memo
@@ -138,6 +139,7 @@ class LocalRates:
         self._keys = keys
         self._windows: Memo[_Bucket, Window] = Memo(keys)
         self._find: Callable[[_Bucket], Window | None] = self._windows.get
+        self._evicts = False  # windows may be evicted: it has more than half of its keys
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -157,14 +159,32 @@ class LocalRates:
             place += 1
         return None
 
+    def prepare(self, bounds: Sequence[RateBound]) -> TakeAll:
+        windows: list[tuple[Window, int]] = []  # of the bounds, for as long as none is evicted
+
+        def take_prepared() -> tuple[int, float] | None:
+            if not windows or self._evicts:
+                stopped = self.take_all(bounds)
+                if stopped is None and not self._evicts:
+                    windows.extend((self._window(bound.bucket), bound.most) for bound in bounds)
+                return stopped
+            now_us = int(time.monotonic() * MICROS)
+            for window, most in windows:
+                if now_us < window.newest_ends_us and window.total < most:  # as in `take`
+                    window.total += 1
+                elif wait_s := window.take(most, now_us):
+                    return windows.index((window, most)), wait_s
+            return None
+
+        return take_prepared
+
     def _window(self, bucket: _Bucket) -> Window:
         """The window of a bucket, the newest now."""
         windows = self._windows
         window = windows.use(bucket) or windows.put(bucket, Window(slot_us(bucket[1])))
         if 2 * len(windows) > self._keys:
-            self._find = (
-                windows.use
-            )  # before, nothing is evicted, so that the order does not matter
+            # before, nothing is evicted, so that the order does not matter
+            self._find, self._evicts = windows.use, True
         return window
 
     async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
@@ -234,6 +254,9 @@ class LeasedRates:
         self._leases: Memo[_Bucket, _Lease] = Memo(keys)
         self._retry_at = 0.0  # monotonic s
         self._renewals = BackgroundTasks()
+
+    def prepare(self, bounds: Sequence[RateBound]) -> TakeAll:
+        return partial(self.take_all, bounds)
 
     def take_all(
         self, bounds: Sequence[RateBound], first: int = 0

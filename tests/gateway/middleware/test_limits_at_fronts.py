@@ -158,7 +158,7 @@ async def test_an_overloaded_gateway_answers_503_at_every_endpoint(client: Clien
 
 async def test_calls_at_a_time_have_an_end(client: Client) -> None:
     rate_limits = client.gateway.access.bounds.rate_limits
-    rate_limits._running[("all",)] = client.gateway.settings.limits.concurrent
+    rate_limits._running.total = client.gateway.settings.limits.concurrent
     modern = {**bearer("m"), **MODERN_HEADERS}
     for path, body, headers in [
         ("/mcp", rpc("tools/list", _meta=META), modern),

@@ -275,10 +275,10 @@ async def test_limits_of_tools_are_shared_by_caller_or_tenant(setting, per, pass
     async def execute(call):
         passed.append(call.context.identity.principal.id)
 
-    guard = limiting.guard(execute)
+    guard, tool = limiting.guard(execute), Tool("get")
     for identity in (of("ann"), of("ann"), of("bob"), of("eve", "another tenant")):
         try:
-            await guard(ToolCall(Tool("get"), None, {}, context(identity)))
+            await guard(ToolCall(tool, None, {}, context(identity)))
         except TooManyRequests as fault:
             refusals.append(fault.message)
     assert passed == passing

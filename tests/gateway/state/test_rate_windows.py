@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from gateway.interfaces import Verdict
+from gateway.interfaces import RateBound, Verdict
 from gateway.state import rate_windows
 from gateway.state.memory import MemoryCounter
 from gateway.state.rate_windows import LONGEST_S, RETRY_S, SHARE, LeasedRates, LocalRates
@@ -221,6 +221,27 @@ async def test_cached_keys_are_bounded(clock, counter, shared):
     if not shared:
         assert len(node) == 3
         assert await take(node, 1, key=("b",)) == 0  # forgotten
+
+
+@pytest.mark.parametrize("keys", [3, 100], ids=["evicting", "roomy"])
+async def test_prepared_bounds_count_like_plain_bounds(clock, counter, keys):
+    """Whatever is counted, evicted or given back between their uses."""
+    rng, names = random.Random(7), "abcd"
+    plain, prepared = LocalRates(keys), LocalRates(keys)
+    sets = [
+        [RateBound("calls", ((name,), WINDOW_S), most, "") for name, most in limits]
+        for limits in ([("a", 5), ("b", 3)], [("b", 9)], [("c", 2), ("a", 4)], [])
+    ]
+    counts = [prepared.prepare(bounds) for bounds in sets]
+    for _ in range(2000):
+        clock.now += rng.choice((0.0, 0.5, 20.0))
+        which, name = rng.randrange(len(sets)), rng.choice(names)
+        assert counts[which]() == plain.take_all(sets[which])
+        if rng.random() < 0.3:
+            assert prepared.take((name,), 4, WINDOW_S) == plain.take((name,), 4, WINDOW_S)
+        if rng.random() < 0.2:
+            plain.give_back((name,), WINDOW_S)
+            prepared.give_back((name,), WINDOW_S)
 
 
 async def test_a_busy_node_renews_its_lease_before_exhaustion(clock, counter):
