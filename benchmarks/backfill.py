@@ -47,12 +47,12 @@ def measure_backfill(rig: Rig, directory: Path | None, quick: bool) -> list[Row]
     pin(0, rig.cores.tested | rig.cores.load)
     try:
         tools = catalog(directory, QUICK_COUNT if quick else COUNT)
-        with installation(rig, "backfill", {}) as one:
-            settings = load_settings(str(one.settings), {})
+        with installation(rig, "backfill", {}) as site:
+            settings = load_settings(str(site.settings), {})
             rig.say(f"backfill: writing {len(tools):,} tools")
             asyncio.run(_write(settings, tools))
             rig.say(f"backfill: embedding {len(tools):,} tools")
-            seconds = _backfill(one, len(tools))
+            seconds = _backfill(site, len(tools))
             return [
                 Row(
                     "toolgate embed backfill, with its start",
@@ -61,7 +61,7 @@ def measure_backfill(rig: Rig, directory: Path | None, quick: bool) -> list[Row]
                     targets=() if quick else TARGETS,
                     note=f"{len(tools):,} tools in {seconds:.1f} s",
                 ),
-                *_memory(rig, one, settings, min(AGAIN, len(tools))),
+                *_memory(rig, site, settings, min(AGAIN, len(tools))),
             ]
     finally:
         pin(0, rig.cores.load)
@@ -73,9 +73,9 @@ async def _write(settings: Settings, tools: list[CatalogTool]) -> None:
         await load(database, tools, settings.tenant.host_id)
 
 
-def _backfill(one: Installation, count: int) -> float:
+def _backfill(site: Installation, count: int) -> float:
     """Seconds. The embedded database starts with it."""
-    arguments = [*COMMAND, "embed", "backfill", "--json", "--config", str(one.settings)]
+    arguments = [*COMMAND, "embed", "backfill", "--json", "--config", str(site.settings)]
     begin = time.perf_counter()
     ended = subprocess.run(
         arguments,
@@ -95,8 +95,8 @@ def _backfill(one: Installation, count: int) -> float:
     return seconds
 
 
-def _memory(rig: Rig, one: Installation, settings: Settings, count: int) -> list[Row]:
-    with serving(rig, one) as child:
+def _memory(rig: Rig, site: Installation, settings: Settings, count: int) -> list[Row]:
+    with serving(rig, site) as child:
         before = child.rss_mb
         rig.say(f"backfill: embedding {count:,} tools in a gateway")
         asyncio.run(_again(settings, count))

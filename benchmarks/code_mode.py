@@ -304,9 +304,9 @@ def measure_code(rig: Rig, quick: bool) -> list[Row]:
             name: {"openapi": str(path), "base_url": f"{services.url}/{name}"}
             for name, path in write_descriptions(rig.directory, services.url).items()
         }
-        with installation(rig, "code", sources, SETTINGS) as one, serving(rig, one) as child:
-            await_tools(one, sum(map(len, ENDPOINTS.values())))
-            await_vectors(one)
+        with installation(rig, "code", sources, SETTINGS) as site, serving(rig, site) as child:
+            await_tools(site, sum(map(len, ENDPOINTS.values())))
+            await_vectors(site)
             return asyncio.run(
                 _measured(rig, child.url, services.url, quick, lambda: child.cpu_with_children_s)
             )
@@ -387,7 +387,7 @@ def _all_rows(pairs: Sequence[Pair]) -> list[Row]:
     count = _bundled_tokenizer()
     by_other = [
         sum(pair.direct.once(count) for pair in pairs),
-        sum(pair.charged(lambda one: one.once(count)) for pair in pairs),
+        sum(pair.charged(lambda side: side.once(count)) for pair in pairs),
     ]
     by_characters = [
         sum(pair.direct.once() for pair in pairs),
@@ -419,10 +419,10 @@ async def find_break_even(endpoint: Endpoint) -> dict[tuple[str, str], int]:
     return found
 
 
-def _break_even_rows(found: Mapping[tuple[str, str], int]) -> list[Row]:
+def _break_even_rows(reads: Mapping[tuple[str, str], int]) -> list[Row]:
     return [
         Row(f"code mode, fewest reads that it saves tokens of: {name}, calls {way}",
-            found.get((name, way)), "reads", note="" if (name, way) in found else f"> {MOST_READS}")
+            reads.get((name, way)), "reads", note="" if (name, way) in reads else f"> {MOST_READS}")
         for name in COSTS for way in ("together", "one a turn")
     ]  # fmt: skip
 

@@ -64,7 +64,7 @@ def first_facts() -> Facts:
     }  # fmt: skip
 
 
-class Asked(Struct):
+class ServiceRequest(Struct):
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Json
@@ -88,7 +88,7 @@ class Page(Struct):
     following: str | None
 
 
-Answer = Callable[[Facts, Asked], Any]
+Answer = Callable[[Facts, ServiceRequest], Any]
 
 
 class Endpoint(Struct, frozen=True):
@@ -212,52 +212,56 @@ def _github_missing() -> Failure:
     return Failure(404, {"message": "Not Found", "documentation_url": about, "status": "404"})
 
 
-def _linked(asked: Asked, entries: Sequence[Any], view: Callable[[Any], Json]) -> Page:
-    page = int(asked.query.get("page", 1))
-    page_entries = [view(entry) for entry in entries[(page - 1) * asked.size : page * asked.size]]
-    query = "&".join(f"{key}={value}" for key, value in {**asked.query, "page": page + 1}.items())
-    return Page(page_entries, f"{asked.url}?{query}" if page * asked.size < len(entries) else None)
+def _linked(request: ServiceRequest, entries: Sequence[Any], view: Callable[[Any], Json]) -> Page:
+    page = int(request.query.get("page", 1))
+    page_entries = [
+        view(entry) for entry in entries[(page - 1) * request.size : page * request.size]
+    ]
+    query = "&".join(f"{key}={value}" for key, value in {**request.query, "page": page + 1}.items())
+    return Page(
+        page_entries, f"{request.url}?{query}" if page * request.size < len(entries) else None
+    )
 
 
-def list_issues(facts: Facts, asked: Asked) -> Any:
-    return _linked(asked, list(facts["issues"]), lambda number: _issue(facts, number))
+def list_issues(facts: Facts, request: ServiceRequest) -> Any:
+    return _linked(request, list(facts["issues"]), lambda number: _issue(facts, number))
 
 
-def get_issue(facts: Facts, asked: Asked) -> Any:
-    return _issue(facts, int(asked.path["issue_number"]))
+def get_issue(facts: Facts, request: ServiceRequest) -> Any:
+    return _issue(facts, int(request.path["issue_number"]))
 
 
-def create_issue(facts: Facts, asked: Asked) -> Any:
+def create_issue(facts: Facts, request: ServiceRequest) -> Any:
     number = max(facts["issues"]) + 1
-    facts["issues"][number] = {"title": asked.body["title"], "state": "open", "labels": []}
+    facts["issues"][number] = {"title": request.body["title"], "state": "open", "labels": []}
     return _issue(facts, number)
 
 
-def add_labels(facts: Facts, asked: Asked) -> Any:
-    issue = facts["issues"].get(int(asked.path["issue_number"]))
+def add_labels(facts: Facts, request: ServiceRequest) -> Any:
+    issue = facts["issues"].get(int(request.path["issue_number"]))
     if issue is None:
         raise _github_missing()
-    issue["labels"] = [*dict.fromkeys([*issue["labels"], *asked.body["labels"]])]
+    issue["labels"] = [*dict.fromkeys([*issue["labels"], *request.body["labels"]])]
     return [_label(name) for name in issue["labels"]]
 
 
-def list_pulls(facts: Facts, asked: Asked) -> Any:
-    return _linked(asked, list(facts["pulls"]), lambda number: _pull(facts, number, listed=True))
+def list_pulls(facts: Facts, request: ServiceRequest) -> Any:
+    return _linked(request, list(facts["pulls"]), lambda number: _pull(facts, number, listed=True))
 
 
-def get_pull(facts: Facts, asked: Asked) -> Any:
-    return _pull(facts, int(asked.path["pull_number"]), listed=False)
+def get_pull(facts: Facts, request: ServiceRequest) -> Any:
+    return _pull(facts, int(request.path["pull_number"]), listed=False)
 
 
-def list_commits(facts: Facts, asked: Asked) -> Any:
-    return _linked(asked, range(len(facts["commits"])), lambda place: _commit(facts, place))
+def list_commits(facts: Facts, request: ServiceRequest) -> Any:
+    return _linked(request, range(len(facts["commits"])), lambda place: _commit(facts, place))
 
 
 # Stripe
 
 
-def _listed(asked: Asked, entries: Sequence[Json]) -> Json:
-    after, size = asked.query.get("starting_after"), asked.size
+def _listed(request: ServiceRequest, entries: Sequence[Json]) -> Json:
+    after, size = request.query.get("starting_after"), request.size
     begin = 0 if after is None else [entry["id"] for entry in entries].index(after) + 1
     page_entries = list(entries[begin : begin + size])
     more = begin + size < len(entries)
@@ -265,12 +269,12 @@ def _listed(asked: Asked, entries: Sequence[Json]) -> Json:
         "object": "list",
         "data": page_entries,
         "has_more": more,
-        "url": asked.path.get("", "/v1"),
+        "url": request.path.get("", "/v1"),
     }
 
 
-def _of(facts: Facts, kind: str, asked: Asked) -> str:
-    name = next(iter(asked.path.values()))
+def _of(facts: Facts, kind: str, request: ServiceRequest) -> str:
+    name = next(iter(request.path.values()))
     if name not in facts[kind]:
         text = f"No such {kind[:-1]}: '{name}'"
         raise Failure(404, {"error": {
@@ -368,36 +372,36 @@ def _charge(facts: Facts, name: str) -> Json:
     }  # fmt: skip
 
 
-def list_customers(facts: Facts, asked: Asked) -> Any:
-    return _listed(asked, [_customer(facts, name) for name in facts["customers"]])
+def list_customers(facts: Facts, request: ServiceRequest) -> Any:
+    return _listed(request, [_customer(facts, name) for name in facts["customers"]])
 
 
-def get_customer(facts: Facts, asked: Asked) -> Any:
-    return _customer(facts, _of(facts, "customers", asked))
+def get_customer(facts: Facts, request: ServiceRequest) -> Any:
+    return _customer(facts, _of(facts, "customers", request))
 
 
-def list_subscriptions(facts: Facts, asked: Asked) -> Any:
-    filters = {key: asked.query[key] for key in ("status", "customer") if key in asked.query}
+def list_subscriptions(facts: Facts, request: ServiceRequest) -> Any:
+    filters = {key: request.query[key] for key in ("status", "customer") if key in request.query}
     subscriptions = [_subscription(facts, name) for name in facts["subscriptions"]]
-    return _listed(asked, [one for one in subscriptions if filters.items() <= one.items()])
+    return _listed(request, [one for one in subscriptions if filters.items() <= one.items()])
 
 
-def get_invoice(facts: Facts, asked: Asked) -> Any:
-    return _invoice(facts, _of(facts, "invoices", asked))
+def get_invoice(facts: Facts, request: ServiceRequest) -> Any:
+    return _invoice(facts, _of(facts, "invoices", request))
 
 
-def pay_invoice(facts: Facts, asked: Asked) -> Any:
-    name = _of(facts, "invoices", asked)
+def pay_invoice(facts: Facts, request: ServiceRequest) -> Any:
+    name = _of(facts, "invoices", request)
     facts["invoices"][name] = "paid"
     return _invoice(facts, name)
 
 
-def list_charges(facts: Facts, asked: Asked) -> Any:
-    return _listed(asked, [_charge(facts, name) for name in facts["charges"]])
+def list_charges(facts: Facts, request: ServiceRequest) -> Any:
+    return _listed(request, [_charge(facts, name) for name in facts["charges"]])
 
 
-def get_charge(facts: Facts, asked: Asked) -> Any:
-    return _charge(facts, _of(facts, "charges", asked))
+def get_charge(facts: Facts, request: ServiceRequest) -> Any:
+    return _charge(facts, _of(facts, "charges", request))
 
 
 # Kubernetes
@@ -445,9 +449,9 @@ def _pod(facts: Facts, name: str) -> Json:
     }  # fmt: skip
 
 
-def list_pods(facts: Facts, asked: Asked) -> Any:
-    begin = int(asked.query.get("continue") or 0)
-    size = int(asked.query.get("limit") or 500)
+def list_pods(facts: Facts, request: ServiceRequest) -> Any:
+    begin = int(request.query.get("continue") or 0)
+    size = int(request.query.get("limit") or 500)
     names = list(facts["pods"])
     following = str(begin + size) if begin + size < len(names) else ""
     return {
@@ -469,7 +473,7 @@ def _deployment(facts: Facts, name: str) -> Json:
     }  # fmt: skip
 
 
-def list_deployments(facts: Facts, _asked: Asked) -> Any:
+def list_deployments(facts: Facts, _request: ServiceRequest) -> Any:
     return {
         "kind": "DeploymentList", "apiVersion": "apps/v1",
         "metadata": {"resourceVersion": "9001"},
@@ -477,8 +481,8 @@ def list_deployments(facts: Facts, _asked: Asked) -> Any:
     }  # fmt: skip
 
 
-def _scale(facts: Facts, asked: Asked) -> Json:
-    name = asked.path["name"]
+def _scale(facts: Facts, request: ServiceRequest) -> Json:
+    name = request.path["name"]
     if name not in facts["deployments"]:
         raise _status(404, "NotFound", f'deployments.apps "{name}" not found')
     deployment = facts["deployments"][name]
@@ -495,25 +499,25 @@ def _status(status: int, reason: str, message: str) -> Failure:
     return Failure(status, {**facts, "message": message, "reason": reason, "code": status})
 
 
-def read_scale(facts: Facts, asked: Asked) -> Any:
-    return _scale(facts, asked)
+def read_scale(facts: Facts, request: ServiceRequest) -> Any:
+    return _scale(facts, request)
 
 
-def replace_scale(facts: Facts, asked: Asked) -> Any:
-    name = asked.path["name"]
-    deployment = _scale(facts, asked) and facts["deployments"][name]
+def replace_scale(facts: Facts, request: ServiceRequest) -> Any:
+    name = request.path["name"]
+    deployment = _scale(facts, request) and facts["deployments"][name]
     if name == BUSY and not facts["conflicts"]:
         facts["conflicts"] += 1
         deployment["version"] += 100
-    if asked.body["metadata"].get("resourceVersion") != str(deployment["version"]):
+    if request.body["metadata"].get("resourceVersion") != str(deployment["version"]):
         text = (
             f'Operation cannot be fulfilled on deployments.apps "{name}": the object has been '
             "modified; please apply your changes to the latest version and try again"
         )
         raise _status(409, "Conflict", text)
-    deployment["replicas"] = asked.body["spec"]["replicas"]
+    deployment["replicas"] = request.body["spec"]["replicas"]
     deployment["version"] += 1
-    return _scale(facts, asked)
+    return _scale(facts, request)
 
 
 _PAGES = {"per_page": _limit(100), "page": {"type": "integer", "default": 1}}
@@ -616,7 +620,7 @@ def _answer(endpoint: Endpoint) -> Any:
     facts["conflicts"] = 1
     body = {"title": "", "labels": ["bug"], "metadata": {"resourceVersion": "7000"},
             "spec": {"replicas": 1}}  # fmt: skip
-    return endpoint.answer(facts, Asked(endpoint.example, {"limit": "2"}, body, ""))
+    return endpoint.answer(facts, ServiceRequest(endpoint.example, {"limit": "2"}, body, ""))
 
 
 def _example(endpoint: Endpoint) -> Any:
@@ -664,9 +668,9 @@ class Services:
             self.arrived = time.monotonic()
             body = await request.json() if await request.body() else {}
             url = str(request.url.replace(query=""))
-            asked = Asked(request.path_params, request.query_params, body, url)
+            service_request = ServiceRequest(request.path_params, request.query_params, body, url)
             try:
-                answer = endpoint.answer(self.facts, asked)
+                answer = endpoint.answer(self.facts, service_request)
             except Failure as failure:
                 return JSONResponse(failure.body, failure.status)
             if not isinstance(answer, Page):

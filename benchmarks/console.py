@@ -141,12 +141,12 @@ async def pages(http: aiohttp.ClientSession, url: str) -> list[PageTime]:
     return found
 
 
-def told(found: Sequence[PageTime]) -> str:
+def told(times: Sequence[PageTime]) -> str:
     head = f"{'page':48} {'median ms':>10} {'slowest':>10} {'kB':>8}"
     rows = (
         f"/{one.page:47} {one.median_ms:10.1f} {one.slowest_ms:10.1f} {one.kilobytes:8.0f}"
         + ("" if one.median_ms <= GOAL_MS else "  over the goal")
-        for one in found
+        for one in times
     )
     return "\n".join([head, *rows])
 

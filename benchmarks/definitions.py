@@ -132,7 +132,7 @@ def _search_rows(rig: Rig, name: str, files: Sequence[CodeFile]) -> Iterator[Row
     stripped = [stripped_of(file) for file in files]
     asked = sorted(
         (one for _, found in stripped for one in found),
-        key=lambda one: hashlib.sha256(f"{one.path}{one.symbol}".encode()).digest(),
+        key=lambda target: hashlib.sha256(f"{target.path}{target.symbol}".encode()).digest(),
     )[:QUERIES]
     spans = {file.path: definitions_of(file) for file, _ in stripped}
     hits = dict.fromkeys(DEPTHS, 0)

@@ -94,25 +94,25 @@ def _told(command: Sequence[str]) -> dict[str, Any]:
     return told
 
 
-def coverage(path: Path, told: Mapping[str, Any], whose: str) -> Iterator[Row]:
+def coverage(path: Path, data: Mapping[str, Any], whose: str) -> Iterator[Row]:
     name = path.name
-    if "crashed" in told:
+    if "crashed" in data:
         yield Row(
-            f"{name}: operations lost", 100.0, "%", targets=LOST, errors=1, note=told["crashed"]
+            f"{name}: operations lost", 100.0, "%", targets=LOST, errors=1, note=data["crashed"]
         )
         return
-    if "rejected" in told:
-        yield Row(f"{name}: rejected", None, "%", note=f"{told['rejected'][:160]} {whose}".strip())
+    if "rejected" in data:
+        yield Row(f"{name}: rejected", None, "%", note=f"{data['rejected'][:160]} {whose}".strip())
         return
-    statuses = told["statuses"]
+    statuses = data["statuses"]
     counted = ", ".join(f"{count:,} {status}" for status, count in statuses.items())
-    reasons = "; ".join(f"{count} x {reason}" for reason, count in told["reasons"][:REASONS])
-    note = f"{_operations(told):,} operations: {counted}{f' ({reasons})' if reasons else ''}"
-    yield Row(f"{name}: operations lost", _lost(told), "%", targets=LOST, note=note + _also(whose))
-    worked = f"{told['cpu_s']:.1f} s of processor time"
-    yield Row(f"{name}: read in", told["seconds"], "s", targets=READ, note=worked)
-    idle = f"{told['idle_mb']:.0f} MB before it"
-    yield Row(f"{name}: peak memory", told["peak_mb"], "MB", targets=MEMORY, note=idle)
+    reasons = "; ".join(f"{count} x {reason}" for reason, count in data["reasons"][:REASONS])
+    note = f"{_operations(data):,} operations: {counted}{f' ({reasons})' if reasons else ''}"
+    yield Row(f"{name}: operations lost", _lost(data), "%", targets=LOST, note=note + _also(whose))
+    worked = f"{data['cpu_s']:.1f} s of processor time"
+    yield Row(f"{name}: read in", data["seconds"], "s", targets=READ, note=worked)
+    idle = f"{data['idle_mb']:.0f} MB before it"
+    yield Row(f"{name}: peak memory", data["peak_mb"], "MB", targets=MEMORY, note=idle)
 
 
 def covered(all_told: Sequence[Mapping[str, Any]], whose: str) -> Row:
@@ -125,13 +125,13 @@ def covered(all_told: Sequence[Mapping[str, Any]], whose: str) -> Row:
     return Row("all files: operations lost", share, "%", targets=LOST, errors=crashes, note=note)
 
 
-def _operations(told: Mapping[str, Any]) -> int:
-    return int(sum(told["statuses"].values())) - int(told["statuses"].get("excluded", 0))
+def _operations(data: Mapping[str, Any]) -> int:
+    return int(sum(data["statuses"].values())) - int(data["statuses"].get("excluded", 0))
 
 
-def _lost(told: Mapping[str, Any]) -> float:
-    total = _operations(told)
-    return 100 * int(told["statuses"].get("skipped", 0)) / total if total else 100.0
+def _lost(data: Mapping[str, Any]) -> float:
+    total = _operations(data)
+    return 100 * int(data["statuses"].get("skipped", 0)) / total if total else 100.0
 
 
 def _round_trips(rig: Rig, files: Sequence[Path], variants: int, whose: str) -> Iterator[Row]:
@@ -175,8 +175,8 @@ def _values(report: Report, feature: str) -> str:
 
 def _budget(rig: Rig, path: Path, whose: str) -> Row:
     rig.say(f"listing the tools of {path.name}")
-    with installation(rig, f"list-{path.stem}", {}) as one:
-        listed = _listed(rig, one, path)
+    with installation(rig, f"list-{path.stem}", {}) as site:
+        listed = _listed(rig, site, path)
     theirs = _theirs(path)
     tokens = listed.bytes // CHARACTERS_OF_TOKEN
     largest = f"largest {listed.largest:,} B ({listed.largest_name[:40]})"
@@ -191,9 +191,9 @@ def _budget(rig: Rig, path: Path, whose: str) -> Row:
     )
 
 
-def _listed(rig: Rig, one: Installation, path: Path) -> Listed:
-    import_openapi(rig, one, path)
-    with serving(rig, one) as child:
+def _listed(rig: Rig, site: Installation, path: Path) -> Listed:
+    import_openapi(rig, site, path)
+    with serving(rig, site) as child:
         tools, size = [], 0
         headers = calls.session_headers(child.port)
         cursor: dict[str, str] = {}

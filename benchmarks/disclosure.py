@@ -44,7 +44,7 @@ def measure_disclosure(rig: Rig, directory: Path | None) -> list[Row]:
         for path in files
     }
     whose = "" if directory else "; OUR OWN: no directory of real descriptions was given"
-    with installation(rig, "disclosure", sources) as one, serving(rig, one) as child:
+    with installation(rig, "disclosure", sources) as site, serving(rig, site) as child:
         about = len(_asked(child.port, "server/discover"))
         listed = _asked(child.port, "tools/list")
         every = _asked(child.port, "tools/list", path="/mcp?mode=direct")

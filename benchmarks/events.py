@@ -60,8 +60,8 @@ Wakes = tuple[Callable[[str], None], tuple[Callable[[], Coroutine[Any, Any, None
 
 
 def measure_events(rig: Rig, quick: bool) -> list[Row]:
-    with installation(rig, "events", {}) as one:
-        settings = load_settings(str(one.settings), {})
+    with installation(rig, "events", {}) as site:
+        settings = load_settings(str(site.settings), {})
         return asyncio.run(_measured(settings.database, settings.events, rig, quick))
 
 

@@ -136,15 +136,15 @@ async def _one_day(simulated: Month, database: Database, drawing: Search, corpus
         )
 
 
-async def _served(corpus: Corpus, drawing: Search, asked: Sequence[EvaluationRequest]) -> Served:
+async def _served(corpus: Corpus, drawing: Search, requests: Sequence[EvaluationRequest]) -> Served:
     sums = [0.0, 0.0]
-    for request in asked:
+    for request in requests:
         gold = corpus.index.resolve(request).gold
         for number, search in enumerate((corpus.search, drawing)):
             query = SearchQuery(request.query, SHOWN, "hybrid", corpus.filters)
             hits = (await search.run(query)).hits
             sums[number] += ndcg([corpus.names[hit.id] for hit in hits], gold)
-    without, with_feedback = (100 * one / len(asked) for one in sums)
+    without, with_feedback = (100 * one / len(requests) for one in sums)
     return Served(without, with_feedback)
 
 

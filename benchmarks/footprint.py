@@ -70,24 +70,24 @@ def pairs(rig: Rig, direct: Subject, through: Subject, warm: Report) -> Iterator
         yield Pair(rate, floor, rig.load.pace(through, rig.slice_s, rate))
 
 
-def _latency_rows(found: Sequence[Pair]) -> list[Row]:
-    rate = statistics.median(pair.rate for pair in found)
+def _latency_rows(pairs: Sequence[Pair]) -> list[Row]:
+    rate = statistics.median(pair.rate for pair in pairs)
     return [
-        _p99("floor p99 at half load", [pair.floor for pair in found], rate),
-        _p99("/mcp 2025-06-18 p99 at half load", [pair.gateway for pair in found], rate),
-        added_row("p99 added by the gateway", found, P99_TARGETS),
+        _p99("floor p99 at half load", [pair.floor for pair in pairs], rate),
+        _p99("/mcp 2025-06-18 p99 at half load", [pair.gateway for pair in pairs], rate),
+        added_row("p99 added by the gateway", pairs, P99_TARGETS),
     ]
 
 
-def added_row(scenario: str, found: Sequence[Pair], targets: Sequence[Target]) -> Row:
+def added_row(scenario: str, pairs: Sequence[Pair], targets: Sequence[Target]) -> Row:
     """How much later than the floor all but one in a hundred answers came."""
-    added = tuple(pair.added_ms for pair in found)
+    added = tuple(pair.added_ms for pair in pairs)
     return Row(
         scenario,
         statistics.median(added),
         "ms",
         targets=tuple(targets),
-        errors=sum(pair.gateway.errors for pair in found),
+        errors=sum(pair.gateway.errors for pair in pairs),
         note=f"rounds from {min(added):.2f} to {max(added):.2f} ms",
         rounds=added,
     )
@@ -124,10 +124,10 @@ def measure_import(rig: Rig, description: Path | None) -> list[Row]:
     ]
 
 
-def _cold_start(rig: Rig, one: Installation) -> float:
+def _cold_start(rig: Rig, site: Installation) -> float:
     """The embedded database starts with it."""
     rig.say("cold start")
-    child = launch(rig, one)
+    child = launch(rig, site)
     try:
         return child.await_ready("/ready")
     finally:

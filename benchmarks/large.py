@@ -122,18 +122,18 @@ def _unit(rows: Floats) -> Floats:
     return rows / lengths
 
 
-async def _fill(database: Database, count: int, asked: Floats) -> tuple[float, list[set[int]]]:
-    """Seconds, and what each of `asked` should find: numbers of vectors."""
-    best = np.full((len(asked), TOP), -2.0, dtype=np.float32)
-    which = np.zeros((len(asked), TOP), dtype=np.int64)
+async def _fill(database: Database, count: int, queries: Floats) -> tuple[float, list[set[int]]]:
+    """Seconds, and what each of `queries` should find: numbers of vectors."""
+    best = np.full((len(queries), TOP), -2.0, dtype=np.float32)
+    which = np.zeros((len(queries), TOP), dtype=np.int64)
     spent, number = 0.0, 0
     await _prepare(database, count)
     for block in World(count).blocks():
         started = time.perf_counter()
         await _write(database, number, block)
         spent += time.perf_counter() - started
-        cosines = np.hstack([best, asked @ block.T])
-        numbers = np.hstack([which, np.tile(np.arange(len(block)) + number, (len(asked), 1))])
+        cosines = np.hstack([best, queries @ block.T])
+        numbers = np.hstack([which, np.tile(np.arange(len(block)) + number, (len(queries), 1))])
         order = np.argsort(-cosines, axis=1)[:, :TOP]
         best = np.take_along_axis(cosines, order, axis=1)
         which = np.take_along_axis(numbers, order, axis=1)
@@ -199,14 +199,14 @@ class _Answer:
 
 
 async def _searched(
-    database: Database, asked: Floats, nearest_rows: list[set[int]], ef: int
+    database: Database, queries: Floats, nearest_rows: list[set[int]], ef: int
 ) -> list[Row]:
     shape = Shape(vectors="hnsw", indexed=predicate(HOST, "tool", MODEL))
     words: dict[str, object] = {"proposed": [], "terms": [], "idfs": [], "average": 1.0}
     values = {"part": 1, "host": HOST, "kind": "tool", "model": MODEL, "ef": str(ef), "reach": ef}
     answers = []
     async with transaction(database.pool, Transaction) as opened:
-        for query in asked:
+        for query in queries:
             started = time.perf_counter()
             rows = await opened.rows(
                 LOOKUPS,

@@ -185,9 +185,9 @@ def multilingual(port: int) -> dict[str, Any]:
     return {"memory": memory, "embedding": {"purposes": {"passages": passages}}}
 
 
-def _rows(name: str, asked: Sequence[Asked], goals: Mapping[str, float] = {}) -> Iterator[Row]:
-    found = means_of([one.scores for one in asked])
-    note = f"{len(asked)} questions; " + ", ".join(
+def _rows(name: str, questions: Sequence[Asked], goals: Mapping[str, float] = {}) -> Iterator[Row]:
+    found = means_of([one.scores for one in questions])
+    note = f"{len(questions)} questions; " + ", ".join(
         f"{key} {value:.1f}" for key, value in found.items()
     )
     for key in ("N@10", "R@50"):
@@ -220,23 +220,23 @@ def _asked(
     return found
 
 
-def await_vectors(one: Installation) -> None:
-    _await(one, "SELECT count(*) = 0 FROM embedding_task_t", "texts to embed")
+def await_vectors(site: Installation) -> None:
+    _await(site, "SELECT count(*) = 0 FROM embedding_task_t", "texts to embed")
 
 
-def await_tools(one: Installation, count: int) -> None:
+def await_tools(site: Installation, count: int) -> None:
     """A gateway serves before a large source is imported."""
-    _await(one, f"SELECT count(*) >= {count} FROM tool_t", "tools to import")
+    _await(site, f"SELECT count(*) >= {count} FROM tool_t", "tools to import")
 
 
-def _await(one: Installation, condition: LiteralString, what: str) -> None:
-    with _connected(one) as connection:
+def _await(site: Installation, condition: LiteralString, work: str) -> None:
+    with _connected(site) as connection:
         until = time.monotonic() + EMBEDDED_S
         while time.monotonic() < until:
             if connection.execute(condition).fetchone() == (True,):
                 return
             time.sleep(0.2)
-    raise Unavailable(f"there were still {what} after {EMBEDDED_S:.0f} s")
+    raise Unavailable(f"there were still {work} after {EMBEDDED_S:.0f} s")
 
 
 SMALL, LARGE, ORG = 1_000, 5_000, 100_000  # rows of owners
@@ -406,17 +406,17 @@ READY = """
 
 
 @asynccontextmanager
-async def _opened(one: Installation) -> AsyncIterator[tuple[Database, Settings]]:
+async def _opened(site: Installation) -> AsyncIterator[tuple[Database, Settings]]:
     """The database of an installation, and its settings."""
-    settings = load(str(one.settings), {})
+    settings = load(str(site.settings), {})
     url = Embedded(settings.database).url
     connected = msgspec.structs.replace(settings.database, url=url)
     async with Database.open(connected, wait=False) as database:
         yield database, settings
 
 
-async def _indexed(one: Installation) -> None:
-    async with _opened(one) as (database, settings):
+async def _indexed(site: Installation) -> None:
+    async with _opened(site) as (database, settings):
         await ensure_indexes(database, settings.search.exact_limit)
 
 
@@ -454,12 +454,12 @@ def _adding(
 
 
 def _in_process(
-    rig: Rig, one: Installation, connection: psycopg.Connection[Any], count: int
+    rig: Rig, site: Installation, connection: psycopg.Connection[Any], count: int
 ) -> Iterator[Row]:
     """An addition without HTTP beside an INSERT: both committed, on one pool."""
     rig.say("memories: adding in this process")
     [(host,)] = connection.execute("SELECT host_id::text FROM memory_t LIMIT 1").fetchall()
-    inserts, adds = asyncio.run(_added(one, host, count + WARM))
+    inserts, adds = asyncio.run(_added(site, host, count + WARM))
     bare, added = p95(inserts[WARM:]), p95(adds[WARM:])
     note = f"p50 {statistics.median(inserts[WARM:]):.2f} ms"
     yield Row("one-row INSERT in a process, p95", bare, "ms", note=note)
@@ -468,10 +468,10 @@ def _in_process(
     yield Row("memory added in a process, p95", added, "ms", targets=(target,), note=note)
 
 
-async def _added(one: Installation, host: str, count: int) -> tuple[list[float], list[float]]:
+async def _added(site: Installation, host: str, count: int) -> tuple[list[float], list[float]]:
     inserts: list[float] = []
     adds: list[float] = []
-    async with _opened(one) as (database, settings):
+    async with _opened(site) as (database, settings):
         store = MemoryStore(database.pool, settings.memory)
         for number in range(count):
             text, started = sentence(f"in a process {number}"), time.perf_counter()
@@ -529,6 +529,6 @@ def _drawn(draw: random.Random, count: int) -> list[str]:
     return draw.choices(VOCABULARY, cum_weights=WEIGHTS, k=count)
 
 
-def _connected(one: Installation) -> psycopg.Connection[Any]:
-    address = Embedded(load(str(one.settings), {}).database).url
+def _connected(site: Installation) -> psycopg.Connection[Any]:
+    address = Embedded(load(str(site.settings), {}).database).url
     return psycopg.connect(address, autocommit=True)

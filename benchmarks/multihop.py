@@ -85,14 +85,14 @@ def _found(connection: HTTPConnection, collection: str, question: str, mode: str
 
 
 def _mode_rows(
-    name: str, mode: str, questions: Sequence[Question], found: Sequence[Sequence[str]]
+    name: str, mode: str, questions: Sequence[Question], results: Sequence[Sequence[str]]
 ) -> Iterator[Row]:
     recall = [
         100 * len(one.gold & set(paths[:FIRST])) / len(one.gold)
-        for one, paths in zip(questions, found, strict=True)
+        for one, paths in zip(questions, results, strict=True)
     ]
     complete = [
-        100.0 * (one.gold <= set(paths)) for one, paths in zip(questions, found, strict=True)
+        100.0 * (one.gold <= set(paths)) for one, paths in zip(questions, results, strict=True)
     ]
     measures = ((f"R@{FIRST}", recall), (f"all passages in the first {DEPTH}", complete))
     for (label, values), goal in zip(measures, GOALS[name], strict=True):

@@ -86,11 +86,11 @@ def _interval(quality: SetMetrics, mode: str) -> str:
     return f"[{found.low:.1f}, {found.high:.1f}], completeness {complete:.1f}"
 
 
-def _spent(one: SetResult, mode: str) -> str:
+def _spent(result: SetResult, mode: str) -> str:
     """p95 in ms; of the baseline, which is searched in Python, nothing."""
-    if mode not in one.search_ms:
+    if mode not in result.search_ms:
         return ""
-    found = percentiles(one.search_ms[mode])
-    encode = percentiles(one.encode_ms) if mode != "lexical" else {}
+    found = percentiles(result.search_ms[mode])
+    encode = percentiles(result.encode_ms) if mode != "lexical" else {}
     encoding = f"encoding {encode['p95']:.1f} + " if encode else ""
     return f"p95 {encoding}SQL {found['p95']:.1f} ms; "

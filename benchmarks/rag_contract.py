@@ -196,13 +196,13 @@ def shape(value: Any) -> Any:
     return "number" if isinstance(value, int | float) else type(value).__name__
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(left: Any, right: Any) -> bool:
     """Whether shapes are equal; a list where the other found nothing is."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return not one or not other or all(map(alike, one, other))
-    return bool(one == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(alike(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return not left or not right or all(map(alike, left, right))
+    return bool(left == right)
 
 
 def answered(base: str, call: Call) -> tuple[int, Any]:
@@ -227,10 +227,10 @@ class Scripted(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.reply(asked)
 
-    def reply(self, asked: Any) -> None:
-        said = self.said(asked["messages"])
+    def reply(self, request: Any) -> None:
+        said = self.said(request["messages"])
         choice = {"index": 0, "finish_reason": "stop"}
-        if asked.get("stream"):
+        if request.get("stream"):
             one = {"choices": [{**choice, "delta": {"content": said}}]}
             kind, body = "text/event-stream", f"data: {json.dumps(one)}\n\ndata: [DONE]\n\n"
         else:

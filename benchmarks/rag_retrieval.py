@@ -58,12 +58,12 @@ TEMPLATE = SETTINGS.replace(
 class Models(Scripted):
     """Vectors of words, and a chat model that names what LightRAG's does."""
 
-    def reply(self, asked: Any) -> None:
-        if "inputs" in asked:
-            found = asyncio.run(vectors(asked["inputs"]))
+    def reply(self, request: Any) -> None:
+        if "inputs" in request:
+            found = asyncio.run(vectors(request["inputs"]))
             self.answer("application/json", json.dumps(found.tolist()))
         else:
-            super().reply(asked)
+            super().reply(request)
 
     def said(self, messages: list[dict[str, str]]) -> str:
         text = json.loads(messages[-1]["content"])["passage"]
@@ -84,11 +84,11 @@ def stored(base: str) -> None:
             raise click.ClickException(f"a text is refused: {answer}")
 
 
-def wait(ask: Callable[[], bool], what: str) -> None:
+def wait(ask: Callable[[], bool], step: str) -> None:
     until = time.monotonic() + READY_S
     while not ask():
         if time.monotonic() > until:
-            raise click.ClickException(f"{what} takes too long")
+            raise click.ClickException(f"{step} takes too long")
         time.sleep(0.2)
 
 

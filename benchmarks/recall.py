@@ -101,7 +101,7 @@ def memorybank(directory: Path) -> list[Pool]:
     return [_user(name, users[name], asked[name]) for name in LABELS]
 
 
-def _user(name: str, user: Mapping[str, Any], asked: Sequence[str]) -> Pool:
+def _user(name: str, user: Mapping[str, Any], texts: Sequence[str]) -> Pool:
     exchanges = [
         (day, place, f"{one['query']} {one['response']}")
         for day, day_turns in user["history"].items()
@@ -114,7 +114,7 @@ def _user(name: str, user: Mapping[str, Any], asked: Sequence[str]) -> Pool:
     labels = [one.strip() for one in LABELS[name].split(",")]
     questions = [
         Question(text, frozenset(label.split("+")), "zh")
-        for text, label in zip(asked, labels, strict=False)
+        for text, label in zip(texts, labels, strict=False)
         if label != "-"
     ]
     return Pool(name, turns, questions)

@@ -159,36 +159,34 @@ async def _recall(
     return statistics.mean(shares) * 100
 
 
-def rows(found: SearchMeasurements, count: int) -> list[Row]:
-    inside = [ms for ms, _ in found.inside]
-    encode = [one.took.encode_ms for _, one in found.inside]
-    path = found.inside[0][1].path
-    encoding = statistics.median(found.encodings_ms)
+def rows(run: SearchMeasurements, count: int) -> list[Row]:
+    inside = [ms for ms, _ in run.inside]
+    encode = [one.took.encode_ms for _, one in run.inside]
+    path = run.inside[0][1].path
+    encoding = statistics.median(run.encodings_ms)
     bound = P95_ENCODINGS * encoding + P95_MS
     return [
         Row(
             f"search_tools among {count:,}, p50",
-            statistics.median(found.calls_ms),
+            statistics.median(run.calls_ms),
             "ms",
-            note=f"{len(found.calls_ms)} calls over HTTP, {path}"
+            note=f"{len(run.calls_ms)} calls over HTTP, {path}"
             + (f", shared_buffers {CACHE}" if count >= MANY else ""),
         ),
         Row(
             "search_tools, p95",
-            p95(found.calls_ms),
+            p95(run.calls_ms),
             "ms",
             targets=(Target("value", round(bound, 1)),),
             note=f"at most {P95_ENCODINGS} encodings and {P95_MS:g} ms",
-            rounds=tuple(found.calls_ms),
+            rounds=tuple(run.calls_ms),
         ),
-        Row(
-            "one encoding of the same query, p50", encoding, "ms", rounds=tuple(found.encodings_ms)
-        ),
+        Row("one encoding of the same query, p50", encoding, "ms", rounds=tuple(run.encodings_ms)),
         Row("inside the process, p50", statistics.median(inside), "ms"),
         Row("inside the process, p95", p95(inside), "ms", rounds=tuple(inside)),
         Row("of it the vectors of the query, p95", p95(encode), "ms"),
-        Row(f"dense recall@{TOP}", found.recall, "%", targets=RECALL_TARGETS, note="against exact"),
-        Row("tools written and embedded", count / found.loaded_s, "tools/s", note="one worker"),
+        Row(f"dense recall@{TOP}", run.recall, "%", targets=RECALL_TARGETS, note="against exact"),
+        Row("tools written and embedded", count / run.loaded_s, "tools/s", note="one worker"),
     ]
 
 

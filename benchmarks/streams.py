@@ -110,14 +110,14 @@ def count_streams(seconds: float, files: int) -> tuple[int, str]:
     return affordable, f"only {files:,} open files are allowed (ulimit -n)"
 
 
-def rows(kind: Kind, found: Found, note: str) -> list[Row]:
-    crowd = f"{found.streams:,} {kind.name}"
-    session = f"the session before it: {found.session_kb:.1f} kB" if found.session_kb >= 1 else ""
+def rows(kind: Kind, run: Found, note: str) -> list[Row]:
+    crowd = f"{run.streams:,} {kind.name}"
+    session = f"the session before it: {run.session_kb:.1f} kB" if run.session_kb >= 1 else ""
     notes = "; ".join(text for text in (session, note) if text)
     return [
-        Row(f"{crowd}, memory of each", found.stream_kb, "kB", targets=MEMORY_TARGETS, note=notes),
-        _times(f"{crowd}: a tool added upstream, all of them told", found.all_s, ALL_TARGETS),
-        _times(f"the same: one of {kind.name} told, and the tool listed", found.one_s, ONE_TARGETS),
+        Row(f"{crowd}, memory of each", run.stream_kb, "kB", targets=MEMORY_TARGETS, note=notes),
+        _times(f"{crowd}: a tool added upstream, all of them told", run.all_s, ALL_TARGETS),
+        _times(f"the same: one of {kind.name} told, and the tool listed", run.one_s, ONE_TARGETS),
     ]
 
 

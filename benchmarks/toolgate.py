@@ -60,8 +60,8 @@ def installation(
 
 
 @contextmanager
-def serving(rig: Rig, one: Installation) -> Iterator[Child]:
-    with running(launch(rig, one), "/ready", rig.say) as child:
+def serving(rig: Rig, site: Installation) -> Iterator[Child]:
+    with running(launch(rig, site), "/ready", rig.say) as child:
         yield child
 
 
@@ -93,15 +93,15 @@ def relay(rig: Rig, server_url: str, mcp: Mapping[str, Any] = _NONE) -> Iterator
         yield child
 
 
-def launch(rig: Rig, one: Installation) -> Child:
-    arguments = [*COMMAND, "serve", "--config", str(one.settings)]
-    return start(one.name, arguments, rig.directory, rig.cores.tested, port=one.port)
+def launch(rig: Rig, site: Installation) -> Child:
+    arguments = [*COMMAND, "serve", "--config", str(site.settings)]
+    return start(site.name, arguments, rig.directory, rig.cores.tested, port=site.port)
 
 
-def import_openapi(rig: Rig, one: Installation, description: Path) -> float:
+def import_openapi(rig: Rig, site: Installation, description: Path) -> float:
     """Seconds for `toolgate import openapi` where there is no database yet, its birth included."""
     arguments = [*COMMAND, "import", "openapi", str(description), "--name", "large"]
-    options = ["--base-url", rig.upstream_url, "--config", str(one.settings)]
+    options = ["--base-url", rig.upstream_url, "--config", str(site.settings)]
     begin = time.perf_counter()
     with subprocess.Popen(
         [*arguments, *options],

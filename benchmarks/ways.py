@@ -82,7 +82,7 @@ class Way:
     @property
     def modules(self) -> tuple[str, ...]:
         """Modules in the order in which the request came to them; neighbours differ."""
-        return tuple(module for module, _ in groupby(self.functions, key=lambda one: one[0]))
+        return tuple(module for module, _ in groupby(self.functions, key=lambda step: step[0]))
 
     @property
     def entered(self) -> int:

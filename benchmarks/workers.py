@@ -159,11 +159,15 @@ def _warmed(rig: Rig, subject: Subject) -> None:
         raise Unavailable(f"{errors} wrong answers")
 
 
-def _round(rig: Rig, one: _Contender) -> _Round:
-    own_s, others, service = _tree_s(one.child), _servers_s(rig.directory), _tree_s(rig.upstream)
-    report = generator.measure(one.request, calls.NEEDLE, one.connections, rig.slice_s)
+def _round(rig: Rig, contender: _Contender) -> _Round:
+    own_s, others, service = (
+        _tree_s(contender.child),
+        _servers_s(rig.directory),
+        _tree_s(rig.upstream),
+    )
+    report = generator.measure(contender.request, calls.NEEDLE, contender.connections, rig.slice_s)
     spent_s = (
-        _tree_s(one.child) - own_s,
+        _tree_s(contender.child) - own_s,
         _servers_s(rig.directory) - others,
         _tree_s(rig.upstream) - service + report.load_busy * report.seconds,
     )

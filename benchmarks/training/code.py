@@ -73,34 +73,34 @@ def documented(folder: Path) -> Iterator[Documented]:
                 yield Documented(relative, symbol, sentence, code)
 
 
-def _pair(one: Documented, group: str, chance: random.Random) -> Pair:
-    tool = definition(one, group)
-    named = f"{_name(one)} {one.sentence}"
-    request = named if chance.random() < NAMED else asked(one)
+def _pair(entry: Documented, group: str, chance: random.Random) -> Pair:
+    tool = definition(entry, group)
+    named = f"{_name(entry)} {entry.sentence}"
+    request = named if chance.random() < NAMED else asked(entry)
     return Pair(request, tool, frozenset((tool.id,)), group, distinct=True)
 
 
-def definition(one: Documented, group: str) -> TrainingTool:
+def definition(entry: Documented, group: str) -> TrainingTool:
     """A definition as a tool, with the text of a chunk of code."""
     return TrainingTool(
-        id=f"{group} {one.path} {one.symbol}",
-        name=one.symbol,
-        description=identifier_words_of(one.code),
-        source=Path(one.path).stem,
+        id=f"{group} {entry.path} {entry.symbol}",
+        name=entry.symbol,
+        description=identifier_words_of(entry.code),
+        source=Path(entry.path).stem,
         tags=(),
         parameters=(),
         parameter_texts=(),
     )
 
 
-def asked(one: Documented) -> str:
+def asked(entry: Documented) -> str:
     """Description of a definition, without its name."""
-    name = _name(one).replace(" ", "")
-    return " ".join(word for word in one.sentence.split() if word.strip(".,:;()") != name)
+    name = _name(entry).replace(" ", "")
+    return " ".join(word for word in entry.sentence.split() if word.strip(".,:;()") != name)
 
 
-def _name(one: Documented) -> str:
-    return identifier_words(one.symbol.rpartition(".")[2])
+def _name(entry: Documented) -> str:
+    return identifier_words(entry.symbol.rpartition(".")[2])
 
 
 def identifier_words_of(code: str) -> str:

@@ -152,10 +152,10 @@ def _loss(
     return functional.cross_entropy(found, torch.zeros(len(lot), dtype=torch.int64))
 
 
-def judged(model: ListwiseModel, asked: Sequence[Ranking]) -> list[float]:
+def judged(model: ListwiseModel, rankings: Sequence[Ranking]) -> list[float]:
     """Mean NDCG@10 of the first stage, of each of SHARES, and of the second stage alone."""
     columns = []
-    for one in asked:
+    for one in rankings:
         second = model.scores(one.query, one.texts)
         standard = (second - second.mean()) / max(float(second.std()), 1e-6)
         mixed = [one.scores + share * standard for share in SHARES]

@@ -142,7 +142,7 @@ def _request(tool: TrainingTool, chance: random.Random) -> str:
     plain = summary[:1].lower() + summary[1:] if summary[1:2].islower() else summary
     plain = re.sub(
         r"^(returns|retrieves|lists|creates|updates|deletes|gets|adds|removes|sets)\b",
-        lambda found: found[0][:-1],
+        lambda match: match[0][:-1],
         plain,
     )
     named = identifier_words(chance.choice(tool.parameters or ("",)))

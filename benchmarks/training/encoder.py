@@ -85,8 +85,8 @@ def transformed(
 def _attention(weights: Weights, at: str, hidden: Tensor, masked: Tensor) -> Tensor:
     texts, tokens = hidden.shape[0], hidden.shape[1]
 
-    def heads(which: str) -> Tensor:
-        projected = _linear(weights, f"{at}attention.self.{which}", hidden)
+    def heads(part: str) -> Tensor:
+        projected = _linear(weights, f"{at}attention.self.{part}", hidden)
         return projected.view(texts, tokens, HEADS, WIDTH // HEADS).transpose(1, 2)
 
     scores = heads("query") @ heads("key").transpose(2, 3) / math.sqrt(WIDTH // HEADS)

@@ -90,8 +90,8 @@ def lots(
         yield lot
 
 
-def chosen(one: Ranking, wrong: int, chance: random.Random) -> list[tuple[str, str]]:
+def chosen(ranking: Ranking, wrong: int, chance: random.Random) -> list[tuple[str, str]]:
     """Pairs of request and text: that of a right tool, then those of `wrong` others."""
-    others = [at for at in range(len(one.texts)) if at not in one.gold]
-    places = [chance.choice(sorted(one.gold)), *chance.sample(others, wrong)]
-    return [(one.query, one.texts[at]) for at in places]
+    others = [at for at in range(len(ranking.texts)) if at not in ranking.gold]
+    places = [chance.choice(sorted(ranking.gold)), *chance.sample(others, wrong)]
+    return [(ranking.query, ranking.texts[at]) for at in places]

@@ -118,8 +118,8 @@ def _text(pair: Pair, chance: random.Random) -> str:
     return tool_text(pair.tool) if is_distinct else varied_text(pair.tool, chance)
 
 
-def _loss(asked: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> Tensor:
-    scores = (asked @ tools.T * scale).masked_fill(not_negative, -1e4)
+def _loss(queries: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> Tensor:
+    scores = (queries @ tools.T * scale).masked_fill(not_negative, -1e4)
     right = torch.arange(len(scores))
     return (functional.cross_entropy(scores, right) + functional.cross_entropy(scores.T, right)) / 2
 
@@ -143,7 +143,7 @@ def _halved(weights: Weights) -> Weights:
 
 def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropout: float) -> Tensor:
     """Encode in parts of similar length: padding would be half of the work."""
-    order = sorted(range(len(texts)), key=lambda one: len(texts[one]))
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
     vectors = []
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for start in range(0, len(order), PART):
