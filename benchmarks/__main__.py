@@ -180,7 +180,7 @@ def run(groups: Mapping[str, Group], seconds: float) -> Result:
 def _peers() -> dict[str, str]:
     """Their versions, as far as they are installed."""
     named = {"FastMCP": peer.FASTMCP, "Envoy": peer.ENVOY, "ContextForge": peer.CONTEXTFORGE}
-    return {name: one.installed() or "absent" for name, one in named.items()}
+    return {name: peer.installed() or "absent" for name, peer in named.items()}
 
 
 def _attempt(name: str, group: Group, rig: Rig) -> list[Row]:

@@ -87,10 +87,10 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
     sources = {"items": _source(rig, min(count, ONE_SOURCE))}
     if count > ONE_SOURCE:
         sources["more"] = _source(rig, count - ONE_SOURCE)
-    with installation(rig, "agents", sources, more) as one, serving(rig, one) as child:
+    with installation(rig, "agents", sources, more) as site, serving(rig, site) as child:
         rig.say(f"agent: {count:,} tools and their vectors")
-        await_tools(one, count)
-        await_vectors(one)
+        await_tools(site, count)
+        await_vectors(site)
         await _settled(child)
         async with server, _clients() as http:
             rig.say("agent: first events")
@@ -136,7 +136,7 @@ async def _first_events(
     times = sorted([await _first_event_ms(child, http) for _ in range(count)])
     used = (child.cpu_s - used) * 1000 / count
     tools = json.loads(model.bodies[-1])["tools"]
-    size = sum(tokens(json.dumps(one, separators=(",", ":"))) for one in tools)
+    size = sum(tokens(json.dumps(tool, separators=(",", ":"))) for tool in tools)
     return [
         Row("agent: first event of a run, median", times[len(times) // 2], "ms"),
         Row("agent: first event of a run, p95", p95(times), "ms", targets=(Target("value", 50.0),),
@@ -149,11 +149,11 @@ async def _first_events(
 
 async def _first_event_ms(child: Child, http: aiohttp.ClientSession) -> float:
     started = time.perf_counter()
-    found = 0.0
+    elapsed_ms = 0.0
     async for name, _ in _events(child, http):
-        if name == "ResponseChunk" and not found:
-            found = (time.perf_counter() - started) * 1000
-    return found
+        if name == "ResponseChunk" and not elapsed_ms:
+            elapsed_ms = (time.perf_counter() - started) * 1000
+    return elapsed_ms
 
 
 async def _streams(child: Child, http: aiohttp.ClientSession, count: int) -> list[Row]:
@@ -232,9 +232,9 @@ async def _waiting(child: Child, http: aiohttp.ClientSession, count: int) -> Row
 async def _wait_once(child: Child, http: aiohttp.ClientSession) -> None:
     body = {"message": QUESTION}
     async with http.post(f"{child.url}/agent/v1/ask", json=body) as response:
-        found = await response.json(content_type=None)
-        if found.get("state") != "waiting":
-            raise RuntimeError(f"expected a run that waits, found {found}")
+        run = await response.json(content_type=None)
+        if run.get("state") != "waiting":
+            raise RuntimeError(f"expected a run that waits, found {run}")
 
 
 async def _events(

@@ -126,7 +126,7 @@ def list_tools(port: int) -> list[dict[str, Any]]:
 
 def check_batch(body: bytes) -> None:
     members = msgspec.json.decode(body)
-    good = [one for one in members if "result" in one and not one["result"].get("isError")]
+    good = [reply for reply in members if "result" in reply and not reply["result"].get("isError")]
     if len(good) != BATCH:
         raise Unavailable(f"{len(good)} of {BATCH} members answered with a result")
 

@@ -48,13 +48,13 @@ _WITH = ("status", "date", "currency", "owner", "page", "limit", "reason", "prio
 def catalog(directory: Path | None, count: int) -> list[CatalogTool]:
     """`count` tools, as far as possible those of the sets in `directory`."""
     paths = sorted(directory.glob(f"*/{TOOLS}")) if directory else []
-    found = [
+    tools = [
         replace(tool, server=tool.server or path.parent.name)  # else names might be taken twice
         for path in paths
         for tool in read_catalog(path)
     ]
     rng = random.Random(SEED)
-    picked = rng.sample(found, min(len(found), count))
+    picked = rng.sample(tools, min(len(tools), count))
     # two sets may use the same ids
     real_tools = [replace(tool, id=f"{number}:{tool.id}") for number, tool in enumerate(picked)]
     models = real_tools or [_template(rng, number) for number in range(TEMPLATES)]
@@ -66,8 +66,8 @@ def asked(directory: Path | None, count: int) -> list[str]:
     """Different requests."""
     paths = sorted(directory.glob(f"*/{QUERIES}")) if directory else []
     rng = random.Random(SEED)
-    found = sorted({request.query for path in paths for request in read_requests(path)})
-    real_requests = rng.sample(found, min(len(found), count))
+    queries = sorted({request.query for path in paths for request in read_requests(path)})
+    real_requests = rng.sample(queries, min(len(queries), count))
     return [
         *real_requests,
         *(_request(rng, number) for number in range(count - len(real_requests))),
@@ -79,14 +79,14 @@ class Making:
 
     def __init__(self, rng: random.Random, models: Sequence[CatalogTool]) -> None:
         self._rng = rng
-        self._names = [words for one in models if (words := _words(one.name))]
-        self._properties = [item for one in models for item in _properties(one)]
+        self._names = [words for model in models if (words := _words(model.name))]
+        self._properties = [item for model in models for item in _properties(model)]
         self._taken: set[str] = set()
-        self._described = {one.description for one in models}
+        self._described = {model.description for model in models}
         self._begun: list[tuple[str, str]] = []
         self._after: dict[tuple[str, ...], list[str]] = defaultdict(list)  # "": the end
-        for one in models:
-            self._learn(one.description.split()[:WORDS])
+        for model in models:
+            self._learn(model.description.split()[:WORDS])
 
     def tool(self, number: int) -> CatalogTool:
         many = min(self._rng.randint(0, 5), len(self._properties))
@@ -147,7 +147,7 @@ def _properties(tool: CatalogTool) -> list[tuple[str, Any]]:
 def _template(rng: random.Random, number: int) -> CatalogTool:
     verb, thing, of = rng.choice(_VERBS), rng.choice(_THINGS), rng.choice(_OF)
     names = rng.sample(_WITH, 3)
-    properties = {one: {"type": "string", "description": f"The {one} of it."} for one in names}
+    properties = {name: {"type": "string", "description": f"The {name} of it."} for name in names}
     return CatalogTool(
         id=f"template:{number}",
         name=f"{verb}_{thing}_{names[0]}",

@@ -339,10 +339,10 @@ async def _measured(
                 rows.append(_shape_row(measured))
         rows.append(_definitions_row(endpoint))
         rig.say("code mode: break-even")
-        found = await find_break_even(endpoint)
+        reads = await find_break_even(endpoint)
         rig.say("code mode: start and calls")
         times = await _times(endpoint, QUICK_STARTS if quick else STARTS)
-    return [*rows, *_all_rows(pairs), *_break_even_rows(found), *times]
+    return [*rows, *_all_rows(pairs), *_break_even_rows(reads), *times]
 
 
 def _shape_row(rounds: Sequence[Pair]) -> Row:
@@ -407,16 +407,16 @@ def _all_rows(pairs: Sequence[Pair]) -> list[Row]:
 async def find_break_even(endpoint: Endpoint) -> dict[tuple[str, str], int]:
     """The fewest reads of a loop of which a program costs less than direct calls; by cost and by
     way, without those that are more than MOST_READS."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for count in range(1, MOST_READS + 1):
         pair = await compare(endpoint, reads(count))
         for name, cost in COSTS.items():
             for way, transcript in (("together", pair.direct), ("one a turn", pair.serial)):
                 if cost(transcript) > pair.charged(cost):
-                    found.setdefault((name, way), count)
-        if len(found) == 2 * len(COSTS):
+                    counts.setdefault((name, way), count)
+        if len(counts) == 2 * len(COSTS):
             break
-    return found
+    return counts
 
 
 def _break_even_rows(reads: Mapping[tuple[str, str], int]) -> list[Row]:

@@ -383,7 +383,7 @@ def get_customer(facts: Facts, request: ServiceRequest) -> Any:
 def list_subscriptions(facts: Facts, request: ServiceRequest) -> Any:
     filters = {key: request.query[key] for key in ("status", "customer") if key in request.query}
     subscriptions = [_subscription(facts, name) for name in facts["subscriptions"]]
-    return _listed(request, [one for one in subscriptions if filters.items() <= one.items()])
+    return _listed(request, [entry for entry in subscriptions if filters.items() <= entry.items()])
 
 
 def get_invoice(facts: Facts, request: ServiceRequest) -> Any:

@@ -115,12 +115,12 @@ async def _join(agent: Agent) -> Any:
         ("GetCustomers", {"limit": 100, "_fields": ["data.id", "data.email"]}),
     ])  # fmt: skip
     emails = {customer["id"]: customer["email"] for customer in customers["data"]}
-    return sorted(emails[one["customer"]] for one in owing["data"])
+    return sorted(emails[row["customer"]] for row in owing["data"])
 
 
 def _owing(facts: Facts) -> list[str]:
-    owing = [one for one in facts["subscriptions"].values() if one["status"] == "past_due"]
-    return sorted(facts["customers"][one["customer"]] for one in owing)
+    owing = [row for row in facts["subscriptions"].values() if row["status"] == "past_due"]
+    return sorted(facts["customers"][row["customer"]] for row in owing)
 
 
 JOIN = Shape(
@@ -139,7 +139,7 @@ async def _page(agent: Agent) -> Any:
     pages = await agent.pages(
         "repos_list-commits", **REPO, per_page=30, _fields=["commit.author.name"]
     )
-    return Counter(one["commit"]["author"]["name"] for page in pages for one in page)
+    return Counter(commit["commit"]["author"]["name"] for page in pages for commit in page)
 
 
 PAGE = Shape(
@@ -229,7 +229,7 @@ async def _chain(agent: Agent) -> Any:
     owing = await agent.call(
         "GetSubscriptions", customer=customer["id"], _fields=["data.status", "data.latest_invoice"]
     )
-    [name] = [one["latest_invoice"] for one in owing["data"] if one["status"] == "past_due"]
+    [name] = [row["latest_invoice"] for row in owing["data"] if row["status"] == "past_due"]
     invoice = await agent.call("GetInvoicesInvoice", invoice=name, _fields=["id", "status"])
     if invoice["status"] != "open":
         return invoice["status"]
@@ -240,11 +240,11 @@ async def _chain(agent: Agent) -> Any:
 def _chained(before: Facts, after: Facts, answer: Any) -> bool:
     charge = before["charges"]["ch_0037"]
     [name] = [
-        one["latest_invoice"]
-        for one in before["subscriptions"].values()
-        if one["customer"] == charge["customer"] and one["status"] == "past_due"
+        row["latest_invoice"]
+        for row in before["subscriptions"].values()
+        if row["customer"] == charge["customer"] and row["status"] == "past_due"
     ]
-    changed = {key for key, one in after["invoices"].items() if one != before["invoices"][key]}
+    changed = {key for key, row in after["invoices"].items() if row != before["invoices"][key]}
     paid = {"invoices": {**before["invoices"], name: "paid"}}
     return answer == [name, "paid"] and changed == {name} and after == {**before, **paid}
 
@@ -324,9 +324,9 @@ async def _scale(agent: Agent) -> Any:
         _fields=["items.metadata.name", "items.metadata.resourceVersion"],
     )  # fmt: skip
     about = [deployment["metadata"] for deployment in listed["items"]]
-    scale_arguments = [_scaling(one["name"], one["resourceVersion"]) for one in about]
+    scale_arguments = [_scaling(row["name"], row["resourceVersion"]) for row in about]
     answers = await agent.calls([(SCALE, arguments) for arguments in scale_arguments])
-    again = [one["name"] for one, answer in zip(about, answers, strict=True) if answer is None]
+    again = [row["name"] for row, answer in zip(about, answers, strict=True) if answer is None]
     for name in again:
         scale = await agent.call(SCALED, **SHOP, name=name, _fields=["metadata.resourceVersion"])
         await agent.call(SCALE, **_scaling(name, scale["metadata"]["resourceVersion"]))
@@ -360,7 +360,7 @@ again""",
     ('one["metadata"]["name"]', 'one["name"]'),
     lambda _, after, answer: (
         answer == ["checkout-6"] and after["conflicts"] == 1
-        and {one["replicas"] for one in after["deployments"].values()} == {3}
+        and {row["replicas"] for row in after["deployments"].values()} == {3}
     ),
     writes=True,
 )  # fmt: skip

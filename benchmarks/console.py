@@ -124,7 +124,7 @@ async def timed(http: aiohttp.ClientSession, url: str, page: str) -> tuple[PageT
 
 async def pages(http: aiohttp.ClientSession, url: str) -> list[PageTime]:
     last_tool = cursor(f"s{SOURCES - 1:04}_a")
-    found = []
+    times = []
     for page in (
         *("", "tools", f"tools?after={last_tool}", "tools?q=approve+a+payment", "sources"),
         *("tools?source=system-0500", "tools?protocol=openapi&state=served", "sources/system-0500"),
@@ -132,21 +132,21 @@ async def pages(http: aiohttp.ClientSession, url: str) -> list[PageTime]:
         *("tools/s0000_list_invoices_0", "tools/s0000_list_invoices_0/try", "sessions", "keys"),
         "health",
     ):
-        one, text = await timed(http, url, page)
-        found.append(one)
+        first, text = await timed(http, url, page)
+        times.append(first)
         following = NEXT.search(text)
         if following is not None and page in {"tools", "sources", "audit"}:
             after, _ = await timed(http, url, following[1].replace("&amp;", "&"))
-            found.append(after._replace(page=f"{page}, next page"))
-    return found
+            times.append(after._replace(page=f"{page}, next page"))
+    return times
 
 
 def told(times: Sequence[PageTime]) -> str:
     head = f"{'page':48} {'median ms':>10} {'slowest':>10} {'kB':>8}"
     rows = (
-        f"/{one.page:47} {one.median_ms:10.1f} {one.slowest_ms:10.1f} {one.kilobytes:8.0f}"
-        + ("" if one.median_ms <= GOAL_MS else "  over the goal")
-        for one in times
+        f"/{page.page:47} {page.median_ms:10.1f} {page.slowest_ms:10.1f} {page.kilobytes:8.0f}"
+        + ("" if page.median_ms <= GOAL_MS else "  over the goal")
+        for page in times
     )
     return "\n".join([head, *rows])
 
@@ -163,9 +163,9 @@ async def main() -> int:
             audit=replace(defaults.audit, spool_dir=str(folder / "audit")),
         )
         async with filled(settings, folder) as rig_settings, running(rig_settings) as client:
-            found = await pages(client.http, client.url)
-    sys.stdout.write(told(found) + "\n" + json.dumps([one._asdict() for one in found]) + "\n")
-    return 0 if all(one.median_ms <= GOAL_MS for one in found) else 1
+            times = await pages(client.http, client.url)
+    sys.stdout.write(told(times) + "\n" + json.dumps([page._asdict() for page in times]) + "\n")
+    return 0 if all(page.median_ms <= GOAL_MS for page in times) else 1
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Curve:
         xs = [math.log(size) for size, _ in self.points]
         ys = [math.log(cost) for _, cost in self.points]
         x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-        spread = sum((one - x) ** 2 for one in xs)
+        spread = sum((value - x) ** 2 for value in xs)
         return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / spread
 
     @property

@@ -61,7 +61,7 @@ class Definition:
 
 
 def measure_definitions(rig: Rig, directory: Path | None) -> list[Row]:
-    names = [one for one in GOALS if directory and (directory / f"code/{one}.tar.gz").exists()]
+    names = [name for name in GOALS if directory and (directory / f"code/{name}.tar.gz").exists()]
     if directory is None or not names:
         return [missing("definitions of source code", "%", "no directory of code (--recall)")]
     cores = rig.cores.tested | rig.cores.load
@@ -82,9 +82,9 @@ def code_files(archive: Path) -> Iterator[CodeFile]:
         for member in tar:
             file = tar.extractfile(member) if member.isreg() else None
             data = file.read() if file else b""
-            found = media_type(member.name, data)
-            if found in CODE and data.strip() and not _OTHERS.search(member.name):
-                yield CodeFile(member.name.removeprefix("./"), found, data.decode())
+            kind = media_type(member.name, data)
+            if kind in CODE and data.strip() and not _OTHERS.search(member.name):
+                yield CodeFile(member.name.removeprefix("./"), kind, data.decode())
 
 
 def _chunk_rows(name: str, files: Sequence[CodeFile]) -> Iterator[Row]:
@@ -94,7 +94,7 @@ def _chunk_rows(name: str, files: Sequence[CodeFile]) -> Iterator[Row]:
         total += len(chunks)
         for chunk in chunks:
             definitions += len(chunk.definitions)
-            unbroken += sum(one.end <= chunk.end for one in chunk.definitions)
+            unbroken += sum(definition.end <= chunk.end for definition in chunk.definitions)
             code += 1
             alone += parses_alone(file, chunk)
     note = f"{len(files)} files, {total:,} chunks, {definitions:,} definitions"
@@ -124,27 +124,30 @@ def parses_alone(file: CodeFile, chunk: Chunk) -> bool:
     extra = max(text.count("}") - text.count("{"), 0)
     candidates = [text + "\n}" * open_, "{" * extra + text, text, text + "\n    pass"]
     return reader is not None and any(
-        not reader.parse(f"{one}\n".encode()).root_node.has_error for one in candidates
+        not reader.parse(f"{candidate}\n".encode()).root_node.has_error for candidate in candidates
     )
 
 
 def _search_rows(rig: Rig, name: str, files: Sequence[CodeFile]) -> Iterator[Row]:
     stripped = [stripped_of(file) for file in files]
     asked = sorted(
-        (one for _, found in stripped for one in found),
+        (definition for _, definitions in stripped for definition in definitions),
         key=lambda target: hashlib.sha256(f"{target.path}{target.symbol}".encode()).digest(),
     )[:QUERIES]
     spans = {file.path: definitions_of(file) for file, _ in stripped}
     hits = dict.fromkeys(DEPTHS, 0)
     settings = {"knowledge": {"enabled": True}}
-    with installation(rig, f"definitions-{name}", {}, settings) as one, serving(rig, one) as child:
+    with (
+        installation(rig, f"definitions-{name}", {}, settings) as site,
+        serving(rig, site) as child,
+    ):
         rig.say(f"definitions: storing {len(files)} files of {name}")
         with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
             for file, _ in stripped:
                 body = {"collection": name, "path": file.path, "text": file.text,
                         "kind": "code"}  # fmt: skip
                 _posted(connection, "/documents", body)
-        await_vectors(one)
+        await_vectors(site)
         with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
             for question in asked:
                 rank = _rank(connection, name, question, spans[question.path])
@@ -167,13 +170,13 @@ def _rank(
     target = definitions[question.place]
     body = {"query": question.query, "collections": [collection], "limit": DEPTHS[-1],
             "tokens": 1_000_000}  # fmt: skip
-    found = _posted(connection, "/query", body)["evidence"]
+    evidence = _posted(connection, "/query", body)["evidence"]
     ranks = (
         at
-        for at, one in enumerate(found, 1)
-        if one["path"] == question.path
-        and one["lines"][0] <= target.end_line
-        and one["lines"][1] >= target.start_line
+        for at, passage in enumerate(evidence, 1)
+        if passage["path"] == question.path
+        and passage["lines"][0] <= target.end_line
+        and passage["lines"][1] >= target.start_line
     )
     return next(ranks, DEPTHS[-1] + 1)
 
@@ -185,27 +188,27 @@ def _posted(connection: HTTPConnection, path: str, body: Mapping[str, object]) -
 def definitions_of(file: CodeFile) -> list[CodeSymbol]:
     """All definitions of a file, in order."""
     chunks = cut(file.text, media_type=file.media_type, chunking=ChunkingOptions(size=10**9))
-    return [one for chunk in chunks for one in chunk.definitions]
+    return [definition for chunk in chunks for definition in chunk.definitions]
 
 
 def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
     """A file without documentations, and the definitions that had one."""
-    data, found = file.text.encode(), []
+    data, definitions = file.text.encode(), []
     removed: list[tuple[int, int]] = []
-    for place, one in enumerate(definitions_of(file)):
-        text = data[one.start : one.end].decode()
+    for place, symbol in enumerate(definitions_of(file)):
+        text = data[symbol.start : symbol.end].decode()
         match = _documentation(file.media_type, text)
         if match is None:
             continue
-        start = one.start + len(text[: match.start()].encode())
+        start = symbol.start + len(text[: match.start()].encode())
         removed.append((start, start + len(match[0].encode())))
-        name = one.symbol.rpartition(".")[2]
+        name = symbol.symbol.rpartition(".")[2]
         query = _query(match[0], name)
         if len(query.split()) >= WORDS:
-            found.append(Definition(file.path, one.symbol, place, query))
+            definitions.append(Definition(file.path, symbol.symbol, place, query))
     for start, end in sorted(set(removed), reverse=True):
         data = data[:start] + data[end:]
-    return replace(file, text=data.decode()), found
+    return replace(file, text=data.decode()), definitions
 
 
 def _documentation(type_: str, text: str) -> re.Match[str] | None:

@@ -68,12 +68,12 @@ def chosen(workspace: Path, directory: Path | None, quick: bool) -> list[Path]:
     if directory is None:
         large = workspace / f"items-{OPERATIONS}.json"
         large.write_bytes(describe(OPERATIONS, "http://127.0.0.1:9"))
-        found = [*write_all(workspace), large]
+        paths = [*write_all(workspace), large]
     else:
-        found = [path for path in sorted(directory.iterdir()) if path.suffix in SUFFIXES]
-    if not found:
+        paths = [path for path in sorted(directory.iterdir()) if path.suffix in SUFFIXES]
+    if not paths:
         raise Unavailable(f"{directory} holds no description")
-    return sorted(found, key=lambda path: path.stat().st_size)[:QUICK_FILES] if quick else found
+    return sorted(paths, key=lambda path: path.stat().st_size)[:QUICK_FILES] if quick else paths
 
 
 def _read(rig: Rig, path: Path) -> dict[str, Any]:
@@ -116,10 +116,10 @@ def coverage(path: Path, data: Mapping[str, Any], whose: str) -> Iterator[Row]:
 
 
 def covered(all_told: Sequence[Mapping[str, Any]], whose: str) -> Row:
-    told = [one for one in all_told if "statuses" in one]
-    crashes = sum("crashed" in one for one in all_told)
+    told = [data for data in all_told if "statuses" in data]
+    crashes = sum("crashed" in data for data in all_told)
     total = sum(map(_operations, told))
-    gone = sum(one["statuses"].get("skipped", 0) for one in told)
+    gone = sum(data["statuses"].get("skipped", 0) for data in told)
     note = f"{total:,} operations, {gone} skipped, {crashes} crashes{_also(whose)}"
     share = 100 * gone / total if total else 100.0
     return Row("all files: operations lost", share, "%", targets=LOST, errors=crashes, note=note)
@@ -139,13 +139,13 @@ def _round_trips(rig: Rig, files: Sequence[Path], variants: int, whose: str) -> 
     for path in files:
         rig.say(f"sending the operations of {path.name}")
         try:
-            one = asyncio.run(round_trip(path, variants=variants))
+            trip = asyncio.run(round_trip(path, variants=variants))
         except Exception as crash:
             note = f"{type(crash).__name__}: {str(crash)[:160]}"
             yield Row(f"{path.name}: values wrong", None, "%", note=note)
             continue
-        yield _arrived(f"{path.name}: values wrong", one, None, f"{_sent(one)}{_also(whose)}")
-        total.merge(one)
+        yield _arrived(f"{path.name}: values wrong", trip, None, f"{_sent(trip)}{_also(whose)}")
+        total.merge(trip)
     yield from round_trip_rows(total, whose)
 
 

@@ -78,11 +78,11 @@ def _chosen(workspace: Path, directory: Path | None) -> list[Path]:
         path = workspace / "disclosure.json"
         path.write_bytes(describe(OPERATIONS, "http://127.0.0.1:9"))
         return [path]
-    found = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".yaml"))
-    large = [path for path in found if path.stem.startswith(LARGE)]
-    if not found:
+    paths = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".yaml"))
+    large = [path for path in paths if path.stem.startswith(LARGE)]
+    if not paths:
         raise Unavailable(f"{directory} holds no description")
-    return large or found
+    return large or paths
 
 
 def _searched(port: int, query: str) -> int:

@@ -167,7 +167,7 @@ async def _claiming(journal: Journal, database: Database, floor: float, seconds:
     while spent < seconds:
         begin = time.perf_counter()
         deliveries = await journal.claim(OWN, "bench", limit=20, lease_s=60)
-        ends = [one.end(result=b"{}") for one in deliveries]
+        ends = [delivery.end(result=b"{}") for delivery in deliveries]
         done += len(await journal.end(ends))
         spent += time.perf_counter() - begin
         if len(deliveries) < 20:
@@ -276,7 +276,7 @@ async def _backlog(database: Database, journal: Journal, waiting: int, large: in
     await journal.accept([draft(OTHER)])
     begin = time.perf_counter()
     tenants = await journal.tenants()
-    claims = [await journal.claim(one, "bench", limit=1, lease_s=60) for one in tenants]
+    claims = [await journal.claim(tenant, "bench", limit=1, lease_s=60) for tenant in tenants]
     ms = (time.perf_counter() - begin) * 1000
     assert len(claims) == 2
     text = f"first invocation of a tenant beside {large:,} of another"

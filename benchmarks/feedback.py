@@ -61,7 +61,7 @@ class Month:
         self._chance = chance
         half = chance.sample(list(requests), len(requests))
         self._asked, self._later = half[: len(half) // 2], half[len(half) // 2 :]
-        tools = sorted({tool for one in requests for tool in one.wanted_tools})
+        tools = sorted({tool for request in requests for tool in request.wanted_tools})
         self._needs = [set(chance.sample(tools, len(tools) // CALLERS)) for _ in range(CALLERS)]
 
     def day(self, caller: int) -> list[EvaluationRequest]:
@@ -74,7 +74,7 @@ class Month:
         self, caller: int, requests: Sequence[EvaluationRequest], number: int
     ) -> list[EvaluationRequest]:
         caller_requests = [
-            one for one in requests if self._needs[caller] & set(one.wanted_tools)
+            request for request in requests if self._needs[caller] & set(request.wanted_tools)
         ] or requests
         drawn_from = (
             caller_requests if self._chance.random() < OWN else requests for _ in range(number)
@@ -85,7 +85,7 @@ class Month:
         """What a caller calls of the tools that it is shown."""
         if tools and self._chance.random() < MISTAKEN:
             return self._chance.choice(tools)
-        return next((one for one in tools if one in request.wanted_tools), None)
+        return next((tool for tool in tools if tool in request.wanted_tools), None)
 
 
 async def month(directory: Path, say: Console) -> list[Served]:
@@ -119,15 +119,15 @@ async def _one_day(simulated: Month, database: Database, drawing: Search, corpus
     for caller in range(CALLERS):
         for request in simulated.day(caller):
             query = SearchQuery(request.query, SHOWN, "hybrid", corpus.filters)
-            found = await drawing.run(query)
-            ids = {corpus.names[hit.id]: hit.id for hit in found.hits}
+            result = await drawing.run(query)
+            ids = {corpus.names[hit.id]: hit.id for hit in result.hits}
             called = simulated.called(request, list(ids))
-            if called is None or found.model is None or found.vector is None:
+            if called is None or result.model is None or result.vector is None:
                 continue
             await feedback.record(
                 *(HOST, ids[called]),
-                model=found.model,
-                vector=found.vector,
+                model=result.model,
+                vector=result.vector,
                 principal=f"caller {caller}",
             )
     async with borrow(database.pool) as connection:
@@ -144,7 +144,7 @@ async def _served(corpus: Corpus, drawing: Search, requests: Sequence[Evaluation
             query = SearchQuery(request.query, SHOWN, "hybrid", corpus.filters)
             hits = (await search.run(query)).hits
             sums[number] += ndcg([corpus.names[hit.id] for hit in hits], gold)
-    without, with_feedback = (100 * one / len(requests) for one in sums)
+    without, with_feedback = (100 * total / len(requests) for total in sums)
     return Served(without, with_feedback)
 
 
@@ -152,11 +152,11 @@ def row(name: str, callers: Sequence[Served]) -> list[str]:
     before, after = (
         sum(values) / len(callers)
         for values in (
-            [one.without for one in callers],
-            [one.with_feedback for one in callers],
+            [caller.without for caller in callers],
+            [caller.with_feedback for caller in callers],
         )
     )
-    changes = sorted(one.change for one in callers)
+    changes = sorted(caller.change for caller in callers)
     return [name, f"{before:.1f}", f"{after:.1f}", f"{changes[0]:+.1f} %", f"{changes[-1]:+.1f} %"]
 
 

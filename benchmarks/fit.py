@@ -71,7 +71,7 @@ def made_up() -> Iterator[str]:
 
 async def collected(directories: Sequence[Path], say: Console) -> list[Answer]:
     queries = {
-        path: [one.query for one in sample_requests(read_requests(path / QUERIES), SAMPLE, SEED)]
+        path: [row.query for row in sample_requests(read_requests(path / QUERIES), SAMPLE, SEED)]
         for path in directories
     }
     answers: list[Answer] = []
@@ -79,22 +79,27 @@ async def collected(directories: Sequence[Path], say: Console) -> list[Answer]:
     for path in directories:
         say.print(f"{path.name}: loading and searching", style="dim")
         foreign = [
-            one for other in directories if other != path for one in queries[other][:FOREIGN]
+            query
+            for directory in directories
+            if directory != path
+            for query in queries[directory][:FOREIGN]
         ]
         texts_by_kind = {"own": queries[path], "foreign": foreign, "gibberish": [*made_up()]}
         async with of_catalog(read_catalog(path / TOOLS), settings, lambda *_: None) as corpus:
             for kind, texts in texts_by_kind.items():
                 samples = [await _features(corpus, text) for text in texts]
-                answers += [Answer(path.name, kind, one) for one in samples if one is not None]
+                answers += [Answer(path.name, kind, row) for row in samples if row is not None]
     return answers
 
 
 async def _features(corpus: Corpus, text: str) -> tuple[float, float, float] | None:
     try:
-        found = await corpus.search.run(SearchQuery(text, 10, "hybrid", corpus.filters))
+        answer = await corpus.search.run(SearchQuery(text, 10, "hybrid", corpus.filters))
     except InvalidParams:
         return None  # nothing in it can be searched for
-    candidates = [Candidate(hit.id, hit.name, 1.0, hit.lexical, hit.semantic) for hit in found.hits]
+    candidates = [
+        Candidate(hit.id, hit.name, 1.0, hit.lexical, hit.semantic) for hit in answer.hits
+    ]
     return features(candidates, len(corpus.tools))
 
 
@@ -113,28 +118,30 @@ def fitted(values: Vectors, is_own: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
 
 def left_out(answers: Sequence[Answer]) -> list[float]:
     """The fit of each answer, by coefficients of the other catalogs."""
-    values = np.array([one.values for one in answers])
-    is_own = np.array([one.kind == "own" for one in answers])
-    catalogs = np.array([one.catalog for one in answers])
+    values = np.array([answer.values for answer in answers])
+    is_own = np.array([answer.kind == "own" for answer in answers])
+    catalogs = np.array([answer.catalog for answer in answers])
     fits = np.zeros(len(answers))
     for catalog in dict.fromkeys(catalogs):
         others = catalogs != catalog
-        found = fitted(values[others], is_own[others])
-        fits[~others] = 1 / (1 + np.exp(-(values[~others] @ found[:-1] + found[-1])))
-    return [float(one) for one in fits]
+        weights = fitted(values[others], is_own[others])
+        fits[~others] = 1 / (1 + np.exp(-(values[~others] @ weights[:-1] + weights[-1])))
+    return [float(fit) for fit in fits]
 
 
 def table(answers: Sequence[Answer], fits: Sequence[float]) -> Table:
     results = Table("requests with a tool kept", "least fit", "foreign warned of", "gibberish")
     by_kind = {
-        kind: np.array([fit for one, fit in zip(answers, fits, strict=True) if one.kind == kind])
+        kind: np.array(
+            [fit for answer, fit in zip(answers, fits, strict=True) if answer.kind == kind]
+        )
         for kind in ("own", "foreign", "gibberish")
     }
     for share_kept in KEPT:
         least = float(np.quantile(by_kind["own"], 1 - share_kept))
         shares = (100 * float((by_kind[kind] < least).mean()) for kind in ("foreign", "gibberish"))
         results.add_row(
-            f"{100 * share_kept:.1f} %", f"{least:.3f}", *(f"{one:.0f} %" for one in shares)
+            f"{100 * share_kept:.1f} %", f"{least:.3f}", *(f"{share:.0f} %" for share in shares)
         )
     return results
 
@@ -149,8 +156,8 @@ def main(directories: tuple[Path, ...], path: Path | None) -> None:
     if path is not None:
         path.write_bytes(msgspec.json.encode(answers))
     out = Console()
-    values = np.array([one.values for one in answers])
-    is_own = np.array([one.kind == "own" for one in answers])
+    values = np.array([answer.values for answer in answers])
+    is_own = np.array([answer.kind == "own" for answer in answers])
     cosine, words, tools, bias = fitted(values, is_own)
     out.print(f"Coefficients({cosine:.2f}, {words:.2f}, {tools:.3f}, {bias:.2f}), of all catalogs")
     out.print(table(answers, left_out(answers)))

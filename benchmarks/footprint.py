@@ -103,11 +103,11 @@ def _p99(scenario: str, reports: Sequence[Report], rate: float) -> Row:
 def measure_import(rig: Rig, description: Path | None) -> list[Row]:
     """`description` None: a generated one."""
     path = description or rig.write_description(LARGE)
-    with installation(rig, "import", {}) as one:
+    with installation(rig, "import", {}) as site:
         rig.say(f"importing {path.name}")
-        seconds = import_openapi(rig, one, path)
-        starts = tuple(_cold_start(rig, one) for _ in range(STARTS))
-        with serving(rig, one) as child:
+        seconds = import_openapi(rig, site, path)
+        starts = tuple(_cold_start(rig, site) for _ in range(STARTS))
+        with serving(rig, site) as child:
             tools = len(calls.list_tools(child.port))
             memory = child.rss_mb
     name = f"{path.name}, {tools:,} tools"

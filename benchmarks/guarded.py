@@ -127,8 +127,8 @@ def _subject(front: str, child: Child, tool: str, identity: Identity | None = No
 def _latency(rig: Rig, plain: Child, full: Child, identity: Identity, tool: str) -> Row:
     direct, guarded = _subject("/rpc", plain, tool), _subject("/rpc", full, tool, identity)
     rig.load.warm_up(direct, rig.slice_s)
-    found = list(pairs(rig, direct, guarded, rig.load.warm_up(guarded, rig.slice_s)))
-    return added_row("/rpc: p99 added by all of it at half load", found, P99_TARGETS)
+    measured_pairs = list(pairs(rig, direct, guarded, rig.load.warm_up(guarded, rig.slice_s)))
+    return added_row("/rpc: p99 added by all of it at half load", measured_pairs, P99_TARGETS)
 
 
 def _with_redis(rig: Rig, identity: Identity, tool: str) -> list[Row]:

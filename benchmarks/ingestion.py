@@ -38,8 +38,8 @@ def measure_ingestion(rig: Rig, directory: Path | None) -> list[Row]:
     settings = {"knowledge": {"enabled": True}}
     try:
         with (
-            installation(rig, "ingestion", {}, settings) as one,
-            serving(everywhere, one) as child,
+            installation(rig, "ingestion", {}, settings) as site,
+            serving(everywhere, site) as child,
             closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
         ):
             return [*_texts(connection), *_archive(connection, archive)]
@@ -54,9 +54,9 @@ def _archive(connection: HTTPConnection, archive: Path) -> Iterator[Row]:
     began = time.perf_counter()
     report = _sent(connection, "PUT", "/knowledge/files/flask/flask.tar.gz", archive.read_bytes())
     query = {"query": "url_for endpoint", "collections": ["flask"], "mode": "naive"}
-    found = _sent(connection, "POST", "/knowledge/v1/query", msgspec.json.encode(query))
+    answer = _sent(connection, "POST", "/knowledge/v1/query", msgspec.json.encode(query))
     seconds = time.perf_counter() - began
-    if not found["evidence"]:
+    if not answer["evidence"]:
         raise Unavailable("/query found nothing of what was stored")
     stored, left_out = report["added"], len(report["left_out"]) + len(report["failed"])
     note = f"{files} files: {stored} stored, {left_out} binary or left out"

@@ -300,7 +300,7 @@ async def _latency(name: str, defer: Defer, count: int) -> list[Row]:
         spent.append((noted[number] - begin) * 1000)
         await asyncio.sleep(0.005)
     spent.sort()
-    late = sum(one > 1000 for one in spent)
+    late = sum(ms > 1000 for ms in spent)
     note = f"p50 {spent[count // 2]:.1f} ms, longest {spent[-1]:.0f} ms; {late} of {count} over 1 s"
     return [Row(f"{name}: defer to start, p95", spent[int(count * 0.95)], "ms", note=note)]
 
@@ -352,14 +352,14 @@ print(json.dumps([spent, len(set(sys.modules) - modules), process.memory_info().
 
 def _cost() -> list[Row]:
     """Of the import alone, in a process that has the database's modules already."""
-    found = [
+    costs = [
         json.loads(
             subprocess.run([sys.executable, "-c", PROBE], capture_output=True, check=True).stdout
         )
         for _ in range(5)
     ]
     spent, modules, memory = (
-        sorted(column)[len(found) // 2] for column in zip(*found, strict=True)
+        sorted(column)[len(costs) // 2] for column in zip(*costs, strict=True)
     )
     note = f"{modules} modules, {memory / 1e6:.1f} MB"
     return [Row("procrastinate: import", spent, "ms", note=note)]
@@ -451,8 +451,8 @@ async def _recovered(app: procrastinate.App, url: str) -> Row:
 async def _stalled(app: procrastinate.App, job: int) -> procrastinate.jobs.Job:
     with anyio.fail_after(LIMIT_S):
         while True:
-            found = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S)
-            if named := [one for one in found if one.id == job]:
+            jobs = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S)
+            if named := [stalled for stalled in jobs if stalled.id == job]:
                 return named[0]
             await asyncio.sleep(0.05)
 
@@ -511,15 +511,15 @@ async def _overlooked(app: procrastinate.App) -> Row:
 
     async def slow(**filters: Any) -> procrastinate.jobs.Job | None:
         nonlocal begin
-        found = await fetch(**filters)
-        if found is None and not deferred.is_set():
+        rows = await fetch(**filters)
+        if rows is None and not deferred.is_set():
             await asyncio.sleep(1)  # it looks before it listens
             deferred.set()
             started.clear()
             begin = time.perf_counter()
             await app.configure_task("note").defer_async(number=0)
             await worker._new_job_event.wait()  # noqa: SLF001
-        return found
+        return rows
 
     setattr(app.job_manager, "fetch_job", slow)  # noqa: B010
     task = asyncio.create_task(worker.run())
@@ -614,8 +614,8 @@ async def _kept_apart(url: str) -> Row:
         async with _running(apart):
             await _latency("in a schema of its own", _deferrer(apart), 20)
         async with pool.connection() as connection:
-            found = await connection.execute(OWN_SCHEMA)
-            tables, functions, done = await found.fetchone() or (0, 0, 0)
+            schemas = await connection.execute(OWN_SCHEMA)
+            tables, functions, done = await schemas.fetchone() or (0, 0, 0)
     note = f"{tables} tables, {functions} functions; its pool has a search_path of its own"
     return Row("in a schema of its own: jobs done of 20", float(done), "", note=note)
 

@@ -183,12 +183,12 @@ async def _write(database: Database, begin: int, block: Floats) -> None:
 
 async def _sizes(database: Database, index: str) -> list[Row]:
     async with database.connect() as connection:
-        found = await connection.execute(
+        sizes = await connection.execute(
             "SELECT pg_relation_size(%s::regclass) / 1e6,"
             " pg_table_size('entity_embedding_t') / 1e6",
             [index],
         )
-        row = await found.fetchone() or (0, 0)
+        row = await sizes.fetchone() or (0, 0)
     return [Row("size of the index", float(row[0]), "MB"), Row("of the table", float(row[1]), "MB")]
 
 
@@ -217,9 +217,9 @@ async def _searched(
             ms = (time.perf_counter() - started) * 1000
             answers.append(_Answer(ms, {int(id_[-12:]) for id_, *_ in best}))
     recall = statistics.mean(
-        len(one.found & best) / TOP for one, best in zip(answers, nearest_rows, strict=True)
+        len(answer.found & best) / TOP for answer, best in zip(answers, nearest_rows, strict=True)
     )
-    spent = sorted(one.ms for one in answers)
+    spent = sorted(answer.ms for answer in answers)
     note = f"p50 {spent[len(spent) // 2]:.1f} ms"
     return [
         Row(f"ef_search {ef}: recall@{TOP}", recall * 100, "%"),

@@ -63,13 +63,13 @@ def _repository_rows(rig: Rig, directory: Path, name: str) -> Iterator[Row]:
     questions = list(asked(directory / f"swe-qa/{name}.jsonl", paths))
     shares: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
     with (
-        installation(rig, f"library-{name}", {}, SETTINGS) as one,
-        serving(rig, one) as child,
+        installation(rig, f"library-{name}", {}, SETTINGS) as site,
+        serving(rig, site) as child,
         closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
     ):
         rig.say(f"library: storing {len(paths)} files of {name}")
         sent(connection, "PUT", f"/knowledge/files/{name}/f.tar.gz", packed)
-        await_vectors(one)
+        await_vectors(site)
         for question, relevant in questions:
             body = {"query": question, "collections": [name], "by": "file"}
             passages = _posted(connection, "/search", body)["passages"]
@@ -90,11 +90,11 @@ def _texts(archive: Path) -> tuple[list[str], bytes]:
     """The paths of code and documents in an archive, and an archive of these alone."""
     paths, buffer = [], io.BytesIO()
     with tarfile.open(archive) as tar, tarfile.open(fileobj=buffer, mode="w:gz") as packed:
-        for one in tar:
-            if one.isreg() and one.name.endswith(KINDS):
-                one.name = one.name.removeprefix("./")
-                paths.append(one.name)
-                packed.addfile(one, tar.extractfile(one))
+        for member in tar:
+            if member.isreg() and member.name.endswith(KINDS):
+                member.name = member.name.removeprefix("./")
+                paths.append(member.name)
+                packed.addfile(member, tar.extractfile(member))
     return paths, buffer.getvalue()
 
 
@@ -108,8 +108,8 @@ def asked(file: Path, paths: Sequence[str]) -> Iterator[tuple[str, frozenset[str
 
 def _large_rows(rig: Rig) -> Iterator[Row]:
     with (
-        installation(rig, "library-large", {}, SETTINGS | WORDS) as one,
-        serving(rig, one) as child,
+        installation(rig, "library-large", {}, SETTINGS | WORDS) as site,
+        serving(rig, site) as child,
         closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
     ):
         rig.say(f"library: storing {FILES * FUNCTIONS:,} definitions")
@@ -147,9 +147,9 @@ def _looked_up(connection: HTTPConnection, at: int) -> float:
     """Milliseconds of the lookup of one definition."""
     name = f"handle_{at * 7 % FILES}_{at % FUNCTIONS}"
     started = time.perf_counter()
-    found = _posted(connection, "/symbols", {"name": name, "collections": ["large"]})["symbols"]
-    if [one["symbol"] for one in found] != [name]:
-        raise Unavailable(f"{name} was found as {found}")
+    symbols = _posted(connection, "/symbols", {"name": name, "collections": ["large"]})["symbols"]
+    if [symbol["symbol"] for symbol in symbols] != [name]:
+        raise Unavailable(f"{name} was found as {symbols}")
     return 1000 * (time.perf_counter() - started)
 
 

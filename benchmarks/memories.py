@@ -91,24 +91,24 @@ class Memory:
 
     def remember(self, pool: Pool) -> dict[str, str]:
         """Store the turns for a user; ids of the memories -> ids of the turns."""
-        found: dict[str, str] = {}
+        ids: dict[str, str] = {}
         for begin in range(0, len(pool.turns), AT_ONCE):
             turns = pool.turns[begin : begin + AT_ONCE]
             items = [
                 {
-                    "content": one.text,
+                    "content": turn.text,
                     "kind": "turn",
                     "trust": "user",
-                    "valid_from": one.at.isoformat(),
-                    "source": {"session": one.session, "turn": one.id},
-                    **({"speaker": one.speaker} if one.speaker else {}),
+                    "valid_from": turn.at.isoformat(),
+                    "source": {"session": turn.session, "turn": turn.id},
+                    **({"speaker": turn.speaker} if turn.speaker else {}),
                 }
-                for one in turns
+                for turn in turns
             ]
             body = {"scope": "user", "user_id": pool.name, "items": items}
             told = self.call("POST", "/memories", body)["items"]
-            found |= {row["id"]: turn.id for row, turn in zip(told, turns, strict=True)}
-        return found
+            ids |= {row["id"]: turn.id for row, turn in zip(told, turns, strict=True)}
+        return ids
 
     def fill(self, user: str, rows: int, prefix: str = "") -> None:
         """Store sentences for a user."""
@@ -123,7 +123,7 @@ class Memory:
         answer = self.call("POST", "/search", body)
         if meaning and "note" in answer:
             raise Unavailable(f"meaning had no part in the search: {answer['note']}")
-        return [one["id"] for one in answer["items"]]
+        return [item["id"] for item in answer["items"]]
 
 
 def measure_memories(rig: Rig, directory: Path | None, quick: bool, large: bool) -> list[Row]:
@@ -151,11 +151,13 @@ def _quality(rig: Rig, directory: Path | None) -> Iterator[Row]:
         yield missing("LoCoMo and MemoryBank", "%", note)
         return
     english = _asked(rig, locomo(directory))
-    ordinary = [one for one in english if one.question.category != ADVERSARIAL]
+    ordinary = [item for item in english if item.question.category != ADVERSARIAL]
     yield from _rows("LoCoMo 1-4", ordinary, GOALS)
-    yield from _rows("LoCoMo 1-4, those tuned on", [one for one in ordinary if one.pool < TUNED])
-    yield from _rows("LoCoMo 1-4, the others", [one for one in ordinary if one.pool >= TUNED])
-    yield from _rows("LoCoMo 5", [one for one in english if one.question.category == ADVERSARIAL])
+    yield from _rows("LoCoMo 1-4, those tuned on", [item for item in ordinary if item.pool < TUNED])
+    yield from _rows("LoCoMo 1-4, the others", [item for item in ordinary if item.pool >= TUNED])
+    yield from _rows(
+        "LoCoMo 5", [item for item in english if item.question.category == ADVERSARIAL]
+    )
     chinese = memorybank(directory)
     words = _asked(rig, chinese, meaning=False)
     yield from _rows("MemoryBank, Chinese, words alone", words, {"N@10": 69.0})
@@ -186,13 +188,13 @@ def multilingual(port: int) -> dict[str, Any]:
 
 
 def _rows(name: str, questions: Sequence[Asked], goals: Mapping[str, float] = {}) -> Iterator[Row]:
-    found = means_of([one.scores for one in questions])
+    means = means_of([question.scores for question in questions])
     note = f"{len(questions)} questions; " + ", ".join(
-        f"{key} {value:.1f}" for key, value in found.items()
+        f"{key} {value:.1f}" for key, value in means.items()
     )
     for key in ("N@10", "R@50"):
         targets = (Goal("least", goals[key]),) if key in goals else ()
-        yield Row(f"{name}: {key}", found[key], "%", targets=targets, note=note)
+        yield Row(f"{name}: {key}", means[key], "%", targets=targets, note=note)
 
 
 def _asked(
@@ -200,15 +202,15 @@ def _asked(
 ) -> list[Asked]:
     """All questions to a gateway that remembers the pools, each as another user. Raises Unavailable
     if answers tell that `meaning` had no part in them."""
-    found: list[Asked] = []
+    questions: list[Asked] = []
     with (
-        installation(rig, f"memories-{free_port()}", {}, more) as one,
-        serving(rig, one) as child,
+        installation(rig, f"memories-{free_port()}", {}, more) as site,
+        serving(rig, site) as child,
         Memory(child.port) as memory,
     ):
         rig.say(f"memories: writing {sum(len(pool.turns) for pool in pools):,} turns")
         turns = [memory.remember(pool) for pool in pools]
-        await_vectors(one)
+        await_vectors(site)
         memory.reconnect()
         for number, pool in enumerate(pools):
             rig.say(f"memories: {len(pool.questions)} questions to {pool.name}")
@@ -216,8 +218,8 @@ def _asked(
                 ids = memory.search(pool.name, question.text, meaning=meaning)
                 ranked = [turns[number][id_] for id_ in ids]
                 scored = rank_scores(ranked, frozenset(question.evidence), DEPTHS)
-                found.append(Asked(question, number, scored))
-    return found
+                questions.append(Asked(question, number, scored))
+    return questions
 
 
 def await_vectors(site: Installation) -> None:
@@ -293,15 +295,15 @@ def _cost(rig: Rig, quick: bool, large: bool) -> Iterator[Row]:
         "database": {"shared_buffers": "1GB", "maintenance_work_mem": "1GB"},
     }
     with (
-        installation(rig, "memories-cost", {}, settings) as one,
-        serving(rig, one) as child,
+        installation(rig, "memories-cost", {}, settings) as site,
+        serving(rig, site) as child,
         Memory(child.port) as memory,
-        _connected(one) as connection,
+        _connected(site) as connection,
     ):
         connection.execute(POOL)
         yield from _adding(rig, memory, connection, count)
-        yield from _in_process(rig, one, connection, count)
-        searches = Searches(rig, one, child, memory, connection)
+        yield from _in_process(rig, site, connection, count)
+        searches = Searches(rig, site, child, memory, connection)
         for rows in (SMALL, LARGE):
             rig.say(f"memories: writing {rows:,} for one user")
             memory.fill(f"user {rows}", rows)
@@ -369,11 +371,11 @@ class Searches:
         scope = "org" if owner == "*" else "user"
         arguments = {"user_id": owner, "scopes": [scope], "limit": 10}
         for number in range(WARM):
-            found = self.memory.call(
+            answer = self.memory.call(
                 "POST", "/search", {**arguments, "query": question(-1 - number)}
             )
-            if "note" in found or len(found["items"]) != 10:
-                raise Unavailable(f"not a whole search: {found.get('note')}")
+            if "note" in answer or len(answer["items"]) != 10:
+                raise Unavailable(f"not a whole search: {answer.get('note')}")
         gateway_ms, database = self.child.cpu_s, self._database_s()
         spent = [
             self.memory.timed("POST", "/search", {**arguments, "query": question(number)})
@@ -395,7 +397,7 @@ class Searches:
         backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
         pids = [pid for (pid,) in self.connection.execute(backends).fetchall()]
         times = [psutil.Process(pid).cpu_times() for pid in pids]
-        return float(sum(one.user + one.system for one in times))
+        return float(sum(cpu.user + cpu.system for cpu in times))
 
 
 READY = """

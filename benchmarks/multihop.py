@@ -37,7 +37,7 @@ class Question:
 
 
 def measure_multihop(rig: Rig, directory: Path | None) -> list[Row]:
-    names = [one for one in GOALS if directory and (directory / one / "corpus.jsonl").exists()]
+    names = [name for name in GOALS if directory and (directory / name / "corpus.jsonl").exists()]
     if directory is None or not names:
         return [missing("questions of several passages", "%", "no directory of them (--recall)")]
     cores = rig.cores.tested | rig.cores.load
@@ -52,18 +52,18 @@ def measure_multihop(rig: Rig, directory: Path | None) -> list[Row]:
 def _rows(rig: Rig, name: str, folder: Path) -> Iterator[Row]:
     passages = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
     questions = list(_questions(folder / "queries.jsonl"))
-    with installation(rig, f"multihop-{name}", {}, SETTINGS) as one, serving(rig, one) as child:
+    with installation(rig, f"multihop-{name}", {}, SETTINGS) as site, serving(rig, site) as child:
         rig.say(f"multihop: storing {len(passages):,} passages of {name}")
         with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
             for passage in passages:
                 text = f"# {passage['title']}\n\n{passage['text']}\n"
                 body = {"collection": name, "path": _path(passage["id"]), "text": text}
                 _posted(connection, "/documents", body)
-        await_vectors(one)
+        await_vectors(site)
         with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
             for mode in MODES:
-                found = [_found(connection, name, question.text, mode) for question in questions]
-                yield from _mode_rows(name, mode, questions, found)
+                results = [_found(connection, name, question.text, mode) for question in questions]
+                yield from _mode_rows(name, mode, questions, results)
 
 
 def _questions(file: Path) -> Iterator[Question]:
@@ -81,18 +81,19 @@ def _found(connection: HTTPConnection, collection: str, question: str, mode: str
     body = {"query": question, "collections": [collection], "mode": mode, "limit": 5 * DEPTH,
             "tokens": 1_000_000}  # fmt: skip
     evidence = _posted(connection, "/query", body)["evidence"]
-    return list(dict.fromkeys(one["path"] for one in evidence))[:DEPTH]
+    return list(dict.fromkeys(passage["path"] for passage in evidence))[:DEPTH]
 
 
 def _mode_rows(
     name: str, mode: str, questions: Sequence[Question], results: Sequence[Sequence[str]]
 ) -> Iterator[Row]:
     recall = [
-        100 * len(one.gold & set(paths[:FIRST])) / len(one.gold)
-        for one, paths in zip(questions, results, strict=True)
+        100 * len(question.gold & set(paths[:FIRST])) / len(question.gold)
+        for question, paths in zip(questions, results, strict=True)
     ]
     complete = [
-        100.0 * (one.gold <= set(paths)) for one, paths in zip(questions, results, strict=True)
+        100.0 * (question.gold <= set(paths))
+        for question, paths in zip(questions, results, strict=True)
     ]
     measures = ((f"R@{FIRST}", recall), (f"all passages in the first {DEPTH}", complete))
     for (label, values), goal in zip(measures, GOALS[name], strict=True):

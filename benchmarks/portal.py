@@ -90,9 +90,9 @@ def member_cost(echo: Sequence[Report], batch: Sequence[Report]) -> tuple[float,
     """Microseconds of CPU for each member, round by round: what a batch takes and an echo of its
     body does not."""
     pairs = [
-        (one.per_cpu_s, other.per_cpu_s)
-        for one, other in zip(echo, batch, strict=True)
-        if one.per_cpu_s and other.per_cpu_s
+        (plain.per_cpu_s, batched.per_cpu_s)
+        for plain, batched in zip(echo, batch, strict=True)
+        if plain.per_cpu_s and batched.per_cpu_s
     ]
     return tuple((1 / theirs - 1 / ours) * 1e6 / calls.BATCH for ours, theirs in pairs)
 

@@ -31,14 +31,14 @@ def measure_mcp(rig: Rig) -> list[Row]:
         floor = stack.enter_context(rivals.floor(rig, server.url))
         gateway = stack.enter_context(relay(rig, server.url))
         rival = cache(lambda: stack.enter_context(rivals.fastmcp_proxy(rig, server.url)))
-        found: list[Row] = []
+        rows_: list[Row] = []
         for era, make in ERAS.items():
             base = Entry(f"floor: transparent proxy, {era}", partial(_checked, make, lambda: floor))
             peer = Entry(f"peer: FastMCP proxy, {era}", partial(_checked, make, rival))
             name = f"/mcp to an MCP server of {TOOLS} tools, {era}"
             ours = Entry(name, partial(_checked, make, lambda: gateway), targets=TARGETS)
-            found += race(rig, base, [peer, ours], peer)
-        return found
+            rows_ += race(rig, base, [peer, ours], peer)
+        return rows_
 
 
 def _checked(make: Make, front: Callable[[], Child]) -> Subject:

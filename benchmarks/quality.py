@@ -41,10 +41,10 @@ def measure_quality(rig: Rig, directory: Path | None, quick: bool) -> list[Row]:
 def chosen(directory: Path | None) -> list[Path]:
     if directory is None:
         return [OWN]
-    found = sorted(path.parent for path in directory.glob(f"*/{QUERIES}"))
-    if not found:
+    paths = sorted(path.parent for path in directory.glob(f"*/{QUERIES}"))
+    if not paths:
         raise Unavailable(f"{directory} holds no tool set: NAME/{QUERIES} and NAME/{TOOLS}")
-    return found
+    return paths
 
 
 async def _measured(rig: Rig, path: Path, number: int, limit: int) -> SetResult:
@@ -62,12 +62,12 @@ async def _measured(rig: Rig, path: Path, number: int, limit: int) -> SetResult:
 
 
 def rows(results: Sequence[SetResult], whose: str) -> Iterator[Row]:
-    for one in results:
-        facts = f"{one.requests:,} requests to {one.tools:,} tools; {whose}".rstrip("; ")
-        for mode in one.quality.modes:
-            note = f"{_interval(one.quality, mode)}; {_spent(one, mode)}{facts}"
-            yield _row(one.quality, mode, SETS.get(one.quality.name, {}), note)
-    tuned = [one.quality for one in results if one.quality.name in TUNED]
+    for result in results:
+        facts = f"{result.requests:,} requests to {result.tools:,} tools; {whose}".rstrip("; ")
+        for mode in result.quality.modes:
+            note = f"{_interval(result.quality, mode)}; {_spent(result, mode)}{facts}"
+            yield _row(result.quality, mode, SETS.get(result.quality.name, {}), note)
+    tuned = [result.quality for result in results if result.quality.name in TUNED]
     if len(tuned) == len(TUNED):
         mean = mean_of(tuned)
         for mode in mean.modes:
@@ -81,16 +81,16 @@ def _row(quality: SetMetrics, mode: str, targets: Targets, note: str) -> Row:
 
 
 def _interval(quality: SetMetrics, mode: str) -> str:
-    found = quality.interval(mode, METRIC)
+    interval = quality.interval(mode, METRIC)
     complete = quality.interval(mode, "completeness@10").mean
-    return f"[{found.low:.1f}, {found.high:.1f}], completeness {complete:.1f}"
+    return f"[{interval.low:.1f}, {interval.high:.1f}], completeness {complete:.1f}"
 
 
 def _spent(result: SetResult, mode: str) -> str:
     """p95 in ms; of the baseline, which is searched in Python, nothing."""
     if mode not in result.search_ms:
         return ""
-    found = percentiles(result.search_ms[mode])
+    times = percentiles(result.search_ms[mode])
     encode = percentiles(result.encode_ms) if mode != "lexical" else {}
     encoding = f"encoding {encode['p95']:.1f} + " if encode else ""
-    return f"p95 {encoding}SQL {found['p95']:.1f} ms; "
+    return f"p95 {encoding}SQL {times['p95']:.1f} ms; "

@@ -71,7 +71,7 @@ class Heat:
         """A row each: the floor, who ran, who could not. `peer` is the one to compare with."""
         rival = None if peer is None else self.track(peer)
         floor = _floor_row(self.base, self.tracks, rival)
-        return [*floor, *(_row(one, rival) for one in self.tracks), *self.absent]
+        return [*floor, *(_row(track, rival) for track in self.tracks), *self.absent]
 
 
 def race(rig: Rig, floor: Entry, entries: Sequence[Entry], peer: Entry | None = None) -> list[Row]:

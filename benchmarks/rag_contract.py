@@ -190,7 +190,7 @@ CALLS = (
 def shape(value: Any) -> Any:
     """The members of an answer and their types."""
     if isinstance(value, dict):
-        return {one: shape(value[one]) for one in sorted(value) if one not in FREE}
+        return {name: shape(value[name]) for name in sorted(value) if name not in FREE}
     if isinstance(value, list):
         return [shape(value[0])] if value else []
     return "number" if isinstance(value, int | float) else type(value).__name__
@@ -216,7 +216,7 @@ def answered(base: str, call: Call) -> tuple[int, Any]:
         status, text = error.code, error.read().decode()
     if not text.startswith(("{", "[")):
         return status, text
-    lines = [json.loads(one) for one in text.splitlines() if one.strip()]
+    lines = [json.loads(line) for line in text.splitlines() if line.strip()]
     return status, lines[0] if len(lines) == 1 else lines
 
 
@@ -231,8 +231,8 @@ class Scripted(BaseHTTPRequestHandler):
         said = self.said(request["messages"])
         choice = {"index": 0, "finish_reason": "stop"}
         if request.get("stream"):
-            one = {"choices": [{**choice, "delta": {"content": said}}]}
-            kind, body = "text/event-stream", f"data: {json.dumps(one)}\n\ndata: [DONE]\n\n"
+            event = {"choices": [{**choice, "delta": {"content": said}}]}
+            kind, body = "text/event-stream", f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n"
         else:
             message = {"role": "assistant", "content": said}
             answer = {"choices": [{**choice, "message": message}]}
@@ -305,8 +305,8 @@ def gateway(
 
 def differences(theirs: str, ours: str) -> Iterator[tuple[Call, Mapping[str, Any]]]:
     for call in CALLS:
-        found = {"lightrag": answered(theirs, call), "toolgate": answered(ours, call)}
-        told = {name: (status, shape(answer)) for name, (status, answer) in found.items()}
+        shapes = {"lightrag": answered(theirs, call), "toolgate": answered(ours, call)}
+        told = {name: (status, shape(answer)) for name, (status, answer) in shapes.items()}
         if not alike(told["lightrag"], told["toolgate"]):
             yield call, told
         while call.waits and not _read(theirs, Call("GET", "/documents/status_counts")):

@@ -60,8 +60,8 @@ class Models(Scripted):
 
     def reply(self, request: Any) -> None:
         if "inputs" in request:
-            found = asyncio.run(vectors(request["inputs"]))
-            self.answer("application/json", json.dumps(found.tolist()))
+            rows = asyncio.run(vectors(request["inputs"]))
+            self.answer("application/json", json.dumps(rows.tolist()))
         else:
             super().reply(request)
 
@@ -69,10 +69,10 @@ class Models(Scripted):
         text = json.loads(messages[-1]["content"])["passage"]
         names = named(text)
         relations = [
-            {"source": one, "target": other, "type": "near", "quote": text}
-            for one, other in pairwise(names)
+            {"source": source, "target": target, "type": "near", "quote": text}
+            for source, target in pairwise(names)
         ]
-        entities = [{"name": one, "type": "place"} for one in names]
+        entities = [{"name": name, "type": "place"} for name in names]
         return json.dumps({"entities": entities, "relations": relations})
 
 
@@ -105,10 +105,10 @@ def all_extracted(base: str) -> bool:
 def all_embedded(base: str) -> bool:
     with urllib.request.urlopen(f"{base}/metrics", timeout=60) as response:
         lines = response.read().decode().splitlines()
-    tasks = [one for one in lines if one.startswith("toolgate_embedding_tasks")]
+    tasks = [line for line in lines if line.startswith("toolgate_embedding_tasks")]
     asked = {"query": QUESTIONS[0], "collections": ["bot"]}
     _, answer = answered(base, Call("POST", "/knowledge/v1/query", asked))
-    return all(one.endswith(" 0.0") for one in tasks) and "note" not in answer
+    return all(task.endswith(" 0.0") for task in tasks) and "note" not in answer
 
 
 def found(base: str, question: str, mode: str, **more: int) -> Any:
@@ -120,13 +120,13 @@ def found(base: str, question: str, mode: str, **more: int) -> Any:
 
 
 def contents(data: Any) -> list[str]:
-    return [one["content"] for one in data.get("chunks", ())]
+    return [chunk["content"] for chunk in data.get("chunks", ())]
 
 
 def graph(data: Any) -> tuple[set[str], set[frozenset[str]]]:
     """Entities and relations; those have no direction in LightRAG."""
-    entities = {one["entity_name"] for one in data.get("entities", ())}
-    pairs = {frozenset((one["src_id"], one["tgt_id"])) for one in data.get("relationships", ())}
+    entities = {entity["entity_name"] for entity in data.get("entities", ())}
+    pairs = {frozenset((pair["src_id"], pair["tgt_id"])) for pair in data.get("relationships", ())}
     return entities, pairs
 
 

@@ -35,15 +35,15 @@ NAMES = (
 
 def named(text: str) -> list[str]:
     """The names that the scripted models find in a text; each is related to the next one."""
-    return [one for one in NAMES if one in text]
+    return [name for name in NAMES if name in text]
 
 
 def records(names: Sequence[str]) -> str:
     """What the chat model of LightRAG finds in a text with these names."""
-    entities = [f"entity<|#|>{one}<|#|>place<|#|>{one} is a place." for one in names]
+    entities = [f"entity<|#|>{name}<|#|>place<|#|>{name} is a place." for name in names]
     relations = [
-        f"relation<|#|>{one}<|#|>{other}<|#|>near<|#|>{one} is near {other}."
-        for one, other in pairwise(names)
+        f"relation<|#|>{source}<|#|>{target}<|#|>near<|#|>{source} is near {target}."
+        for source, target in pairwise(names)
     ]
     return "\n".join([*entities, *relations, "<|COMPLETE|>"])
 
@@ -52,7 +52,7 @@ class Characters:
     """A tokenizer that downloads nothing."""
 
     def encode(self, text: str) -> list[int]:
-        return [ord(one) for one in text]
+        return [ord(character) for character in text]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(chr, tokens))
@@ -75,11 +75,11 @@ async def streamed() -> AsyncIterator[str]:
 
 async def vectors(texts: Sequence[str]) -> Any:
     numpy = importlib.import_module("numpy")
-    found = numpy.zeros((len(texts), SIZE))
-    for row, text in zip(found, texts, strict=True):
+    rows = numpy.zeros((len(texts), SIZE))
+    for row, text in zip(rows, texts, strict=True):
         for word in text.lower().split():
             row[zlib.crc32(word.encode()) % SIZE] += 1
-    return found / numpy.maximum(numpy.linalg.norm(found, axis=1, keepdims=True), 1)
+    return rows / numpy.maximum(numpy.linalg.norm(rows, axis=1, keepdims=True), 1)
 
 
 async def main(port: int) -> None:

@@ -36,8 +36,8 @@ def main(location: str) -> None:
 
 
 async def _read(spec: ImportSpec, limits: object) -> ImportedDescription:
-    found = await find(spec, limits, Origins())  # type: ignore[arg-type]
-    return found.read()
+    source = await find(spec, limits, Origins())  # type: ignore[arg-type]
+    return source.read()
 
 
 def _counted(imported: ImportedDescription) -> dict[str, object]:

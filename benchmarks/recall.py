@@ -56,16 +56,16 @@ class Pool:
 def locomo(directory: Path) -> list[Pool]:
     """The conversations, with the questions that have evidence."""
     text = (directory / "locomo" / "conversations.json").read_text()
-    return [_conversation(number, one) for number, one in enumerate(json.loads(text), 1)]
+    return [_conversation(number, talk) for number, talk in enumerate(json.loads(text), 1)]
 
 
 def _conversation(number: int, conversation: Mapping[str, Any]) -> Pool:
     turns = list(_turns(conversation["conversation"]))
-    turn_ids = {one.id for one in turns}
+    turn_ids = {turn.id for turn in turns}
     questions = [
-        Question(one["question"], found, str(one["category"]))
-        for one in conversation["qa"]
-        if (found := _evidence(one["evidence"]) & turn_ids)
+        Question(entry["question"], evidence, str(entry["category"]))
+        for entry in conversation["qa"]
+        if (evidence := _evidence(entry["evidence"]) & turn_ids)
     ]
     return Pool(f"conversation {number}", turns, questions)
 
@@ -86,8 +86,8 @@ def _turns(conversation: Mapping[str, Any]) -> Iterator[Turn]:
 
 def _evidence(entries: Sequence[str]) -> frozenset[str]:
     """Some ids are malformed: `D8:6; D9:17`, `D:11:26`, `D30:05`."""
-    found = (match for one in entries for match in EVIDENCE.finditer(one))
-    return frozenset(f"D{match[1]}:{match[2]}" for match in found)
+    matches = (match for entry in entries for match in EVIDENCE.finditer(entry))
+    return frozenset(f"D{match[1]}:{match[2]}" for match in matches)
 
 
 def memorybank(directory: Path) -> list[Pool]:
@@ -103,15 +103,15 @@ def memorybank(directory: Path) -> list[Pool]:
 
 def _user(name: str, user: Mapping[str, Any], texts: Sequence[str]) -> Pool:
     exchanges = [
-        (day, place, f"{one['query']} {one['response']}")
+        (day, place, f"{turn['query']} {turn['response']}")
         for day, day_turns in user["history"].items()
-        for place, one in enumerate(day_turns)
+        for place, turn in enumerate(day_turns)
     ]
     turns = [
         Turn(str(number), day, "", text, datetime.fromisoformat(f"{day}T12:{place:02}:00+00:00"))
         for number, (day, place, text) in enumerate(exchanges)
     ]
-    labels = [one.strip() for one in LABELS[name].split(",")]
+    labels = [label.strip() for label in LABELS[name].split(",")]
     questions = [
         Question(text, frozenset(label.split("+")), "zh")
         for text, label in zip(texts, labels, strict=False)

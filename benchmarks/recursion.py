@@ -63,8 +63,8 @@ def measure_recursion(rig: Rig) -> list[Row]:
             },
         }  # fmt: skip
         with (
-            installation(rig, "recursion", {}, settings) as one,
-            serving(rig, one) as child,
+            installation(rig, "recursion", {}, settings) as site,
+            serving(rig, site) as child,
             closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
         ):
             for path in sorted(DOCUMENTS.glob("*.md")):
@@ -75,14 +75,14 @@ def measure_recursion(rig: Rig) -> list[Row]:
 
 def _rows(connection: HTTPConnection, way: str) -> Iterator[Row]:
     name, more = WAYS[way]
-    bodies = [msgspec.json.encode({"question": one, **more}) for one in QUESTIONS]
-    answers = [sent(connection, "POST", f"/librarian/v1/{name}", one) for one in bodies]
-    spent = [one["spent"] for one in answers]
-    incomplete = sum(bool(one.get("incomplete")) for one in answers)
+    bodies = [msgspec.json.encode({"question": question, **more}) for question in QUESTIONS]
+    answers = [sent(connection, "POST", f"/librarian/v1/{name}", body) for body in bodies]
+    spent = [answer["spent"] for answer in answers]
+    incomplete = sum(bool(answer.get("incomplete")) for answer in answers)
     note = f"mean of {len(QUESTIONS)} questions to docs/, {incomplete} incomplete"
-    requests = [one["calls"] + one["iterations"] for one in spent]
+    requests = [budget["calls"] + budget["iterations"] for budget in spent]
     yield Row(f"{way}: requests of a model", statistics.mean(requests), "", note=note)
-    yield Row(f"{way}: tokens", statistics.mean(one["tokens"] for one in spent), "")
+    yield Row(f"{way}: tokens", statistics.mean(budget["tokens"] for budget in spent), "")
 
 
 def _said(messages: Sequence[Any]) -> str:
@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         messages = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"]
         text = _said(messages)
-        size = sum(len(one["content"]) for one in messages)
+        size = sum(len(message["content"]) for message in messages)
         usage = {"prompt_tokens": size // 4, "completion_tokens": len(text) // 4 + 1}
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}

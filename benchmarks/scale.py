@@ -121,10 +121,10 @@ async def cost_us(walk: Walk, extra_s: Callable[[], Awaitable[float]] | None = N
     await walk()
     times, best = 1, float("inf")
     for _ in range(ROUNDS + 8):
-        began, other = time.process_time(), await extra_s() if extra_s else 0.0
+        began, extra = time.process_time(), await extra_s() if extra_s else 0.0
         for _ in range(times):
             await walk()
-        spent = time.process_time() - began + (await extra_s() - other if extra_s else 0.0)
+        spent = time.process_time() - began + (await extra_s() - extra if extra_s else 0.0)
         if spent < ROUND_S and times < 100_000:
             times = max(times + 1, round(times * min(10, 1.2 * ROUND_S / max(spent, 1e-4))))
             continue

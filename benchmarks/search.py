@@ -71,25 +71,25 @@ def measure_search(rig: Rig, directory: Path | None, quick: bool, count: int | N
     try:
         everywhere = dataclasses.replace(rig, cores=dataclasses.replace(rig.cores, tested=cores))
         number = QUICK_REQUESTS if quick else REQUESTS
-        found = _measure(everywhere, catalog(directory, tools), asked(directory, number + WARM))
+        run = _measure(everywhere, catalog(directory, tools), asked(directory, number + WARM))
     finally:
         pin(0, rig.cores.load)
-    return rows(found, tools)
+    return rows(run, tools)
 
 
 def _measure(rig: Rig, tools: Sequence[CatalogTool], requests: Sequence[str]) -> SearchMeasurements:
     cache = {"shared_buffers": CACHE} if len(tools) >= MANY else {}
-    with installation(rig, "search", {}, {"database": {"options": CARELESS, **cache}}) as one:
-        settings = load(str(one.settings), {})
-        found = asyncio.run(_inside(rig, settings, tools, requests))
-        with serving(rig, one) as child, asyncio.Runner() as runner:
+    with installation(rig, "search", {}, {"database": {"options": CARELESS, **cache}}) as site:
+        settings = load(str(site.settings), {})
+        run = asyncio.run(_inside(rig, settings, tools, requests))
+        with serving(rig, site) as child, asyncio.Runner() as runner:
             rig.say(f"search: {len(requests)} calls of search_tools")
             encode = _encoder(settings)
             for request in requests:
-                found.calls_ms.append(_called(child.port, request))
-                found.encodings_ms.append(runner.run(encode(request)).took_ms)
-    del found.calls_ms[:WARM], found.encodings_ms[:WARM]
-    return found
+                run.calls_ms.append(_called(child.port, request))
+                run.encodings_ms.append(runner.run(encode(request)).took_ms)
+    del run.calls_ms[:WARM], run.encodings_ms[:WARM]
+    return run
 
 
 def _encoder(settings: Settings) -> Callable[[str], Coroutine[Any, Any, EncodedQuery]]:
@@ -139,8 +139,8 @@ async def _ask(
     search: Search, corpus: Corpus, request: str, mode: Mode, limit: int = 5
 ) -> tuple[float, SearchResult]:
     started = time.perf_counter()
-    found = await search.run(SearchQuery(request, limit, mode, corpus.filters))
-    return (time.perf_counter() - started) * 1000, found
+    result = await search.run(SearchQuery(request, limit, mode, corpus.filters))
+    return (time.perf_counter() - started) * 1000, result
 
 
 async def _recall(
@@ -151,17 +151,17 @@ async def _recall(
     exact = Search(lambda: database.pool, lambda _: corpus.embedder, exact_settings)
     shares = []
     for request in requests:
-        found, best = [
+        answers, best = [
             {hit.id for hit in (await _ask(search, corpus, request, "dense", TOP))[1].hits}
             for search in (corpus.search, exact)
         ]
-        shares.append(len(found & best) / len(best))
+        shares.append(len(answers & best) / len(best))
     return statistics.mean(shares) * 100
 
 
 def rows(run: SearchMeasurements, count: int) -> list[Row]:
     inside = [ms for ms, _ in run.inside]
-    encode = [one.took.encode_ms for _, one in run.inside]
+    encode = [result.took.encode_ms for _, result in run.inside]
     path = run.inside[0][1].path
     encoding = statistics.median(run.encodings_ms)
     bound = P95_ENCODINGS * encoding + P95_MS

@@ -244,10 +244,10 @@ def main(searches: float, steps: int) -> None:
     table = Table("requests/s", "saturated", "p50, p99 at half, ms", "then", title="Saturation")
     plan, traffic = Plan(), Traffic(searches=searches)
     for _ in range(steps):
-        found = saturation(plan, traffic)
-        plan, then = grown(plan, found.part)
-        waits = f"{found.p50_ms:.1f}, {found.p99_ms:.1f}"
-        table.add_row(f"{found.rate:,.0f}", found.part, waits, then)
+        busiest = saturation(plan, traffic)
+        plan, then = grown(plan, busiest.part)
+        waits = f"{busiest.p50_ms:.1f}, {busiest.p99_ms:.1f}"
+        table.add_row(f"{busiest.rate:,.0f}", busiest.part, waits, then)
     console = Console(width=120)
     console.print(costs)
     console.print(table)

@@ -46,8 +46,8 @@ def broken(scenario: str, note: str) -> Row:
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float | None:
     """Median of the ratios round by round, so that a drifting machine hits both sides alike."""
-    found = ratios(numerators, denominators)
-    return statistics.median(found) if found else None
+    values = ratios(numerators, denominators)
+    return statistics.median(values) if values else None
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> tuple[float, ...]:
@@ -59,10 +59,10 @@ def missed(row: Row) -> list[str]:
     """What falls short of its target, in words; a target without a figure is missed too."""
     if row.value is None:
         return ["no figure"] if row.targets or row.errors else []
-    found = [_shortfall(row, target) for target in row.targets]
+    shortfalls = [_shortfall(row, target) for target in row.targets]
     if row.errors and row.targets:
-        found.append(f"{row.errors} errors")
-    return [text for text in found if text]
+        shortfalls.append(f"{row.errors} errors")
+    return [text for text in shortfalls if text]
 
 
 def verdict(row: Row) -> str:

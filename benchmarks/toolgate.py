@@ -44,19 +44,19 @@ def installation(
     """
     home = rig.directory / name
     home.mkdir(mode=0o755)
-    one = Installation(name, home / "toolgate.yaml", home / "data", free_port())
+    site = Installation(name, home / "toolgate.yaml", home / "data", free_port())
     settings = {
         "logging": {"level": "warning"},
         "sources": sources,
         **more,
-        "server": {**more.get("server", {}), "port": one.port},
-        "database": {"data_dir": str(one.data_dir), **more.get("database", {})},
+        "server": {**more.get("server", {}), "port": site.port},
+        "database": {"data_dir": str(site.data_dir), **more.get("database", {})},
     }
-    one.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
+    site.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
     try:
-        yield one
+        yield site
     finally:
-        _stop_database(one.data_dir)
+        _stop_database(site.data_dir)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def gateway(rig: Rig, operations: int, more: Mapping[str, Any] = _NONE) -> Itera
     description = rig.write_description(operations)
     source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
     name = f"toolgate-{operations}-{next(_counter)}"
-    with installation(rig, name, source, more) as one, serving(rig, one) as child:
+    with installation(rig, name, source, more) as site, serving(rig, site) as child:
         yield child
 
 
@@ -80,7 +80,7 @@ def portal(rig: Rig) -> Iterator[Child]:
     """A gateway that serves the hybrid service of these benchmarks."""
     sources = {"catalogue": {"python": str(SERVICE)}}
     name = f"toolgate-portal-{next(_counter)}"
-    with installation(rig, name, sources) as one, serving(rig, one) as child:
+    with installation(rig, name, sources) as site, serving(rig, site) as child:
         yield child
 
 
@@ -89,7 +89,7 @@ def relay(rig: Rig, server_url: str, mcp: Mapping[str, Any] = _NONE) -> Iterator
     """A gateway in front of one MCP server."""
     sources = {"server": {"mcp": f"{server_url}/mcp"}}
     name = f"toolgate-relay-{next(_counter)}"
-    with installation(rig, name, sources, {"mcp": mcp}) as one, serving(rig, one) as child:
+    with installation(rig, name, sources, {"mcp": mcp}) as site, serving(rig, site) as child:
         yield child
 
 

@@ -119,9 +119,9 @@ def check_exported(child: Child) -> None:
     with urllib.request.urlopen(f"{child.url}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     lost = [
-        one for one in lines if one.startswith("toolgate_spans_total") and "exported" not in one
+        line for line in lines if line.startswith("toolgate_spans_total") and "exported" not in line
     ]
-    if any(float(one.rpartition(" ")[2]) for one in lost):
+    if any(float(line.rpartition(" ")[2]) for line in lost):
         raise Unavailable(f"spans were lost: {lost}")
 
 
@@ -179,22 +179,23 @@ async def measure(rounds: int) -> Mapping[str, tuple[int, float, float]]:
                     app = await stack.enter_async_context(serving(gateway))
                     contenders[name] = Contender(gateway, posted(app, "/rpc", BY_NAME, HEADERS))
                 functions = {
-                    name: (await recorder.least(one.walk)).calls for name, one in contenders.items()
+                    name: (await recorder.least(contender.walk)).calls
+                    for name, contender in contenders.items()
                 }
                 recorder.uninstall()
                 await _race(list(contenders.values()), rounds)
     finally:
         recorder.uninstall()
     floor = contenders.pop("nothing").call_us
-    added = {name: one.call_us - floor for name, one in contenders.items()}
+    added = {name: contender.call_us - floor for name, contender in contenders.items()}
     return {name: (functions[name], more, 100 * more / floor) for name, more in added.items()}
 
 
 async def _race(contenders: Sequence[Contender], rounds: int) -> None:
     order = random.Random(1)
     for _ in range(rounds):
-        for one in order.sample(contenders, len(contenders)):
-            await one.round()
+        for contender in order.sample(contenders, len(contenders)):
+            await contender.round()
 
 
 def variants(base: Settings, sink: str) -> Mapping[str, Settings]:

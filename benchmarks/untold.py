@@ -35,7 +35,7 @@ def untold(node: Any) -> Any:
             for key, value in node.items()
             if key not in TEXTS or not isinstance(value, str)
         }
-    return [untold(one) for one in node] if isinstance(node, list) else node
+    return [untold(part) for part in node] if isinstance(node, list) else node
 
 
 def catalog(document: dict[str, Any]) -> Iterator[CatalogTool]:
@@ -46,15 +46,15 @@ def catalog(document: dict[str, Any]) -> Iterator[CatalogTool]:
         for method, operation in methods.items()
         if isinstance(operation, dict) and "operationId" in operation
     }
-    found = read(document)
-    for draft in found.drafts:
+    description = read(document)
+    for draft in description.drafts:
         yield CatalogTool(
             id=ids.get(draft.key, draft.key),
             name=draft.name,
             title=draft.title,
             description=draft.description,
             input_schema=draft.input_schema,
-            server=found.title or "",
+            server=description.title or "",
             tags=draft.tags,
         )
 
@@ -78,12 +78,12 @@ def main(queries: Path, descriptions: tuple[Path, ...]) -> None:
     """Compare the search of operations with their texts and without."""
     requests = read_requests(queries)
     documents = [msgspec.json.decode(path.read_bytes()) for path in descriptions]
-    told = [tool for one in documents for tool in catalog(one)]
-    silent = [tool for one in documents for tool in catalog(untold(one))]
+    told = [tool for document in documents for tool in catalog(document)]
+    silent = [tool for document in documents for tool in catalog(untold(document))]
     before = asyncio.run(measured("as described", told, requests))
     after = asyncio.run(measured("texts removed", silent, requests))
     for mode in before.modes:
-        first, second = (one.interval(mode, METRIC).mean for one in (before, after))
+        first, second = (result.interval(mode, METRIC).mean for result in (before, after))
         share = 100 * second / first
         click.echo(f"{mode:8} {METRIC} {first:.1f}, without texts {second:.1f}: {share:.0f} %")
 

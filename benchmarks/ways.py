@@ -342,12 +342,12 @@ async def _sent(
 def _imported(settings: Settings, database: Database, file: Path) -> Walk:
     """A description of one operation, anew each time; each further one adds to the re-entries."""
     limit = {"name": "limit", "in": "query", "schema": {"type": "integer"}}
-    one = {"operationId": "listPets", "summary": "List pets", "parameters": [limit]}
+    operation = {"operationId": "listPets", "summary": "List pets", "parameters": [limit]}
     description = {
         "openapi": "3.1.0",
         "info": {"title": "Pets", "version": "1"},
         "servers": [{"url": "https://pets.example"}],
-        "paths": {"/pets": {"get": one}},
+        "paths": {"/pets": {"get": operation}},
     }
     file.write_bytes(msgspec.json.encode(description))
     sources = Sources(ToolStore(database.pool), settings.tenant.host_id, settings.imports)

@@ -68,8 +68,8 @@ def cost_us(rig: Rig, workers: int) -> float:
         params = calls.call(calls.find_tool(child.port))
         request = calls.rpc(child.port, "tools/call", params)
         _warmed(rig, Subject(child, request, calls.NEEDLE))
-        one = _Contender("", child, request, CONNECTIONS * workers)
-        return min(_round(rig, one).gateway_us for _ in range(rig.rounds))
+        contender = _Contender("", child, request, CONNECTIONS * workers)
+        return min(_round(rig, contender).gateway_us for _ in range(rig.rounds))
 
 
 def _states(redis_url: str | None) -> Iterator[Mapping[str, Any]]:
@@ -103,8 +103,10 @@ def _compared(rig: Rig, state: Mapping[str, Any]) -> Iterator[Row]:
     setups = [(1, {"backend": "memory"}), *((count, state) for count in WORKERS)]
     with ExitStack() as stack:
         children = [
-            stack.enter_context(gateway(rig, OPERATIONS, {"state": one, "server": {"workers": n}}))
-            for n, one in setups
+            stack.enter_context(
+                gateway(rig, OPERATIONS, {"state": backend, "server": {"workers": n}})
+            )
+            for n, backend in setups
         ]
         for front in ("/rpc", "session"):
             contenders = [
@@ -127,20 +129,20 @@ def _contender(front: str, child: Child, workers: int, backend: str) -> _Contend
 
 def _costs(rig: Rig, contenders: Sequence[_Contender]) -> Iterator[Row]:
     """Their rows; what several workers cost is held to the cost of one with the same state."""
-    for one in contenders:
-        _warmed(rig, Subject(one.child, one.request, calls.NEEDLE))
-    turns = [[_round(rig, one) for one in contenders] for _ in range(rig.rounds)]
-    found = list(zip(*turns, strict=True))
-    alone = statistics.median(one.gateway_us for one in found[1])
-    for place, (contender, rounds) in enumerate(zip(contenders, found, strict=True)):
+    for subject in contenders:
+        _warmed(rig, Subject(subject.child, subject.request, calls.NEEDLE))
+    turns = [[_round(rig, contender) for contender in contenders] for _ in range(rig.rounds)]
+    turns_of_each = list(zip(*turns, strict=True))
+    alone = statistics.median(turn.gateway_us for turn in turns_of_each[1])
+    for place, (contender, rounds) in enumerate(zip(contenders, turns_of_each, strict=True)):
         targets = (Target("value", round(WITHIN * alone, 1)),) if place > 1 else ()
         yield _row(contender.label, rounds, targets)
 
 
 def _row(label: str, rounds: Sequence[_Round], targets: tuple[Target, ...]) -> Row:
-    own_us = tuple(one.gateway_us for one in rounds)
+    own_us = tuple(turn.gateway_us for turn in rounds)
     servers, load, rate = (
-        statistics.median(getattr(one, name) for one in rounds)
+        statistics.median(getattr(turn, name) for turn in rounds)
         for name in ("servers_us", "load_us", "rate")
     )
     busy = (statistics.median(own_us) + servers + load) * rate / 1e6
@@ -183,13 +185,13 @@ def _tree_s(child: Child) -> float:
 
 def _servers_s(directory: Path) -> float:
     """CPU seconds of the database and of Redis below this directory."""
-    found = [
-        one
-        for one in psutil.process_iter(["name", "cmdline"])
-        if (one.info["name"] or "").startswith(SERVERS)
-        and any(str(directory) in argument for argument in one.info["cmdline"] or ())
+    servers = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if (process.info["name"] or "").startswith(SERVERS)
+        and any(str(directory) in argument for argument in process.info["cmdline"] or ())
     ]
-    return sum(_cpu_s(one) for server in found for one in (server, *server.children()))
+    return sum(_cpu_s(process) for server in servers for process in (server, *server.children()))
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -50,11 +50,11 @@ class Documented:
 def code_pairs(folder: Path, seed: int) -> list[Pair]:
     """A pair for each documented definition below `folder`. Raises BadTrainingSet."""
     chance = seeded(f"{seed} {folder.name}")
-    found = list(documented(folder))
-    if not found:
+    definitions = list(documented(folder))
+    if not definitions:
         raise BadTrainingSet(f"{folder}: no documented definition of Go, Rust or Python in it")
-    chosen = chance.sample(found, min(PER_FOLDER, len(found)))
-    return [_pair(one, f"code {folder.name}", chance) for one in chosen]
+    chosen = chance.sample(definitions, min(PER_FOLDER, len(definitions)))
+    return [_pair(entry, f"code {folder.name}", chance) for entry in chosen]
 
 
 def documented(folder: Path) -> Iterator[Documented]:
@@ -123,7 +123,7 @@ def _go(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _rust(text: str) -> Iterator[tuple[str, str, str]]:
-    scopes = [(one.start(), one["name"]) for one in _IMPL.finditer(text)]
+    scopes = [(match.start(), match["name"]) for match in _IMPL.finditer(text)]
     for match in _RUST.finditer(text):
         inside = match["head"][:1] in " \t"
         scope = next((name for at, name in reversed(scopes) if at < match.start()), "")
@@ -151,13 +151,13 @@ def _python(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _defined(node: ast.AST, scope: str, lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    for one in ast.iter_child_nodes(node):
-        if not isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        symbol = f"{scope}.{one.name}" if scope else one.name
-        first = one.body[0]
-        if documentation := ast.get_docstring(one):
-            head = "".join(lines[one.lineno - 1 : first.lineno - 1])
-            body = "".join(lines[first.end_lineno : one.end_lineno])
+        symbol = f"{scope}.{child.name}" if scope else child.name
+        first = child.body[0]
+        if documentation := ast.get_docstring(child):
+            head = "".join(lines[child.lineno - 1 : first.lineno - 1])
+            body = "".join(lines[first.end_lineno : child.end_lineno])
             yield symbol, documentation, (head + body)[:BODY]
-        yield from _defined(one, symbol, lines)
+        yield from _defined(child, symbol, lines)

@@ -62,8 +62,10 @@ class CrossEncoder:
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            found = scored(self.weights, self.layers, self.batch([(query, one) for one in texts]))
-        return np.asarray(found.float().numpy())
+            scores = scored(
+                self.weights, self.layers, self.batch([(query, text) for text in texts])
+            )
+        return np.asarray(scores.float().numpy())
 
     def pair_scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
         return scored(self.weights, self.layers, self.batch(pairs), dropout=0.1)
@@ -137,7 +139,7 @@ def train(
         optimizer.step()
         if step % 50 == 0:
             log.info("%d requests, loss %.3f", step * BATCH, loss.item())
-        if any((step - 1) * BATCH < one <= step * BATCH for one in marks):
+        if any((step - 1) * BATCH < mark <= step * BATCH for mark in marks):
             mark(step * BATCH)
 
 
@@ -145,22 +147,22 @@ def _loss(
     model: ListwiseModel, lot: Sequence[Ranking], wrong: int, chance: random.Random
 ) -> Tensor:
     """Mean cross-entropy of a right tool among `wrong` others; it stands first of its list."""
-    pairs = [pair for one in lot for pair in chosen(one, wrong, chance)]
+    pairs = [pair for ranking in lot for pair in chosen(ranking, wrong, chance)]
     with torch.autocast("cpu", torch.bfloat16):
-        found = model.pair_scores(pairs)
-    found = found.float().view(len(lot), wrong + 1)
-    return functional.cross_entropy(found, torch.zeros(len(lot), dtype=torch.int64))
+        scores = model.pair_scores(pairs)
+    scores = scores.float().view(len(lot), wrong + 1)
+    return functional.cross_entropy(scores, torch.zeros(len(lot), dtype=torch.int64))
 
 
 def judged(model: ListwiseModel, rankings: Sequence[Ranking]) -> list[float]:
     """Mean NDCG@10 of the first stage, of each of SHARES, and of the second stage alone."""
     columns = []
-    for one in rankings:
-        second = model.scores(one.query, one.texts)
+    for ranking in rankings:
+        second = model.scores(ranking.query, ranking.texts)
         standard = (second - second.mean()) / max(float(second.std()), 1e-6)
-        mixed = [one.scores + share * standard for share in SHARES]
-        gold = set(one.gold) | {-at for at in range(1, one.wanted - len(one.gold) + 1)}
-        columns.append([ndcg(scores, gold) for scores in (one.scores, *mixed, second)])
+        mixed = [ranking.scores + share * standard for share in SHARES]
+        gold = set(ranking.gold) | {-at for at in range(1, ranking.wanted - len(ranking.gold) + 1)}
+        columns.append([ndcg(scores, gold) for scores in (ranking.scores, *mixed, second)])
     return [100 * float(value) for value in np.mean(columns, axis=0)]
 
 

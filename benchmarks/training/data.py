@@ -62,10 +62,10 @@ def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:
     seeded(seed).shuffle(queries)
     pairs: dict[str, list[Pair]] = defaultdict(list)
     for query, text, gold in _queries_of(tools, queries, embed):
-        also = frozenset(f"{tools.name} {one}" for one in query.gold)
+        also = frozenset(f"{tools.name} {id_}" for id_ in query.gold)
         tool = tools_by_key[f"{tools.name} {gold}"]
         pairs[gold].append(Pair(text, replace(tool, id=f"{tools.name} {gold}"), also, tools.name))
-    return [pair for found in pairs.values() for pair in found[:PER_TOOL]]
+    return [pair for group in pairs.values() for pair in group[:PER_TOOL]]
 
 
 def description_pairs(tools: ToolSet, seed: int, share: float = 0.5) -> list[Pair]:
@@ -102,11 +102,11 @@ def mixed(
 ) -> list[Pair]:
     """`count` pairs, of each pool its share; of a pool that has fewer, some are taken again."""
     chance = seeded(f"mixture {seed}")
-    found: list[Pair] = []
+    pairs_: list[Pair] = []
     for name, pool in pools.items():
         times, remainder = divmod(round(count * shares.get(name, 0.0)), len(pool) or 1)
-        found += [*pool] * times + chance.sample(pool, min(remainder, len(pool)))
-    return found
+        pairs_ += [*pool] * times + chance.sample(pool, min(remainder, len(pool)))
+    return pairs_
 
 
 def varied_text(tool: TrainingTool, chance: random.Random) -> str:
@@ -131,7 +131,7 @@ def _queries_of(
     for query in queries:
         yield query, query.text, chance.choice(query.gold)
         if len(query.gold) > 1 and (parts := sentences(query.text)):
-            cosines = embed(parts) @ embed([texts[one] for one in query.gold]).T
+            cosines = embed(parts) @ embed([texts[id_] for id_ in query.gold]).T
             for part, row in zip(parts, cosines, strict=True):
                 if row.max() >= SENTENCE_FLOOR:
                     yield query, part, query.gold[int(row.argmax())]
@@ -168,7 +168,7 @@ def _operations(document: dict[str, Any]) -> Iterator[TrainingTool]:
 def _operation(title: str, at: str, operation: dict[str, Any]) -> TrainingTool:
     texts = (operation.get("summary") or "", operation.get("description") or "")
     described = "\n".join(dict.fromkeys(_plain(text) for text in texts if text))
-    names = (one["name"] for one in operation.get("parameters", ()) if "name" in one)
+    names = (field["name"] for field in operation.get("parameters", ()) if "name" in field)
     return TrainingTool(
         id=f"{title} {at}",
         name=str(operation.get("operationId") or at),
@@ -217,8 +217,8 @@ def _leaves(
 ) -> Iterable[list[int]]:
     if len(members) <= size:
         return [members.tolist()]
-    one, other = vectors[generator.choice(members, 2, replace=False)]
-    order = members[np.argsort(vectors[members] @ (one - other), kind="stable")]
+    first, second = vectors[generator.choice(members, 2, replace=False)]
+    order = members[np.argsort(vectors[members] @ (first - second), kind="stable")]
     middle = max(size, len(order) // 2 // size * size)
     return [
         *_leaves(order[:middle], vectors, size, generator),

@@ -42,8 +42,8 @@ def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
     """(ids, mask), both int64 of shape (texts, tokens of the longest)."""
     encoded = tokenizer.encode_batch(list(texts))
     return (
-        torch.tensor([one.ids for one in encoded]),
-        torch.tensor([one.attention_mask for one in encoded]),
+        torch.tensor([encoding.ids for encoding in encoded]),
+        torch.tensor([encoding.attention_mask for encoding in encoded]),
     )
 
 

@@ -57,13 +57,13 @@ def evaluate(
 ) -> Scores:
     """Mean NDCG@10 of `queries` against the whole catalogue of `tools`."""
     at = {tool.id: number for number, tool in enumerate(tools.tools)}
-    found: list[tuple[float, float, float]] = []
+    rows: list[tuple[float, float, float]] = []
     for query, cosine, words in _both(tools, queries, embed_tools, embed_queries):
-        gold = {at[one] for one in query.gold}
+        gold = {at[id_] for id_ in query.gold}
         fused = _fused(cosine, words, share)
-        found.append((ndcg(cosine, gold), ndcg(words, gold), ndcg(fused, gold)))
-    dense, worded, both = (100 * sum(column) / len(found) for column in zip(*found, strict=True))
-    return Scores(dense, worded, both, len(found))
+        rows.append((ndcg(cosine, gold), ndcg(words, gold), ndcg(fused, gold)))
+    dense, worded, both = (100 * sum(column) / len(rows) for column in zip(*rows, strict=True))
+    return Scores(dense, worded, both, len(rows))
 
 
 def fused_scores(
@@ -75,8 +75,8 @@ def fused_scores(
     share: float = SHARE,
 ) -> Vectors:
     """Scores of meaning and words together, of shape (queries, tools)."""
-    found = _both(tools, queries, embed_tools, embed_queries)
-    scores = [_fused(cosine, words, share) for _, cosine, words in found]
+    both = _both(tools, queries, embed_tools, embed_queries)
+    scores = [_fused(cosine, words, share) for _, cosine, words in both]
     return np.array(scores, np.float32).reshape(len(queries), len(tools.tools))
 
 
@@ -104,13 +104,13 @@ def dense_scores(tools: Vectors, queries: Sequence[TrainingQuery], embed: Embed)
     """Scores of shape (queries, tools)."""
     asked = [query_text(query.text) for query in queries]
     parts = [sentences(text) or [text] for text in asked]
-    vectors = embed([part for found in parts for part in found])
+    vectors = embed([part for group in parts for part in group])
     scores = np.empty((len(queries), len(tools)), np.float32)
     start = 0
-    for row, found in zip(scores, parts, strict=True):
-        sentence_vectors = vectors[start : start + len(found)]
-        start += len(found)
-        query_vector = np.array([len(part) for part in found], np.float32) @ sentence_vectors
+    for row, group in zip(scores, parts, strict=True):
+        sentence_vectors = vectors[start : start + len(group)]
+        start += len(group)
+        query_vector = np.array([len(part) for part in group], np.float32) @ sentence_vectors
         row[:] = WHOLE * (tools @ (query_vector / np.linalg.norm(query_vector)))
         row += (1 - WHOLE) * (tools @ sentence_vectors.T).max(1)
     return scores
@@ -119,7 +119,7 @@ def dense_scores(tools: Vectors, queries: Sequence[TrainingQuery], embed: Embed)
 def ndcg(scores: NDArray[np.floating], gold: set[int], depth: int = 10) -> float:
     best = np.argpartition(-scores, min(depth, len(scores) - 1))[:depth]
     best = best[np.argsort(-scores[best], kind="stable")]
-    gained = sum(1 / math.log2(rank + 2) for rank, one in enumerate(best) if one in gold)
+    gained = sum(1 / math.log2(rank + 2) for rank, id_ in enumerate(best) if id_ in gold)
     return gained / sum(1 / math.log2(rank + 2) for rank in range(min(depth, len(gold))))
 
 

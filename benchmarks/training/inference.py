@@ -31,7 +31,7 @@ def embed(
 ) -> NDArray[np.float32]:
     """Vectors in the order of `texts`, shape (texts, 384); encoded in order of length."""
     encoded = tokenizer.encode_batch(texts)
-    sizes = [sum(one.attention_mask) for one in encoded]
+    sizes = [sum(encoding.attention_mask) for encoding in encoded]
     order = np.argsort(sizes, kind="stable")
     vectors = np.empty((len(texts), WIDTH), np.float32)
     for start in range(0, len(texts), BATCH):

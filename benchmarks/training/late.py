@@ -35,8 +35,8 @@ class LateInteraction:
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            found = self.pair_scores([(query, one) for one in texts])
-        return np.asarray(found.float().numpy())
+            scores = self.pair_scores([(query, text) for text in texts])
+        return np.asarray(scores.float().numpy())
 
     def pair_scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
         """One score for each pair of a request and a tool's text; a request is encoded once."""

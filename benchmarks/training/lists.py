@@ -41,15 +41,15 @@ def rankings(
     """Ranking of the first stage for `queries`, by its scores of shape (queries, tools)."""
     texts = [read_text(tool) for tool in tools.tools]
     ids = [tool.id for tool in tools.tools]
-    found = []
+    rankings_ = []
     for query, row in zip(queries, scores, strict=True):
         best = np.argsort(-row, kind="stable")[:READ]
-        gold = frozenset(at for at, one in enumerate(best) if ids[one] in query.gold)
-        listed_texts = tuple(texts[one] for one in best)
-        found.append(
+        gold = frozenset(at for at, place in enumerate(best) if ids[place] in query.gold)
+        listed_texts = tuple(texts[place] for place in best)
+        rankings_.append(
             Ranking(query_text(query.text), listed_texts, row[best], gold, len(query.gold))
         )
-    return found
+    return rankings_
 
 
 def read_text(tool: TrainingTool) -> str:
@@ -61,21 +61,25 @@ def of_operations(path: Path, seed: int, wrong: int) -> list[Ranking]:
     """Requests made of an OpenAPI description, each with its operation and `wrong` others,
     operations of the same resource first."""
     pairs, chance = operation_pairs(path, seed), seeded(seed)
-    found = []
+    rankings_ = []
     for pair in pairs:
-        others = [one for one in pairs if one.tool.id not in pair.also]
-        near = [one for one in others if one.group == pair.group]
+        others = [rival for rival in pairs if rival.tool.id not in pair.also]
+        near = [rival for rival in others if rival.group == pair.group]
         near = chance.sample(near, min(len(near), wrong))
         far = chance.sample(others, wrong)
-        texts = [read_text(one.tool) for one in (pair, *(near + far)[:wrong])]
+        texts = [read_text(rival.tool) for rival in (pair, *(near + far)[:wrong])]
         scores = np.zeros(len(texts), np.float32)
-        found.append(Ranking(pair.query, tuple(texts), scores, frozenset((0,)), 1))
-    return found
+        rankings_.append(Ranking(pair.query, tuple(texts), scores, frozenset((0,)), 1))
+    return rankings_
 
 
 def usable(lists: Sequence[Ranking], wrong: int) -> list[Ranking]:
     """Lists with a right tool, and `wrong` others."""
-    return [one for one in lists if one.gold and len(one.texts) - len(one.gold) >= wrong]
+    return [
+        ranking
+        for ranking in lists
+        if ranking.gold and len(ranking.texts) - len(ranking.gold) >= wrong
+    ]
 
 
 def lots(

@@ -126,8 +126,8 @@ class ApiOperation:
     @property
     def literals(self) -> list[str]:
         """The words of the fixed segments of the path, without versions."""
-        fixed = (one for one in _path(self.path).split("/") if one and not one.startswith("{"))
-        return [identifier_words(one) for one in fixed if not _VERSION.fullmatch(one.lower())]
+        fixed = (part for part in _path(self.path).split("/") if part and not part.startswith("{"))
+        return [identifier_words(part) for part in fixed if not _VERSION.fullmatch(part.lower())]
 
     @property
     def of_item(self) -> bool:
@@ -147,20 +147,20 @@ class ApiOperation:
 def operation_pairs(path: Path, seed: int) -> list[Pair]:
     """Up to PER_OPERATION pairs for each of PER_API operations. Raises BadTrainingSet."""
     chance = seeded(f"{seed} {path.stem}")
-    found = operations(path)
+    all_operations = operations(path)
     equal = defaultdict(set)
-    for one in found:
-        equal[one.same].add(_id(one))
-    chosen = chance.sample(found, min(PER_API, len(found)))
+    for operation in all_operations:
+        equal[operation.same].add(_id(operation))
+    chosen = chance.sample(all_operations, min(PER_API, len(all_operations)))
     return [
         Pair(
-            request(one, chance),
-            variant(one, chance),
-            frozenset(equal[one.same]),
-            f"{path.stem} {one.resource}",
+            request(operation, chance),
+            variant(operation, chance),
+            frozenset(equal[operation.same]),
+            f"{path.stem} {operation.resource}",
             distinct=True,
         )
-        for one in chosen
+        for operation in chosen
         for _ in range(PER_OPERATION)
     ]
 
@@ -189,7 +189,7 @@ def request(operation: ApiOperation, chance: random.Random) -> str:
 def variant(operation: ApiOperation, chance: random.Random) -> TrainingTool:
     """A tool for the operation, with the texts that some catalog would have of it."""
     summary = _summary(operation)
-    names = tuple(one.name for one in operation.parameters)
+    names = tuple(parameter.name for parameter in operation.parameters)
     full = TrainingTool(
         id=_id(operation),
         name=operation.name,
@@ -223,14 +223,14 @@ def terse_tools(path: Path) -> Iterator[Mapping[str, Any]]:
 
     The id is that of the operation, or its endpoint.
     """
-    for one in operations(path):
-        properties: dict[str, Any] = {parameter.name: {} for parameter in one.parameters}
+    for operation in operations(path):
+        properties: dict[str, Any] = {parameter.name: {} for parameter in operation.parameters}
         yield {
-            "id": one.name,
-            "name": one.name,
-            "description": " ".join(_summary(one).split()[:20]),
-            "server": one.api,
-            "tags": list(one.tags),
+            "id": operation.name,
+            "name": operation.name,
+            "description": " ".join(_summary(operation).split()[:20]),
+            "server": operation.api,
+            "tags": list(operation.tags),
             "parameters": {"type": "object", "properties": properties},
         }
 
@@ -251,23 +251,25 @@ def _summary(operation: ApiOperation) -> str:
 def _later(operation: ApiOperation, chance: random.Random) -> str:
     """A later sentence of the description, "" where there is none of use."""
     parts = re.split(r"(?<=[.!?])\s|\n", operation.description)[1:6]
-    told = [one for one in parts if LATER[0] <= len(one.split()) <= LATER[1] and "http" not in one]
-    told = [one for one in told if not one.startswith(("For ", "Note", "See ", "If you"))]
+    told = [
+        part for part in parts if LATER[0] <= len(part.split()) <= LATER[1] and "http" not in part
+    ]
+    told = [part for part in told if not part.startswith(("For ", "Note", "See ", "If you"))]
     return _reworded(chance.choice(told).rstrip(". "), chance) if told else ""
 
 
 def _reworded(summary: str, chance: random.Random) -> str:
     """The summary as a command, mostly with another verb."""
     summary = _PREAMBLE.sub("", summary, count=1)
-    found = _VERB.match(summary)
-    if found is None:
+    match = _VERB.match(summary)
+    if match is None:
         said = _SAYS.match(summary)
         plain = f"{_base(said[1])}{summary[said.end() :]}" if said else summary
         return plain[:1].lower() + plain[1:]
-    verb = found[1].lower()
+    verb = match[1].lower()
     if chance.random() < 0.7:
         verb = chance.choice(SYNONYMS[verb])
-    return f"{verb}{summary[found.end() :]}"
+    return f"{verb}{summary[match.end() :]}"
 
 
 def _base(verb: str) -> str:
@@ -284,8 +286,8 @@ def _of_path(operation: ApiOperation, chance: random.Random) -> str:
     words = operation.literals or [identifier_words(operation.name)]
     item = operation.of_item
     verb = chance.choice((ITEM if item else COLLECTION)[operation.method])
-    one = item or operation.method == "post"
-    thing = _singular(words[-1]) if one else words[-1]
+    is_single = item or operation.method == "post"
+    thing = _singular(words[-1]) if is_single else words[-1]
     if len(words) > 1 and chance.random() < 0.75:
         return f"{verb} {thing} {chance.choice(('of', 'in', 'for'))} a {_singular(words[-2])}"
     return f"{verb} {thing}"
@@ -293,11 +295,11 @@ def _of_path(operation: ApiOperation, chance: random.Random) -> str:
 
 def _detail(operation: ApiOperation, chance: random.Random) -> str:
     """A parameter, a value of one, or a tag, with the word that joins it."""
-    listed = [one for one in operation.parameters if one.values]
+    listed = [parameter for parameter in operation.parameters if parameter.values]
     if listed and chance.random() < 0.5:
-        one = chance.choice(listed)
-        value = identifier_words(chance.choice(one.values))
-        return f"with {identifier_words(one.name)} {value}"
+        parameter = chance.choice(listed)
+        value = identifier_words(chance.choice(parameter.values))
+        return f"with {identifier_words(parameter.name)} {value}"
     if operation.tags and chance.random() < 0.3:
         return f"in {identifier_words(chance.choice(operation.tags))}"
     if not operation.parameters:
@@ -346,9 +348,9 @@ def _parameters(
     document: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], operation: Mapping[str, Any]
 ) -> Iterator[ApiParameter]:
     """The parameters, then the fields of a body in JSON or of a form."""
-    for one in (_resolved(document, one) for one in listed):
-        if one.get("in") in {"path", "query", "formData"} and "name" in one:
-            yield _parameter(one["name"], one.get("schema") or one)
+    for field in (_resolved(document, parameter) for parameter in listed):
+        if field.get("in") in {"path", "query", "formData"} and "name" in field:
+            yield _parameter(field["name"], field.get("schema") or field)
     content = _resolved(document, operation.get("requestBody") or {}).get("content") or {}
     for body in content.values():
         schema = _resolved(document, body.get("schema") or {})
@@ -357,7 +359,7 @@ def _parameters(
 
 
 def _parameter(name: str, schema: Mapping[str, Any]) -> ApiParameter:
-    values = [one for one in schema.get("enum") or () if isinstance(one, str) and one]
+    values = [value for value in schema.get("enum") or () if isinstance(value, str) and value]
     return ApiParameter(str(name), tuple(values[:VALUES]))
 
 
@@ -366,7 +368,7 @@ def _resolved(document: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[s
     reference = node.get("$ref")
     if not isinstance(reference, str):
         return node
-    found: Any = document
+    target: Any = document
     for key in reference.removeprefix("#/").split("/"):
-        found = found.get(key.replace("~1", "/").replace("~0", "~"), {})
-    return found if isinstance(found, dict) else {}
+        target = target.get(key.replace("~1", "/").replace("~0", "~"), {})
+    return target if isinstance(target, dict) else {}

@@ -47,19 +47,19 @@ def judge(
     of_tools = partial(embed, session(texts or model), load_tokenizer(tokenizer, tool_tokens))
     of_queries = partial(embed, session(model), load_tokenizer(tokenizer, QUERY_TOKENS))
     yield f"{'set':14} queries  dense lexical  fused"
-    found: list[Scores] = []
+    all_scores: list[Scores] = []
     for name in names:
         tools = load(sets / name)
-        found.append(evaluated(tools, sample(tools, split, limit), of_tools, of_queries))
-        yield _line(name, found[-1])
-    count = len(found)
+        all_scores.append(evaluated(tools, sample(tools, split, limit), of_tools, of_queries))
+        yield _line(name, all_scores[-1])
+    count = len(all_scores)
     yield _line(
         "mean",
         Scores(
-            sum(one.dense for one in found) / count,
-            sum(one.lexical for one in found) / count,
-            sum(one.fused for one in found) / count,
-            sum(one.queries for one in found),
+            sum(scores.dense for scores in all_scores) / count,
+            sum(scores.lexical for scores in all_scores) / count,
+            sum(scores.fused for scores in all_scores) / count,
+            sum(scores.queries for scores in all_scores),
         ),
     )
 
@@ -87,20 +87,20 @@ def judge_passages(
             TrainingQuery(str(row["id"]), row["query"], tuple(map(str, row["gold"])))
             for row in rows(folder / "queries.jsonl")
         ]
-        at = {one.id: number for number, one in enumerate(passages)}
+        at = {passage.id: number for number, passage in enumerate(passages)}
         lexical = Lexical(passages)
         cosines = (
-            of_queries([one.text for one in queries])
-            @ of_passages([f"{one.name}. {one.description}" for one in passages]).T
+            of_queries([query.text for query in queries])
+            @ of_passages([f"{passage.name}. {passage.description}" for passage in passages]).T
         )
-        found = []
+        recalls = []
         for query, cosine in zip(queries, cosines, strict=True):
             words = lexical.scores(query.text)
             fused_scores = cosine / 2 + words / max(2 * float(words.max()), 1e-9)
-            gold = {at[one] for one in query.gold}
-            found.append([_recall(scores, gold) for scores in (cosine, words, fused_scores)])
-        dense, worded, fused = (float(value) for value in 100 * np.mean(found, axis=0))
-        yield _line(folder.name, Scores(dense, worded, fused, len(found)))
+            gold = {at[id_] for id_ in query.gold}
+            recalls.append([_recall(scores, gold) for scores in (cosine, words, fused_scores)])
+        dense, worded, fused = (float(value) for value in 100 * np.mean(recalls, axis=0))
+        yield _line(folder.name, Scores(dense, worded, fused, len(recalls)))
 
 
 def judge_code(
@@ -113,10 +113,10 @@ def judge_code(
     of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
     yield f"{'code':14} queries  dense"
     for folder in folders:
-        found = list(documented(folder))
-        chosen = seeded(SAMPLE_SEED).sample(range(len(found)), min(limit, len(found)))
-        vectors = of_code([tool_text(definition(one, folder.name)) for one in found])
-        cosines = of_queries([asked(found[at]) for at in chosen]) @ vectors.T
+        definitions = list(documented(folder))
+        chosen = seeded(SAMPLE_SEED).sample(range(len(definitions)), min(limit, len(definitions)))
+        vectors = of_code([tool_text(definition(entry, folder.name)) for entry in definitions])
+        cosines = of_queries([asked(definitions[at]) for at in chosen]) @ vectors.T
         ranks = [int((row > row[at]).sum()) for row, at in zip(cosines, chosen, strict=True)]
         share = 100 * sum(rank < DEPTH for rank in ranks) / max(len(ranks), 1)
         yield f"{folder.name:14} {len(chosen):7} {share:6.1f}"

@@ -125,7 +125,7 @@ def without_each(
         for name in left_out:
             folder = sources.sets / name
             scores = [scored(weights, tokenizer, folder, asked) for weights in (before, tuned)]
-            cells = (f"{one.dense:7.1f} {one.fused:7.1f}" for one in scores)
+            cells = (f"{score.dense:7.1f} {score.fused:7.1f}" for score in scores)
             yield f"{name:14} {' '.join(cells)}"
 
 
@@ -187,7 +187,7 @@ def cross(
 
     def mark(pair_count: int) -> None:
         for name, asked in judged.items():
-            scores = " ".join(f"{one:6.1f}" for one in crossed.judged(second, asked))
+            scores = " ".join(f"{score:6.1f}" for score in crossed.judged(second, asked))
             lines.append(f"{pair_count:8} {name:14} {scores}")
             log.info(lines[-1])
 

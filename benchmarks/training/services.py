@@ -37,12 +37,12 @@ def service_operations(wheel: Path) -> dict[str, list[ApiOperation]]:
     """The operations of each service, of its newest version. Raises BadTrainingSet."""
     try:
         with zipfile.ZipFile(wheel) as opened:
-            found = dict(_services(opened))
+            operations_ = dict(_services(opened))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise BadTrainingSet(f"{wheel}: expected a wheel of service models: {error}") from error
-    if not found:
+    if not operations_:
         raise BadTrainingSet(f"{wheel}: no discovery document and no service model in it")
-    return found
+    return operations_
 
 
 def service_pairs(wheel: Path, seed: int) -> list[Pair]:
@@ -50,10 +50,12 @@ def service_pairs(wheel: Path, seed: int) -> list[Pair]:
     pairs = []
     for service, operations in service_operations(wheel).items():
         chance = seeded(f"{seed} {service}")
-        for one in chance.sample(operations, min(PER_SERVICE, len(operations))):
-            tool = variant(one, chance)
+        for operation in chance.sample(operations, min(PER_SERVICE, len(operations))):
+            tool = variant(operation, chance)
             pairs.append(
-                Pair(request(one, chance), tool, frozenset((tool.id,)), service, distinct=True)
+                Pair(
+                    request(operation, chance), tool, frozenset((tool.id,)), service, distinct=True
+                )
             )
     return pairs
 
@@ -88,33 +90,33 @@ def _google(document: Mapping[str, Any]) -> Iterator[ApiOperation]:
             name=method["id"].partition(".")[2],
             description=plain(method.get("description", "")),
             tags=(resource,),
-            parameters=tuple(ApiParameter(name, _values(one)) for name, one in parameters.items())[
-                :PARAMETERS
-            ],
+            parameters=tuple(
+                ApiParameter(name, _values(field)) for name, field in parameters.items()
+            )[:PARAMETERS],
             spoken=f"{identifier_words(verb)} {identifier_words(resource)}",
         )
 
 
 def _methods(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for one in node.get("methods", {}).values():
-        if "id" in one and "httpMethod" in one:
-            yield one
-    for one in node.get("resources", {}).values():
-        yield from _methods(one)
+    for resource in node.get("methods", {}).values():
+        if "id" in resource and "httpMethod" in resource:
+            yield resource
+    for resource in node.get("resources", {}).values():
+        yield from _methods(resource)
 
 
 def _aws(document: Mapping[str, Any]) -> Iterator[ApiOperation]:
     """The path is mostly "/": names say what is done."""
     shapes = document["shapes"]
-    for name, one in document["operations"].items():
-        members = shapes.get(one.get("input", {}).get("shape"), {}).get("members", {})
-        http = one.get("http", {})
+    for name, operation in document["operations"].items():
+        members = shapes.get(operation.get("input", {}).get("shape"), {}).get("members", {})
+        http = operation.get("http", {})
         yield ApiOperation(
             api=str(document["metadata"].get("serviceId") or document["metadata"]["uid"]),
             method=str(http.get("method", "POST")).lower(),
             path=str(http.get("requestUri", "/")).partition("?")[0],
             name=name,
-            description=plain(one.get("documentation", "")),
+            description=plain(operation.get("documentation", "")),
             tags=(),
             parameters=tuple(
                 ApiParameter(member, _values(shapes.get(of["shape"], {})))
@@ -126,5 +128,5 @@ def _aws(document: Mapping[str, Any]) -> Iterator[ApiOperation]:
 
 def _values(schema: Mapping[str, Any]) -> tuple[str, ...]:
     listed = schema.get("enum") or ()
-    named = (one for one in listed if isinstance(one, str) and not one.endswith("UNSPECIFIED"))
+    named = (name for name in listed if isinstance(name, str) and not name.endswith("UNSPECIFIED"))
     return tuple(named)[:VALUES]

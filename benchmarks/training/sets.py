@@ -113,13 +113,13 @@ def seeded(seed: int | str) -> random.Random:
 def rounds(names: Sequence[str], unseen: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
     """The rounds of leave-one-set-out: sets to evaluate, and those to train on, which are neither
     evaluated then nor in `unseen`."""
-    for left_out in (*([one] for one in names if one not in unseen), list(unseen)):
-        yield left_out, [one for one in names if one not in left_out and one not in unseen]
+    for left_out in (*([name] for name in names if name not in unseen), list(unseen)):
+        yield left_out, [name for name in names if name not in left_out and name not in unseen]
 
 
 def sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
     """At most `limit` queries of the split "train", "test" or "all"; the same in each run."""
-    queries = [one for one in tools.queries if split in ("all", _split(tools, one))]
+    queries = [query for query in tools.queries if split in ("all", _split(tools, query))]
     return seeded(SAMPLE_SEED).sample(queries, min(limit, len(queries)))
 
 

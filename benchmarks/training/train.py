@@ -70,7 +70,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step / len(batches), recipe.warm_up)
         optimizer.zero_grad(set_to_none=True)
-        members, halved = [pairs[one] for one in numbers], _halved(weights)
+        members, halved = [pairs[number] for number in numbers], _halved(weights)
         asked = _encode(halved, of_queries, [pair.query for pair in members], recipe.dropout)
         tools = _encode(halved, of_tools, texts, recipe.dropout)
         loss = _loss(asked, tools, _not_negative(members, vectors[numbers]), recipe.scale)
@@ -97,7 +97,7 @@ def average(base: Weights, tuned: Sequence[Weights], share: float) -> dict[str, 
     The mean of several runs is a model soup, that with the base is WiSE-FT (Wortsman et al. 2022).
     """
     return {
-        name: torch.lerp(tensor, torch.stack([one[name] for one in tuned]).mean(0), share)
+        name: torch.lerp(tensor, torch.stack([weights[name] for weights in tuned]).mean(0), share)
         for name, tensor in base.items()
     }
 
@@ -107,10 +107,10 @@ def _batches(
 ) -> Iterator[tuple[list[int], list[str]]]:
     chance = seeded(recipe.seed)
     for _ in range(recipe.epochs):
-        order = [one for group in grouped(pairs, vectors, GROUP, chance) for one in group]
+        order = [number for group in grouped(pairs, vectors, GROUP, chance) for number in group]
         for start in range(0, len(order) - recipe.batch_size + 1, recipe.batch_size):
             numbers = order[start : start + recipe.batch_size]
-            yield numbers, [_text(pairs[one], chance) for one in numbers]
+            yield numbers, [_text(pairs[number], chance) for number in numbers]
 
 
 def _text(pair: Pair, chance: random.Random) -> str:
@@ -147,7 +147,7 @@ def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropou
     vectors = []
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for start in range(0, len(order), PART):
-            part = [texts[one] for one in order[start : start + PART]]
+            part = [texts[place] for place in order[start : start + PART]]
             vectors.append(encode(weights, *batch(tokenizer, part), dropout))
     places = torch.tensor(order).argsort()
     return torch.cat(vectors).float()[places]
@@ -158,7 +158,7 @@ def _not_negative(pairs: Sequence[Pair], vectors: NDArray[np.float32]) -> Tensor
 
     Of distinct tools none is a duplicate: deletion is not creation, as near as their texts are.
     """
-    same = np.array([[other.tool.id in pair.also for other in pairs] for pair in pairs])
+    same = np.array([[rival.tool.id in pair.also for rival in pairs] for pair in pairs])
     distinct = np.array([pair.distinct for pair in pairs])
     alike = (vectors @ vectors.T > DUPLICATE) & ~(distinct[:, None] & distinct)
     answers_other = same | same.T | alike
