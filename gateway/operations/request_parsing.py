@@ -98,10 +98,11 @@ def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
             for problem in problems
         )
         raise bad_request(PARAMETER_MISTAKEN, *mistakes) from error
-    for field in fields(query):  # msgspec takes the text "null" for None where that is allowed
-        if values.get(field.encode_name) is not None and getattr(query, field.name) is None:
+    names = zip(query.__struct_fields__, query.__struct_encode_fields__, strict=True)
+    for name, parameter in names:  # msgspec takes the text "null" for None where that is allowed
+        if values.get(parameter) is not None and getattr(query, name) is None:
             detail = "expected a value, found the text null"
-            raise bad_request(PARAMETER_MISTAKEN, _parameter(field.encode_name, detail))
+            raise bad_request(PARAMETER_MISTAKEN, _parameter(parameter, detail))
     return query
 
 

@@ -115,7 +115,7 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
     """Raises ProblemDetails."""
     names = {name: arguments[name] for name in operation.names}
     read_names(operation, names)
-    query_names = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+    query_names = operation.query.__struct_encode_fields__
     query = {name: value for name, value in arguments.items() if name in query_names}
     body = _body(operation, arguments)
     return OperationInput(
@@ -165,8 +165,8 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
 
 def body_in(operation: Operation, arguments: Json) -> Any:
     """The body among the arguments, as it would be sent over HTTP: unknown members are in it."""
-    query = {field.encode_name for field in msgspec.structs.fields(operation.query)}
-    apart = {*operation.names, *query, IF_MATCH, IF_NONE_MATCH, AS_JOB}
+    query_names = operation.query.__struct_encode_fields__
+    apart = {*operation.names, *query_names, IF_MATCH, IF_NONE_MATCH, AS_JOB}
     body = {name: value for name, value in arguments.items() if name not in apart}
     is_bare_body = body.keys() == {BODY} or not members_of(operation)
     return body.get(BODY) if is_bare_body else body

@@ -188,8 +188,8 @@ def members_of(operation: Operation) -> tuple[str, ...]:
     """The members of the body that are separate arguments; none: the body is one argument."""
     if not (isinstance(operation.body, type) and issubclass(operation.body, Struct)):
         return ()
-    members = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
-    others = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+    members: tuple[str, ...] = operation.body.__struct_encode_fields__
+    others = operation.query.__struct_encode_fields__
     reserved = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
     return () if reserved & set(members) else members
 
