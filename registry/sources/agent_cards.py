@@ -2,8 +2,9 @@
 8.4 of the specification of 1.0)."""
 
 import base64
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import jwt
@@ -11,7 +12,10 @@ import msgspec
 
 from config.settings import Imports
 from registry.documents.fetch import FetchedDocument, FetchSettings, fetch
-from registry.importers.a2a import parse_card
+from registry.importers.a2a import parse_card, read_card
+from registry.importers.drafts import ImportedDescription
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import FoundSource, Limits, Origins, check_public, reread
 from schemas.a2a.versions import HEADER, Version
 from schemas.canonical_json import canonical_json
 from schemas.errors import ImportRejected
@@ -48,6 +52,20 @@ async def fetch_card(
         validator=validator,
         settings=_SETTINGS,
     )
+
+
+async def find_agent(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
+    check_public(spec)
+    card = await fetch_card(spec.location, limits, guarded=spec.options.guarded)
+    return reread(spec, card.data)
+
+
+def read_agent(
+    data: bytes, location: str, spec: ImportSpec, _limits: Limits
+) -> ImportedDescription:
+    options = cast("A2aOptions", spec.options)  # the importer's own kind
+    imported = read_card(data, location, spec.name, options)
+    return replace(imported, notes=(*imported.notes, check_signature(data, location, options)))
 
 
 def card_url(location: str) -> str:

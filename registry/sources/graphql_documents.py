@@ -6,7 +6,8 @@ job.
 """
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,9 +20,20 @@ from config.settings import Imports
 from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
 from registry.documents.ssrf_protection import PublicResolver, check_host, check_url_host, read_url
-from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
+from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import parse
-from registry.sources.openapi_documents import OpenApiDescription
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import (
+    OWN_TENANT,
+    FoundSource,
+    Limits,
+    Origins,
+    check_public,
+    non_empty,
+    reread,
+    schemas_limit_bytes,
+    with_location,
+)
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import without_hidden
 from schemas.masking import mask_secrets
@@ -212,21 +224,30 @@ def _message(error: object) -> str:
         return ""
 
 
-async def describe_graphql(
-    location: str, options: GraphQLOptions, limits: Imports, ask: Callable[[], Awaitable[bytes]]
-) -> OpenApiDescription:
-    """The schema at `location`, read or introspected, and its overlay. Raises ImportRejected."""
-    if is_endpoint(location):
-        source_location, data = location, await ask()
+def needs_lister(spec: ImportSpec) -> bool:
+    return is_endpoint(spec.location)
+
+
+async def find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
+    """The schema at the location, read or introspected, and its overlay. Raises ImportRejected."""
+    check_public(spec)
+    options = _options(spec)
+    if not is_endpoint(spec.location):
+        location, data = await _fetch(spec.location, limits, named=not options.guarded)
+    elif origins.lister is None:
+        raise ImportRejected(
+            f"The source {spec.name} is a GraphQL endpoint: {OWN_TENANT}; "
+            "upload its schema as the document instead"
+        )
     else:
-        source_location, data = await _fetch(location, limits, named=not options.guarded)
-    bundle = Bundle(source_location, {source_location: data})
+        location, data = spec.location, await origins.lister(spec)
+    bundle = Bundle(location, {location: data})
     if options.overlay is not None:
         if has_credentials(options.overlay):  # options are stored and shown
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
         at, overlay_file = await _fetch(options.overlay, limits)
         bundle = msgspec.structs.replace(bundle, overlay=overlay_file, overlay_location=at)
-    return OpenApiDescription(source_location, bundle.pack(source_location))
+    return reread(replace(spec, location=location), bundle.pack(location), limits)
 
 
 async def _fetch(location: str, limits: Imports, *, named: bool = True) -> tuple[str, bytes]:
@@ -241,32 +262,32 @@ async def _fetch(location: str, limits: Imports, *, named: bool = True) -> tuple
 
 
 def read_graphql(
-    document: bytes,
-    location: str,
-    options: GraphQLOptions,
-    include: tuple[str, ...],
-    *,
-    exclude: tuple[str, ...],
-    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
+    document: bytes, location: str, spec: ImportSpec, limits: Limits
 ) -> ImportedDescription:
-    """The result of `describe_graphql` as tools, without network or file access. Raises
+    """Tools of what `find_graphql` has read, without network or file access. Raises
     ImportRejected."""
     # graphql-core takes 0.1 s to import, which every command would pay for
     from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 
-    bundle = unpack(document, location)
+    options, bundle = _options(spec), unpack(document, location)
     overlay_file = GraphQLOverlay()
     if bundle.overlay is not None:
         at = bundle.overlay_location
         overlay_file = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
     choice = GraphQLChoice(
-        include,
-        exclude,
+        spec.include,
+        spec.exclude,
         overlay_file,
         options.only_marked,
         depth=options.depth,
         cost=options.cost,
-        schemas_limit_bytes=schemas_limit_bytes,
+        schemas_limit_bytes=schemas_limit_bytes(limits),
     )
     endpoint = location if is_endpoint(location) else None
-    return read(bundle.files[bundle.entry], location, choice, endpoint)
+    imported = read(bundle.files[bundle.entry], location, choice, endpoint)
+    with with_location(location):
+        return non_empty(imported)
+
+
+def _options(spec: ImportSpec) -> GraphQLOptions:
+    return spec.options if isinstance(spec.options, GraphQLOptions) else GraphQLOptions()

@@ -7,7 +7,7 @@ does not fail the import: the operations that need it report the reason.
 import posixpath
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -27,7 +27,7 @@ from registry.documents.containers import (
     unpack,
 )
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
-from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
+from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
 from registry.importers.openapi.multi_file_documents import (
     Files,
@@ -37,6 +37,17 @@ from registry.importers.openapi.multi_file_documents import (
     stands_alone,
 )
 from registry.importers.openapi.x_toolgate import NO_OVERLAY
+from registry.sources.import_specs import ImportSpec
+from registry.sources.source_reader import (
+    FoundSource,
+    Limits,
+    Origins,
+    check_public,
+    non_empty,
+    reread,
+    schemas_limit_bytes,
+    with_location,
+)
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 
@@ -281,17 +292,11 @@ class _Gathering:
         self._files.miss(name, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenApiDescription:
-    location: str  # absolute path or URL, without credentials
-    document: bytes  # a packed `Bundle`
-
-
-async def describe_openapi(
-    location: str, options: OpenAPIOptions, limits: Imports
-) -> OpenApiDescription:
-    """All files of the description at `location`, and its overlay. Raises ImportRejected."""
-    gathered = await gather_files(location, options.entry, limits, named=not options.guarded)
+async def find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
+    """All files of the description at the location, and its overlay. Raises ImportRejected."""
+    check_public(spec)
+    options = _options(spec)
+    gathered = await gather_files(spec.location, options.entry, limits, named=not options.guarded)
     bundle = gathered.bundle
     if options.overlay is not None:
         if has_credentials(options.overlay):
@@ -306,38 +311,34 @@ async def describe_openapi(
         bundle = msgspec.structs.replace(
             bundle, overlay=overlay_file.data, overlay_location=overlay_file.location
         )
-    return OpenApiDescription(gathered.location, bundle.pack(gathered.location))
+    location = gathered.location
+    return reread(replace(spec, location=location), bundle.pack(location), limits)
 
 
 def read_openapi(
-    document: bytes,
-    location: str,
-    options: OpenAPIOptions,
-    include: tuple[str, ...],
-    *,
-    exclude: tuple[str, ...],
-    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
+    document: bytes, location: str, spec: ImportSpec, limits: Limits
 ) -> ImportedDescription:
-    """The result of `describe_openapi` as tools, without network or file access. Raises
+    """Tools of what `find_openapi` has read, without network or file access. Raises
     ImportRejected."""
-    bundle = unpack(document, location)
+    options, bundle = _options(spec), unpack(document, location)
     overlay_file = _overlay(bundle)
     duplicates: list[str] = []
     root = _assemble_bundle(bundle, location, duplicates)
-    marked, media_types = options.only_marked, options.media_types
     choice = OpenApiOptions(
-        include,
-        exclude,
-        marked,
-        media_types,
+        spec.include,
+        spec.exclude,
+        options.only_marked,
+        options.media_types,
         overlay=overlay_file,
-        schemas_limit_bytes=schemas_limit_bytes,
+        schemas_limit_bytes=schemas_limit_bytes(limits),
         credentials=options.credentials or (),
     )
-    try:
-        return read(root, choice, duplicates)
-    except ImportRejected as error:
-        raise ImportRejected(f"{location}: {error}") from error
+    with with_location(location):
+        return non_empty(read(root, choice, duplicates))
+
+
+def _options(spec: ImportSpec) -> OpenAPIOptions:
+    return spec.options if isinstance(spec.options, OpenAPIOptions) else OpenAPIOptions()
 
 
 def _assemble_bundle(bundle: Bundle, location: str, duplicates: list[str]) -> dict[str, Any]:

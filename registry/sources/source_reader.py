@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import cast
+from pkgutil import resolve_name
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports
@@ -25,7 +26,6 @@ from registry.sources.import_specs import ImportSpec
 from schemas.description_kinds import DESCRIPTIONS, looks_like
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
-from schemas.source import A2aOptions, GraphQLOptions, OpenAPIOptions
 
 IMPORTER = 5  # increment when the same document would give other tools than before
 
@@ -81,7 +81,7 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSour
 
 async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
     """The bytes at a file or a URL, unchanged. Raises ImportRejected."""
-    _check_public(spec)
+    check_public(spec)
     fetched = await fetch(
         spec.location,
         limit_bytes=limits.document_limit_bytes,
@@ -92,26 +92,9 @@ async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins)
     return reread(replace(spec, location=fetched.location), fetched.data)
 
 
-def _check_public(spec: ImportSpec) -> None:
+def check_public(spec: ImportSpec) -> None:
     if spec.options.guarded and local_path(spec.location) is not None:
         raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
-
-
-async def _find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
-    from registry.sources.openapi_documents import describe_openapi
-
-    _check_public(spec)
-    described = await describe_openapi(spec.location, _openapi(spec), limits)
-    return reread(replace(spec, location=described.location), described.document, limits)
-
-
-async def _find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
-    from registry.sources.graphql_documents import describe_graphql
-
-    _check_public(spec)
-    introspection = _introspection(spec, origins.lister)
-    schema = await describe_graphql(spec.location, _graphql(spec), limits, introspection)
-    return reread(replace(spec, location=schema.location), schema.document, limits)
 
 
 async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
@@ -125,14 +108,6 @@ async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> F
 
 async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
     return await asyncio.to_thread(_python_service, spec, origins.services)
-
-
-async def _find_a2a(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
-    from registry.sources.agent_cards import fetch_card
-
-    _check_public(spec)
-    card = await fetch_card(spec.location, limits, guarded=spec.options.guarded)
-    return reread(spec, card.data)
 
 
 async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
@@ -151,23 +126,6 @@ def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> FoundSou
         _digest(document),
         lambda: reader(document, spec.location, spec, limits),
     )
-
-
-def _read_openapi(
-    data: bytes, location: str, spec: ImportSpec, limits: Limits
-) -> ImportedDescription:
-    from registry.sources.openapi_documents import read_openapi
-
-    imported = read_openapi(
-        data,
-        location,
-        _openapi(spec),
-        spec.include,
-        exclude=spec.exclude,
-        schemas_limit_bytes=_schemas_limit_bytes(limits),
-    )
-    with _with_location(location):
-        return _non_empty(imported)
 
 
 @asynccontextmanager
@@ -189,72 +147,26 @@ async def concurrent_lister(
         await asyncio.gather(*answers.values(), return_exceptions=True)
 
 
-def _introspection(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[bytes]]:
-    async def ask() -> bytes:
-        if lister is None:
-            raise ImportRejected(
-                f"The source {spec.name} is a GraphQL endpoint: {OWN_TENANT}; "
-                "upload its schema as the document instead"
-            )
-        return await lister(spec)
-
-    return ask
-
-
 def _read_mcp(
     snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits
 ) -> ImportedDescription:
-    with _with_location(location):
+    with with_location(location):
         # Empty lists are a server's valid answer, not a mistake in a description.
         imported = read_snapshot(snapshot, spec.include, spec.exclude)
-        return _non_empty(imported) if imported.outcomes else imported
-
-
-def _read_a2a(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> ImportedDescription:
-    from registry.importers.a2a import read_card
-    from registry.sources.agent_cards import check_signature
-
-    options = cast("A2aOptions", spec.options)  # the importer's own kind
-    imported = read_card(data, location, spec.name, options)
-    return replace(imported, notes=(*imported.notes, check_signature(data, location, options)))
+        return non_empty(imported) if imported.outcomes else imported
 
 
 def _read_hybrid(
     data: bytes, location: str, spec: ImportSpec, _limits: Limits
 ) -> ImportedDescription:
     actions = read_file(data, location)
-    with _with_location(location):
+    with with_location(location):
         imported = select(actions, "hybrid", _side(spec), spec.include, exclude=spec.exclude)
-    return _non_empty(imported)
+    return non_empty(imported)
 
 
-def _read_graphql(
-    document: bytes, location: str, spec: ImportSpec, limits: Limits
-) -> ImportedDescription:
-    from registry.sources.graphql_documents import read_graphql
-
-    imported = read_graphql(
-        document,
-        location,
-        _graphql(spec),
-        spec.include,
-        exclude=spec.exclude,
-        schemas_limit_bytes=_schemas_limit_bytes(limits),
-    )
-    with _with_location(location):
-        return _non_empty(imported)
-
-
-def _schemas_limit_bytes(limits: Limits) -> int:
+def schemas_limit_bytes(limits: Limits) -> int:
     return limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
-
-
-def _openapi(spec: ImportSpec) -> OpenAPIOptions:
-    return spec.options if isinstance(spec.options, OpenAPIOptions) else OpenAPIOptions()
-
-
-def _graphql(spec: ImportSpec) -> GraphQLOptions:
-    return spec.options if isinstance(spec.options, GraphQLOptions) else GraphQLOptions()
 
 
 def _side(spec: ImportSpec) -> Side | None:
@@ -291,7 +203,7 @@ def _entry(document: bytes, location: str) -> bytes:
 
 
 @contextmanager
-def _with_location(location: str) -> Iterator[None]:
+def with_location(location: str) -> Iterator[None]:
     """Context whose rejections have the location added."""
     try:
         yield
@@ -307,10 +219,10 @@ def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
             "when that starts, and by nothing else."
         )
     actions = describe_actions(services[spec.name])
-    with _with_location(spec.location):
+    with with_location(spec.location):
         imported = select(actions, "python", _side(spec), spec.include, exclude=spec.exclude)
     digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())
-    return FoundSource(spec.location, None, digest, lambda: _non_empty(imported))
+    return FoundSource(spec.location, None, digest, lambda: non_empty(imported))
 
 
 async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
@@ -332,7 +244,7 @@ def _digest(document: bytes) -> str:
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
 
 
-def _non_empty(imported: ImportedDescription) -> ImportedDescription:
+def non_empty(imported: ImportedDescription) -> ImportedDescription:
     """`imported`, unless it has neither tools nor items. Raises ImportRejected."""
     if not imported.drafts and not imported.items:
         raise ImportRejected(_empty_reason(imported))
@@ -354,12 +266,6 @@ def _empty_reason(imported: ImportedDescription) -> str:
 
 def _needs_no_lister(*_spec: object) -> bool:
     return False
-
-
-def _is_graphql_endpoint(spec: ImportSpec) -> bool:
-    from registry.sources.graphql_documents import is_endpoint
-
-    return is_endpoint(spec.location)
 
 
 def _no_declared_url(*_arguments: object) -> None:
@@ -408,25 +314,35 @@ class Importer:
     input_name: str = "a description"  # its input, in words
 
 
+def on_demand(name: str) -> Callable[..., Any]:
+    """A function by its name, as in "package.module:function"; the module is loaded by its first
+    call."""
+    return lambda *arguments: resolve_name(name)(*arguments)
+
+
 IMPORTERS: dict[str, Importer] = {
     "openapi": Importer(
-        read=_read_openapi,
-        find=_find_openapi,
+        read=on_demand("registry.sources.openapi_documents:read_openapi"),
+        find=on_demand("registry.sources.openapi_documents:find_openapi"),
         declared=declared_base,
         relative=True,
         input_name=DESCRIPTIONS["openapi"],
     ),
     "graphql": Importer(
-        read=_read_graphql,
-        find=_find_graphql,
-        needs_lister=_is_graphql_endpoint,
+        read=on_demand("registry.sources.graphql_documents:read_graphql"),
+        find=on_demand("registry.sources.graphql_documents:find_graphql"),
+        needs_lister=on_demand("registry.sources.graphql_documents:needs_lister"),
         declared=_endpoint,
         input_name=DESCRIPTIONS["graphql"],
     ),
     "hybrid": Importer(read=_read_hybrid, find=_find_hybrid, input_name=DESCRIPTIONS["hybrid"]),
     "python": Importer(read=_no_document, find=_find_python),
     "mcp": Importer(read=_read_mcp, find=_find_mcp, needs_lister=lambda _spec: True),
-    "a2a": Importer(read=_read_a2a, find=_find_a2a, declared=_endpoint),
+    "a2a": Importer(
+        read=on_demand("registry.sources.agent_cards:read_agent"),
+        find=on_demand("registry.sources.agent_cards:find_agent"),
+        declared=_endpoint,
+    ),
     "wing": Importer(read=_no_document, find=_find_offered),
 }
 """By kind of source; see `schemas.source.KINDS`."""

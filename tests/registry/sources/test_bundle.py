@@ -2,10 +2,11 @@ import msgspec
 import pytest
 
 from registry.documents.containers import Bundle, unpack
+from registry.sources.import_specs import ImportSpec
 from registry.sources.openapi_documents import read_openapi
 from schemas.errors import ImportRejected
-from schemas.source import OpenAPIOptions
 
+SPEC = ImportSpec("x", "/x")
 ROOT = b"{openapi: 3.1.0, paths: {/a: {$ref: a.yaml}}}"
 
 
@@ -51,7 +52,7 @@ def test_a_bundle_is_read_without_its_files():
     files = {"api.yaml": ROOT, "a.yaml": b"get: {operationId: one}\nput: {$ref: gone.yaml}"}
     bundle = Bundle("api.yaml", files, {"gone.yaml": "it was never there"}, overlay, "o.yaml")
     for _ in range(2):
-        result = read_openapi(bundle.pack("/x/api.yaml"), "/x", OpenAPIOptions(), (), exclude=())
+        result = read_openapi(bundle.pack("/x/api.yaml"), "/x", SPEC, None)
         assert [draft.name for draft in result.drafts] == ["shown"]
         [skipped] = [o for o in result.outcomes if o.status == "skipped"]
         assert skipped.reason == "$ref 'gone.yaml' cannot be read: it was never there"
@@ -68,11 +69,11 @@ def test_a_bundle_is_read_without_its_files():
 def test_an_overlay_that_is_wrong_names_itself(overlay, reason):
     bundle = Bundle("api.yaml", {"api.yaml": ROOT}, {}, overlay, "o.yaml")
     with pytest.raises(ImportRejected) as caught:
-        read_openapi(bundle.pack("/x/api.yaml"), "/x", OpenAPIOptions(), (), exclude=())
+        read_openapi(bundle.pack("/x/api.yaml"), "/x", SPEC, None)
     assert str(caught.value).startswith(reason)
 
 
 def test_a_bundle_of_a_newer_release_is_refused():
     packed = Bundle("api.yaml", {"api.yaml": ROOT}, {"a": "b"}).pack("/x/api.yaml")
     with pytest.raises(ImportRejected, match="/x was kept by a newer release"):
-        read_openapi(packed[:-3], "/x", OpenAPIOptions(), (), exclude=())
+        read_openapi(packed[:-3], "/x", SPEC, None)
