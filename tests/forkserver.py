@@ -82,25 +82,25 @@ def execute_or_fork(process: subprocess.Popen[Any], *args: Any) -> None:
         execute(process, *args)
 
 
-def close_pipes(process: subprocess.Popen[Any], given: Mapping[str, Any]) -> None:
+def close_pipes(process: subprocess.Popen[Any], options: Mapping[str, Any]) -> None:
     pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-    process._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
+    process._close_pipe_fds(*(options[name] for name in pipes))  # type: ignore[attr-defined]
 
 
-def is_forked(given: Mapping[str, Any]) -> bool:
-    args = given["args"]
+def is_forked(options: Mapping[str, Any]) -> bool:
+    args = options["args"]
     if not (isinstance(args, (list, tuple)) and len(args) > 2 and args[0] == sys.executable):
         return False
     isolated = tuple(args[1:4]) == ISOLATED
     names = READ_EARLY_ISOLATED if isolated else READ_EARLY
     return (
         (isolated or (args[1] == "-m" and is_ours(str(args[2]))))
-        and not (given["preexec_fn"] or given["pass_fds"] or given["shell"])
-        and given["close_fds"]
-        and given["umask"] < 0
-        and given["uid"] is given["gid"] is given["gids"] is None
-        and early_variables(environment(given), names) == early_variables(ENVIRONMENT, names)
-        and Path(given["cwd"] or ".").is_dir()
+        and not (options["preexec_fn"] or options["pass_fds"] or options["shell"])
+        and options["close_fds"]
+        and options["umask"] < 0
+        and options["uid"] is options["gid"] is options["gids"] is None
+        and early_variables(environment(options), names) == early_variables(ENVIRONMENT, names)
+        and Path(options["cwd"] or ".").is_dir()
     )
 
 
@@ -108,14 +108,14 @@ def is_ours(module: str) -> bool:
     return module == MODULES[0] or module.startswith(MODULES[1:])
 
 
-def stream_descriptors(given: Mapping[str, Any]) -> list[int]:
+def stream_descriptors(options: Mapping[str, Any]) -> list[int]:
     """Descriptors of this process that are standard input, output and error of the new one."""
-    descriptors = (given["p2cread"], given["c2pwrite"], given["errwrite"])
+    descriptors = (options["p2cread"], options["c2pwrite"], options["errwrite"])
     return [number if fd == -1 else fd for number, fd in enumerate(descriptors)]
 
 
-def environment(given: Mapping[str, Any]) -> Mapping[str, str]:
-    return os.environ if given["env"] is None else given["env"]
+def environment(options: Mapping[str, Any]) -> Mapping[str, str]:
+    return os.environ if options["env"] is None else options["env"]
 
 
 def early_variables(env: Mapping[str, str], names: tuple[str, ...] = READ_EARLY) -> dict[str, str]:
@@ -124,15 +124,15 @@ def early_variables(env: Mapping[str, str], names: tuple[str, ...] = READ_EARLY)
     }
 
 
-def request_of(given: Mapping[str, Any]) -> dict[str, Any]:
+def request_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "args": list(map(os.fsdecode, given["args"])),
+        "args": list(map(os.fsdecode, options["args"])),
         "env": {
-            os.fsdecode(name): os.fsdecode(value) for name, value in environment(given).items()
+            os.fsdecode(name): os.fsdecode(value) for name, value in environment(options).items()
         },
-        "cwd": os.path.abspath(given["cwd"] or "."),  # noqa: PTH100 as given, links and all
-        "session": given["start_new_session"],
-        "group": given["process_group"],
+        "cwd": os.path.abspath(options["cwd"] or "."),  # noqa: PTH100 as given, links and all
+        "session": options["start_new_session"],
+        "group": options["process_group"],
     }
 
 
@@ -144,15 +144,15 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def fork(self, given: Mapping[str, Any]) -> int:
+    def fork(self, options: Mapping[str, Any]) -> int:
         """Process id of a new child of this process, which runs the command."""
-        text = json.dumps(request_of(given)).encode()
+        text = json.dumps(request_of(options)).encode()
         with self._lock:
             link = self._socket or self._start()
             # The child of a child that ends is that of the nearest ancestor that wants it.
             ctypes.CDLL(None).prctl(SUBREAPER, 1)
             try:
-                socket.send_fds(link, [len(text).to_bytes(SIZE)], stream_descriptors(given))
+                socket.send_fds(link, [len(text).to_bytes(SIZE)], stream_descriptors(options))
                 link.sendall(text)
                 pid = int.from_bytes(receive(link, SIZE))
             finally:
@@ -266,7 +266,7 @@ def fork_again(process: subprocess.Popen[Any], *args: Any) -> None:
     close_pipes(process, given)
 
 
-def run_to_end(given: Mapping[str, Any]) -> NoReturn:
+def run_to_end(options: Mapping[str, Any]) -> NoReturn:
     """Run the command of a fork's fork, below the frames of the fork, which never go on."""
     gc.freeze()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # folders of the parent
@@ -276,16 +276,16 @@ def run_to_end(given: Mapping[str, Any]) -> NoReturn:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    streams = [os.dup(fd) for fd in stream_descriptors(given)]
+    streams = [os.dup(fd) for fd in stream_descriptors(options)]
     for file in list(Path("/proc/self/fd").iterdir()):
         if int(file.name) > 2 and int(file.name) not in streams:
             with suppress(OSError):  # the listing's own
                 os.close(int(file.name))
     code: Any = 1
     try:
-        if given["preexec_fn"]:
-            given["preexec_fn"]()
-        run_module(request_of(given), streams)
+        if options["preexec_fn"]:
+            options["preexec_fn"]()
+        run_module(request_of(options), streams)
         code = 0
     except SystemExit as end:
         code = end.code or 0

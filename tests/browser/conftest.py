@@ -126,10 +126,10 @@ async def watch_page(browser: Browser, base: str, **options: Any) -> AsyncIterat
     page.on("pageerror", lambda error: note_console_message("error", str(error)))
     page.on(
         "request",
-        lambda asked: (
+        lambda request: (
             None
-            if asked.url.startswith((base, "data:", "blob:"))
-            else one.problems.append(f"a request to {asked.url}")
+            if request.url.startswith((base, "data:", "blob:"))
+            else one.problems.append(f"a request to {request.url}")
         ),
     )
     yield one

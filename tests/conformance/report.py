@@ -22,13 +22,17 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     return made
 
 
-def _scenarios(found: Sequence[Scenario]) -> str:
-    return f"{sum(one.has_passed for one in found)}/{len(found)}" if found else "-"
+def _scenarios(scenarios: Sequence[Scenario]) -> str:
+    return (
+        f"{sum(scenario.has_passed for scenario in scenarios)}/{len(scenarios)}"
+        if scenarios
+        else "-"
+    )
 
 
-def _checks(found: Sequence[Scenario]) -> str:
-    good = sum(len(one.of("SUCCESS")) for one in found)
-    return f"{good}/{good + sum(len(one.of('FAILURE')) for one in found)}"
+def _checks(scenarios: Sequence[Scenario]) -> str:
+    good = sum(len(scenario.of("SUCCESS")) for scenario in scenarios)
+    return f"{good}/{good + sum(len(scenario.of('FAILURE')) for scenario in scenarios)}"
 
 
 def details(outcome: Outcome) -> Iterator[str]:

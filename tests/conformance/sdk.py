@@ -36,8 +36,8 @@ async def _client(node: Node, era: str, url: str) -> Scenario:
     return Scenario(f"typescript-{era}", True, checks)
 
 
-def _checks(said: str, ended: int, complaint: str) -> Iterator[Check]:
-    for line in said.splitlines():
+def _checks(output: str, ended: int, complaint: str) -> Iterator[Check]:
+    for line in output.splitlines():
         found = json.loads(line)
         yield Check(found["check"], "SUCCESS" if found["good"] else "FAILURE", found["said"])
     if ended != 0:

@@ -148,12 +148,12 @@ def records(folder: Path, name: str) -> Iterator[Check]:
         yield _check(found)
 
 
-def _check(found: Mapping[str, Any]) -> Check:
-    message = found.get("errorMessage") or found.get("description") or ""
-    return Check(found["id"], found["status"], " ".join(str(message).split()))
+def _check(entry: Mapping[str, Any]) -> Check:
+    message = entry.get("errorMessage") or entry.get("description") or ""
+    return Check(entry["id"], entry["status"], " ".join(str(message).split()))
 
 
-def _check_client_end(said: str) -> Iterator[Check]:
+def _check_client_end(output: str) -> Iterator[Check]:
     """A check that fails when our client did not end as it should."""
-    if "Client timed out" in said or "Client exited with code" in said:
+    if "Client timed out" in output or "Client exited with code" in output:
         yield Check("client-ended", "FAILURE", "our client failed; the record has its log")

@@ -80,11 +80,11 @@ def callers(tenant: str) -> list[Caller]:
     ]
 
 
-def make(seed: int, number: int, found: Sequence[Caller]) -> Case:
+def make(seed: int, number: int, callers: Sequence[Caller]) -> Case:
     """The same for the same seed and number."""
     random = Random(f"{seed}/{number}")
-    known = [one for one in found if one.principal]
-    caller = random.choice(known if random.random() < 0.8 else found)
+    known = [one for one in callers if one.principal]
+    caller = random.choice(known if random.random() < 0.8 else callers)
     name = random.choice(NAMES)
     takes = {"getPet": "id", "deletePet": "id", SECRET: "id", "createPet": "name"}.get(name)
     value: Any = "Rex" if takes == "name" else random.choice(IDS)

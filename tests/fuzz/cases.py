@@ -41,12 +41,12 @@ class Case:
     body: bytes
     text: bytes | None  # the JSON text that the front has to read; None: it may read anything
 
-    def request(self, known: Mapping[str, bytes]) -> bytes:
+    def request(self, values: Mapping[str, bytes]) -> bytes:
         """The bytes on the wire."""
         lines = [b"%s %s HTTP/1.1" % (self.method, self.target), b"host: 127.0.0.1"]
         lines += [b"%s: %s" % header for header in self.headers]
         head = b"\r\n".join(lines)
-        for name, said in known.items():
+        for name, said in values.items():
             head = head.replace(b"{%s}" % name.encode(), said)
         return head + b"\r\ncontent-length: %d\r\n\r\n" % len(self.body) + self.body
 

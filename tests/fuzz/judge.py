@@ -163,15 +163,15 @@ def _in_order(
 
 
 def _after(
-    batch: Sequence[Any], wanted: Sequence[bool | None], places: set[int], answer: Any
+    batch: Sequence[Any], expected: Sequence[bool | None], places: set[int], answer: Any
 ) -> Iterator[int]:
     """The places behind each member that `answer` may belong to."""
     within_reach = False
     for at in range(min(places, default=len(batch)), len(batch)):
         within_reach = within_reach or at in places
-        if within_reach and wanted[at] is not False and _matches(batch[at], answer):
+        if within_reach and expected[at] is not False and _matches(batch[at], answer):
             yield at + 1
-        within_reach = within_reach and not wanted[at]
+        within_reach = within_reach and not expected[at]
 
 
 def _matches(member: Any, answer: Any) -> bool:

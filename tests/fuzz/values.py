@@ -90,21 +90,21 @@ def deep(r: Random) -> Verbatim:
     return Verbatim(opening * levels + b"1" + closing * left)
 
 
-def spell(r: Random, what: Any) -> bytes:
+def spell(r: Random, value: Any) -> bytes:
     """The JSON text of a value, spelled in one of the many ways there are."""
     blank = r.choice((b"", b"", b"", b" ", b"\r\n\t "))
     escaping = r.choice((0.0, 0.0, 0.0, 0.3))
-    return blank + _spell_value(r, what, blank, escaping) + blank
+    return blank + _spell_value(r, value, blank, escaping) + blank
 
 
-def _spell_value(r: Random, what: Any, blank: bytes, escaping: float) -> bytes:
-    match what:
+def _spell_value(r: Random, value: Any, blank: bytes, escaping: float) -> bytes:
+    match value:
         case Verbatim():
-            return bytes(what)
+            return bytes(value)
         case str():
-            return _quote_text(r, what, escaping)
+            return _quote_text(r, value, escaping)
         case Members() | dict():
-            pairs = what.items() if isinstance(what, dict) else what
+            pairs = value.items() if isinstance(value, dict) else value
             members = [
                 _spell_value(r, name, blank, escaping)
                 + blank
@@ -114,9 +114,9 @@ def _spell_value(r: Random, what: Any, blank: bytes, escaping: float) -> bytes:
             ]
             return b"{" + blank + (b"," + blank).join(members) + b"}"
         case list() | tuple():
-            inner = [_spell_value(r, one, blank, escaping) for one in what]
+            inner = [_spell_value(r, one, blank, escaping) for one in value]
             return b"[" + (blank + b"," + blank).join(inner) + blank + b"]"
-    return json.dumps(what).encode()
+    return json.dumps(value).encode()
 
 
 def _quote_text(r: Random, text: str, escaping: float) -> bytes:
@@ -125,7 +125,7 @@ def _quote_text(r: Random, text: str, escaping: float) -> bytes:
     return b'"' + b"".join(_character(one, r.random() < escaping) for one in text) + b'"'
 
 
-def _character(one: str, escaped: bool) -> bytes:
-    if not escaped or ord(one) > 0xFFFF:
-        return json.dumps(one, ensure_ascii=False)[1:-1].encode()
-    return b"\\u%04x" % ord(one)
+def _character(character: str, escaped: bool) -> bytes:
+    if not escaped or ord(character) > 0xFFFF:
+        return json.dumps(character, ensure_ascii=False)[1:-1].encode()
+    return b"\\u%04x" % ord(character)

@@ -12,5 +12,5 @@ def keeping(limits: StoredAnswerLimits = ROOMY) -> StoredAnswers:
     return StoredAnswers(log, MemoryCounter(), limits)
 
 
-def answering(kept: StoredAnswers | None = None, tokens: int = 20_000) -> AnswerProcessing:
-    return AnswerProcessing(kept or keeping(), tokens, frozenset(), Mismatches())
+def answering(answers: StoredAnswers | None = None, tokens: int = 20_000) -> AnswerProcessing:
+    return AnswerProcessing(answers or keeping(), tokens, frozenset(), Mismatches())

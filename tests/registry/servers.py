@@ -52,8 +52,8 @@ def snapshot(
     return Snapshot(facts or ServerFacts(stateless="2026-07-28"), *map(tuple, lists), problems)
 
 
-def _entry(given: Any) -> SnapshotEntry:
-    return given if isinstance(given, SnapshotEntry) else entry(given)
+def _entry(definition: Any) -> SnapshotEntry:
+    return definition if isinstance(definition, SnapshotEntry) else entry(definition)
 
 
 class Listed:

@@ -32,13 +32,13 @@ def is_json_of(read: Any, sent: Any) -> bool:
         return False
 
 
-def _list(read: Any, told: list[Any]) -> bool:
+def _list(read: Any, members: list[Any]) -> bool:
     if isinstance(read, dict):  # numbered members
         numbers = sorted((key for key in read if key.isdecimal()), key=int)
         read = [read[key] for key in numbers] if len(numbers) == len(read) else None
-    if not isinstance(read, list) or len(read) != len(told):
+    if not isinstance(read, list) or len(read) != len(members):
         return False
-    return all(says(one, other) for one, other in zip(read, told, strict=True))
+    return all(says(one, other) for one, other in zip(read, members, strict=True))
 
 
 def _scalar(read: str, sent: Any) -> bool:

@@ -157,13 +157,13 @@ class _Making:
             self._add(flat, made, wanted, level)
         return made
 
-    def _add(self, flat: Json, made: Json, wanted: int, level: int) -> None:
+    def _add(self, flat: Json, made: Json, count: int, level: int) -> None:
         """Optional properties first, then names of our own."""
         properties, rest = flat.get("properties", {}), _rest(flat)
         names = [name for name in properties if name not in made] if "minProperties" in flat else []
         if rest is not False:
             names += [name for name in (_EXTRA if self._odd else ("extra",)) if name not in made]
-        for name in names[: min(wanted, 5)]:
+        for name in names[: min(count, 5)]:
             made[name] = self.value(properties.get(name, rest), level + 1)
 
     def _depend(self, flat: Json, made: Json, level: int = 0) -> None:

@@ -12,9 +12,9 @@ class Impossible(Exception):
     """Nothing fits, or nothing that this generator can find."""
 
 
-def merge(one: Json, other: Json) -> Json:
-    both = dict(_list_pattern(one))
-    for key, value in _list_pattern(other).items():
+def merge(left: Json, right: Json) -> Json:
+    both = dict(_list_pattern(left))
+    for key, value in _list_pattern(right).items():
         both[key] = _join_keyword(key, both[key], value) if key in both else value
     return both
 
@@ -27,40 +27,40 @@ def _list_pattern(schema: Json) -> Json:
     return {**rest, "patterns": [*rest.get("patterns", []), schema["pattern"]]}
 
 
-def _join_keyword(key: str, one: Any, other: Any) -> Any:
+def _join_keyword(key: str, left: Any, right: Any) -> Any:
     if key == "properties":
         return {
-            **one,
-            **other,
-            **{name: _all(one[name], other[name]) for name in one if name in other},
+            **left,
+            **right,
+            **{name: _all(left[name], right[name]) for name in left if name in right},
         }
     if key in ("required", "patterns"):
-        return [*one, *other]
+        return [*left, *right]
     if key in _MOST:
-        return min(one, other)
+        return min(left, right)
     if key in _LEAST:
-        return max(one, other)
+        return max(left, right)
     if key == "type":
-        return _types(one, other)
+        return _types(left, right)
     if key == "enum":
-        return [value for value in one if value in other] or _nothing()
-    if key == "const" and one != other:
+        return [value for value in left if value in right] or _nothing()
+    if key == "const" and left != right:
         _nothing()
     if key == "additionalProperties":
-        return other if one is True else one if other is True else _close_objects(one, other)
-    return _all(one, other) if key == "items" else other
+        return right if left is True else left if right is True else _close_objects(left, right)
+    return _all(left, right) if key == "items" else right
 
 
-def _close_objects(one: Any, other: Any) -> Any:
-    return False if one is False or other is False else _all(one, other)
+def _close_objects(left: Any, right: Any) -> Any:
+    return False if left is False or right is False else _all(left, right)
 
 
-def _all(one: Any, other: Any) -> Any:
-    return one if one == other else {"allOf": [one, other]}
+def _all(left: Any, right: Any) -> Any:
+    return left if left == right else {"allOf": [left, right]}
 
 
-def _types(one: Any, other: Any) -> Any:
-    ours, theirs = ([kind] if isinstance(kind, str) else list(kind) for kind in (one, other))
+def _types(left: Any, right: Any) -> Any:
+    ours, theirs = ([kind] if isinstance(kind, str) else list(kind) for kind in (left, right))
     if "integer" in ours and "number" in theirs:
         theirs.append("integer")
     if "integer" in theirs and "number" in ours:

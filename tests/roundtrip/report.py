@@ -37,19 +37,19 @@ class Report:
                     self.examples[one.feature].append(f"{operation}: {one.detail}")
         return well
 
-    def merge(self, other: "Report") -> None:
-        self.operations += other.operations
-        self.good += other.good
-        self.calls += other.calls
+    def merge(self, report: "Report") -> None:
+        self.operations += report.operations
+        self.good += report.good
+        self.calls += report.calls
         for mine, theirs in (
-            (self.arrived, other.arrived),
-            (self.wrong, other.wrong),
-            (self.inexpressible, other.inexpressible),
-            (self.reasons, other.reasons),
+            (self.arrived, report.arrived),
+            (self.wrong, report.wrong),
+            (self.inexpressible, report.inexpressible),
+            (self.reasons, report.reasons),
         ):
             mine.update(theirs)
-        self.unmade += other.unmade
-        for feature, examples in other.examples.items():
+        self.unmade += report.unmade
+        for feature, examples in report.examples.items():
             kept = self.examples[feature]
             kept += examples[: EXAMPLES - len(kept)]
 

@@ -173,11 +173,11 @@ async def _send_call(
         yield one
 
 
-def _ours(one: Finding, secrets: frozenset[tuple[str, str]]) -> bool:
+def _ours(finding: Finding, secrets: frozenset[tuple[str, str]]) -> bool:
     """Whether it is right that it is not offered."""
-    location = one.feature.removeprefix("offered: ").removesuffix(" parameter")
-    name = one.detail.lower() if location == "header" else one.detail
-    return not one.arrived and (
+    location = finding.feature.removeprefix("offered: ").removesuffix(" parameter")
+    name = finding.detail.lower() if location == "header" else finding.detail
+    return not finding.arrived and (
         (location == "header" and name in _OURS) or (location, name) in secrets
     )
 

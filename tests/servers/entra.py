@@ -48,11 +48,11 @@ class Entra(Identity):
     def _tokens(self, person: Mapping[str, Any], nonce: str) -> dict[str, Any]:
         return {**super()._tokens(person, nonce), "access_token": self.user_token(person["sub"])}
 
-    def user_token(self, who: str, **changes: Any) -> str:
+    def user_token(self, user: str, **changes: Any) -> str:
         """A person's token for the client, where that is asked for, else for another API."""
         scope = getattr(self, "_scope", f"{CLIENT}/.default")
         audience = scope.removesuffix("/.default") or "https://graph.microsoft.com"
-        claims = {"sub": who, "oid": who, "scp": "access_as_user", "aud": audience, **changes}
+        claims = {"sub": user, "oid": user, "scp": "access_as_user", "aud": audience, **changes}
         return self.sign({name: value for name, value in claims.items() if value is not None})
 
     def _on_behalf_of(self, request: Request, form: dict[str, str]) -> Response:

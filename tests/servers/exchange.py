@@ -61,33 +61,33 @@ class ExchangeServer:
             }
         await respond(send, status, self.body or encode(told), [("content-type", JSON)])
 
-    def _wrong(self, seen: Seen, form: dict[str, list[str]], asked: dict[str, str]) -> str:
+    def _wrong(self, seen: Seen, form: dict[str, list[str]], fields: dict[str, str]) -> str:
         typed = seen.all("content-type") == ["application/x-www-form-urlencoded"]
         once = all(len(values) == 1 and values[0] for values in form.values())
-        if seen.method != "POST" or not typed or not once or asked.keys() - FORM:
+        if seen.method != "POST" or not typed or not once or fields.keys() - FORM:
             return "invalid_request"
-        if _client(seen, asked) != (CLIENT, SECRET):
+        if _client(seen, fields) != (CLIENT, SECRET):
             return "invalid_client"
-        if asked["grant_type"] == "client_credentials":
-            return "" if "subject_token" not in asked else "invalid_request"
-        if asked["grant_type"] != GRANT:
+        if fields["grant_type"] == "client_credentials":
+            return "" if "subject_token" not in fields else "invalid_request"
+        if fields["grant_type"] != GRANT:
             return "unsupported_grant_type"
-        if asked.get("subject_token_type") != ACCESS_TOKEN or asked["subject_token"] not in (
+        if fields.get("subject_token_type") != ACCESS_TOKEN or fields["subject_token"] not in (
             self.subjects
         ):
             return "invalid_request"
-        actor = asked.get("actor_token")
-        if (actor is None) != ("actor_token_type" not in asked):
+        actor = fields.get("actor_token")
+        if (actor is None) != ("actor_token_type" not in fields):
             return "invalid_request"
         good = actor is None or (actor.startswith("own>") and actor not in self.revoked)
         return "" if good else "invalid_request"
 
 
-def _client(seen: Seen, asked: dict[str, str]) -> tuple[str, str] | None:
+def _client(seen: Seen, fields: dict[str, str]) -> tuple[str, str] | None:
     headers = seen.all("authorization")
     if not headers:
-        return asked.get("client_id", ""), asked.get("client_secret", "")
-    if "client_secret" in asked:
+        return fields.get("client_id", ""), fields.get("client_secret", "")
+    if "client_secret" in fields:
         return None  # RFC 6749, section 2.3: one way only
     name, _, secret = base64.b64decode(headers[0].removeprefix("Basic ")).decode().partition(":")
     return unquote_plus(name), unquote_plus(secret)

@@ -114,11 +114,11 @@ class Root:
     def named(self, _info: Any, name: str) -> dict[str, Any]:
         return {"__typename": "Owner", "id": "7", "name": name, "email": None, "pets": []}
 
-    def count(self, _info: Any, **given: Any) -> int:
-        return len(PETS) + given.get("by", 0)
+    def count(self, _info: Any, **arguments: Any) -> int:
+        return len(PETS) + arguments.get("by", 0)
 
-    def echo(self, _info: Any, **given: Any) -> str:
-        return json.dumps(given)
+    def echo(self, _info: Any, **arguments: Any) -> str:
+        return json.dumps(arguments)
 
     def addPet(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: A002, N802
         return {"id": "9", **input}

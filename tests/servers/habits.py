@@ -38,19 +38,19 @@ class Habits:
         response = self._refusal(path, asked) or await self._inner(scope, body)
         await self._change(path, response)(scope, receive, send)
 
-    def _refusal(self, path: str, asked: Mapping[str, str]) -> Response | None:
+    def _refusal(self, path: str, fields: Mapping[str, str]) -> Response | None:
         if path == "/.well-known/oauth-authorization-server" and self.hides_rfc8414:
             return Response("", 404)
         if path == "/token" and self.status:
             return Response("<html>oops</html>", self.status)
-        if path in ("/token", "/authorize") and self.refuses_resource and "resource" in asked:
+        if path in ("/token", "/authorize") and self.refuses_resource and "resource" in fields:
             error = {"error": "invalid_target", "error_description": "AADSTS9010010"}
             if path == "/token":
                 return JSONResponse(error, 400)
-            return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(error)}", 302)
+            return RedirectResponse(f"{fields['redirect_uri']}?{urlencode(error)}", 302)
         if path == "/authorize" and self.refuses:
-            error = {"error": self.refuses, "iss": "", "state": asked["state"]}
-            return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(error)}", 302)
+            error = {"error": self.refuses, "iss": "", "state": fields["state"]}
+            return RedirectResponse(f"{fields['redirect_uri']}?{urlencode(error)}", 302)
         return None
 
     async def _inner(self, scope: Scope, body: bytes) -> Response:

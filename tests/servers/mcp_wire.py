@@ -112,18 +112,18 @@ class Scripted:
         play = self.plays.get(self._what(turn))
         await (play(turn) if play is not None else self._otherwise(turn))
 
-    async def wait_for_request(self, what: str, count: int = 1) -> Turn:
+    async def wait_for_request(self, kind: str, count: int = 1) -> Turn:
         """The `count`th request of this kind, when it has come."""
 
         def matching_turns() -> list[Turn]:
-            return [turn for turn in self.turns if self._what(turn) == what]
+            return [turn for turn in self.turns if self._what(turn) == kind]
 
         async with self._came:
             await self._came.wait_for(lambda: len(matching_turns()) >= count)
         return matching_turns()[count - 1]
 
-    def all(self, what: str) -> list[Turn]:
-        return [turn for turn in self.turns if self._what(turn) == what]
+    def all(self, kind: str) -> list[Turn]:
+        return [turn for turn in self.turns if self._what(turn) == kind]
 
     def _what(self, turn: Turn) -> str:
         if turn.message is None:

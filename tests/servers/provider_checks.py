@@ -36,8 +36,8 @@ class Issued:
                     self.encrypted.add(item["encrypted_content"])
         self.reasoning |= dict.fromkeys(ids, reasoning)
 
-    def _claude(self, found: dict[str, Any]) -> None:
-        delta = found.get("delta")
+    def _claude(self, event: dict[str, Any]) -> None:
+        delta = event.get("delta")
         signature = delta.get("signature") if isinstance(delta, dict) else None
         if isinstance(signature, str):
             self.signatures[signature] = signature.removeprefix("sig-")

@@ -94,11 +94,11 @@ def _request(binding: OpenAPIBinding, made: dict[str, Any]) -> HttpRequest:
     return RequestTemplate(binding).request(made)
 
 
-def _describe_crash(what: str, crash: BaseException, cpu_s: float) -> Verdict:
+def _describe_crash(step: str, crash: BaseException, cpu_s: float) -> Verdict:
     frame, where = crash.__traceback__, ""
     while frame is not None:
         code = frame.tb_frame.f_code
         if "/site-packages/" not in code.co_filename:
             where = f"{Path(code.co_filename).name}:{frame.tb_lineno} {code.co_name}"
         frame = frame.tb_next
-    return Verdict(-1, cpu_s, f"{what}: {crash!r:.300}", f"{type(crash).__name__} {where}")
+    return Verdict(-1, cpu_s, f"{step}: {crash!r:.300}", f"{type(crash).__name__} {where}")

@@ -98,10 +98,10 @@ def encode_mutant(document: Any) -> bytes:
     many copies of that, the first ones."""
     deep = count()
 
-    def write_nested(found: re.Match[str]) -> str:
+    def write_nested(match: re.Match[str]) -> str:
         if next(deep) >= DEEP_COPIES:
             return "1"
-        kind, levels = found[1], int(found[2])
+        kind, levels = match[1], int(match[2])
         opening, closing = {"list": ("[", "]"), "all": ('{"allOf":[', "]}")}.get(
             kind, (f'{{"{kind}":', "}")
         )

@@ -26,14 +26,16 @@ class Outcome:
     findings: list[str] = field(default_factory=list)
     places: Counter[str] = field(default_factory=Counter)
 
-    def add(self, seed: int, found: dict[str, Any]) -> None:
-        self.places[found["where"]] += 1
-        if self.places[found["where"]] <= ALIKE:
-            again = f"make mutants ARGS='--seed {seed} --mutant {found['number']}'"
+    def add(self, seed: int, finding: dict[str, Any]) -> None:
+        self.places[finding["where"]] += 1
+        if self.places[finding["where"]] <= ALIKE:
+            again = f"make mutants ARGS='--seed {seed} --mutant {finding['number']}'"
             kept = (
-                f"; {found['bytes']:,} bytes that do it: {found['kept']}" if "kept" in found else ""
+                f"; {finding['bytes']:,} bytes that do it: {finding['kept']}"
+                if "kept" in finding
+                else ""
             )
-            self.findings.append(f"{found['where']}: {found['wrong']}\n  again: {again}{kept}")
+            self.findings.append(f"{finding['where']}: {finding['wrong']}\n  again: {again}{kept}")
 
 
 def prepare(directory: Path, descriptions: Path | None, seed: int) -> None:

@@ -111,8 +111,8 @@ def _holders(document: Any) -> Iterator[tuple[Any, Any]]:
             waiting += one
 
 
-def _say(what: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 

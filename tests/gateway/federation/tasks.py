@@ -13,14 +13,14 @@ KNOWS = {**EVERYTHING, "extensions": {EXTENSION: {}}}
 OVER = ("completed", "failed", "cancelled")
 
 
-async def result(who: Caller, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    answer = await who.result(method, params)
+async def result(caller: Caller, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    answer = await caller.result(method, params)
     assert "result" in answer, answer
     return dict(answer["result"])
 
 
-async def refusal(who: Caller, method: str, params: dict[str, Any]) -> tuple[int, str]:
-    error = (await who.result(method, params))["error"]
+async def refusal(caller: Caller, method: str, params: dict[str, Any]) -> tuple[int, str]:
+    error = (await caller.result(method, params))["error"]
     return error["code"], error["message"]
 
 
@@ -28,21 +28,21 @@ def calling(tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"name": tool, "arguments": arguments}
 
 
-async def begin_task(who: Caller, tool: str, /, **arguments: Any) -> str:
+async def begin_task(caller: Caller, tool: str, /, **arguments: Any) -> str:
     """The id of the task that a call of a tool became."""
-    wish = {"task": {"ttl": 60_000}} if who.session else {}
-    said = await result(who, "tools/call", calling(tool, **arguments) | wish)
-    task = said["task"] if who.session else said
-    assert who.session is not None or said["resultType"] == "task"
+    wish = {"task": {"ttl": 60_000}} if caller.session else {}
+    said = await result(caller, "tools/call", calling(tool, **arguments) | wish)
+    task = said["task"] if caller.session else said
+    assert caller.session is not None or said["resultType"] == "task"
     assert task["status"] in ("working", "input_required")
     return str(task["taskId"])
 
 
-async def until(who: Caller, task: str, *statuses: str) -> dict[str, Any]:
+async def until(caller: Caller, task: str, *statuses: str) -> dict[str, Any]:
     """How the task is, when it is one of these."""
     with anyio.fail_after(20):
         while True:
-            said = await result(who, "tasks/get", {"taskId": task})
+            said = await result(caller, "tasks/get", {"taskId": task})
             assert said["taskId"] == task
             if said["status"] in statuses:
                 return said

@@ -112,8 +112,8 @@ class Answers:
     asked: list[RelayRequest] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
 
-    async def request(self, asked: RelayRequest, context: Context) -> Members:
-        self.asked.append(asked)
+    async def request(self, request: RelayRequest, context: Context) -> Members:
+        self.asked.append(request)
         self.contexts.append(context)
         if isinstance(self.answer, Exception):
             raise self.answer

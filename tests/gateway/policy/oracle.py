@@ -182,8 +182,8 @@ def rules(expressions: Mapping[str, Judge] = JUDGES) -> st.SearchStrategy[Rule]:
 
 
 def policies(rule: st.SearchStrategy[Rule] | None = None) -> st.SearchStrategy[Policy]:
-    def make_policy(kept: list[Rule], default: str, clearance: str, destructive: bool) -> Policy:
-        named = {f"r{number}": one for number, one in enumerate(kept)}
+    def make_policy(rules: list[Rule], default: str, clearance: str, destructive: bool) -> Policy:
+        named = {f"r{number}": one for number, one in enumerate(rules)}
         return replace(
             usual(),
             rules=named,

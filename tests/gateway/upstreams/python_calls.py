@@ -41,9 +41,9 @@ def upstream_of(handler: Handler, once: Any = None, **limits: Any) -> PythonUpst
 
 
 def call_arguments(
-    key: str | None = None, **said: Any
+    key: str | None = None, **members: Any
 ) -> tuple[Tool, None, dict[str, Any], Context]:
     """The arguments of `PythonUpstream.call`."""
     call_headers = CallHeaders(idempotency_key=key)
     context = Context(Identity(ADA, verified=True), PORTAL, "r-1", headers=call_headers)
-    return tool(PythonBinding(ID, **said)), None, {}, context
+    return tool(PythonBinding(ID, **members)), None, {}, context

@@ -92,4 +92,4 @@ def covering(
         best[id_] = gained[id_]
         covered = np.maximum(covered, cosines[id_])
         del left[id_]
-    return best | dict(sorted(left.items(), key=lambda one: -one[1]))
+    return best | dict(sorted(left.items(), key=lambda pair: -pair[1]))

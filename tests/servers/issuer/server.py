@@ -83,10 +83,10 @@ class Form(OAuth2Payload):
 
 
 class FormRequest(OAuth2Request):
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked.method, asked.url, headers=asked.headers)
-        self._form = parse_qsl(asked.body.decode(), keep_blank_values=True)
-        self.payload = Form([*parse_qsl(asked.query, keep_blank_values=True), *self._form])
+    def __init__(self, request: Asked) -> None:
+        super().__init__(request.method, request.url, headers=request.headers)
+        self._form = parse_qsl(request.body.decode(), keep_blank_values=True)
+        self.payload = Form([*parse_qsl(request.query, keep_blank_values=True), *self._form])
 
     @property
     def form(self) -> dict[str, str]:

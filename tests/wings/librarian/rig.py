@@ -55,8 +55,8 @@ class Librarian:
     async def script(self, answer: Script) -> None:
         """What the model says from now on. No answer is kept from before."""
 
-        def say(asked: Asked) -> Answer:
-            messages = asked.body["messages"]
+        def say(request: Asked) -> Answer:
+            messages = request.body["messages"]
             told = "".join(one["content"] for one in messages if one["role"] == "system")
             self.prompts.append(messages[-1]["content"])
             return chat_whole(answer(told, messages[-1]["content"]))
@@ -132,8 +132,8 @@ def blocks(*codes: str) -> Script:
     answers "sub:" and the prompt to what its code asks."""
     left: Sequence[str] = list(codes)
 
-    def answer(told: str, prompt: str) -> str:
-        if not told:
+    def answer(results: str, prompt: str) -> str:
+        if not results:
             return f"sub:{prompt}"
         place = min(answer.asked, len(left) - 1)  # type: ignore[attr-defined]
         answer.asked += 1  # type: ignore[attr-defined]

@@ -115,26 +115,26 @@ def with_notifications(settings: Settings, folder: Path, **changes: Any) -> Sett
     )
 
 
-async def put(client: Client, name: str, who: dict[str, str] = OPERATOR, **body: Any) -> Any:
+async def put(client: Client, name: str, headers: dict[str, str] = OPERATOR, **body: Any) -> Any:
     """Status and answer of a new target."""
     url = f"{client.url}{TARGETS}/{name}"
-    async with client.http.put(url, json=body, headers=who) as response:
+    async with client.http.put(url, json=body, headers=headers) as response:
         return response.status, await response.json()
 
 
-async def try_target(client: Client, name: str, who: dict[str, str] = OPERATOR) -> Any:
-    _, answer, _ = await client.post(f"{TARGETS}/{name}/tests", b"", who)
+async def try_target(client: Client, name: str, headers: dict[str, str] = OPERATOR) -> Any:
+    _, answer, _ = await client.post(f"{TARGETS}/{name}/tests", b"", headers)
     return answer
 
 
-async def items(client: Client, path: str, who: dict[str, str] = OPERATOR) -> list[Any]:
-    status, page, _ = await got(client, path, **who)
+async def items(client: Client, path: str, headers: dict[str, str] = OPERATOR) -> list[Any]:
+    status, page, _ = await got(client, path, **headers)
     assert status == 200, page
     return list(page["items"])
 
 
-async def ask_for_approval(client: Client, who: str = "ann") -> None:
+async def ask_for_approval(client: Client, user: str = "ann") -> None:
     """Make a call that waits for an approval."""
     await client.modern(
-        "tools/call", {"name": "createPet", "arguments": {"name": who}}, **caller(who)
+        "tools/call", {"name": "createPet", "arguments": {"name": user}}, **caller(user)
     )

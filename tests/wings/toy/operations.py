@@ -192,7 +192,7 @@ class NoteOperations:
     async def greet(self, request: OperationInput) -> OperationOutput:
         return OperationOutput(Called(request.body.text), text=f"Hello, {request.body.text}!")
 
-    async def count(self, _asked: OperationInput) -> Counted:
+    async def count(self, _request: OperationInput) -> Counted:
         return Counted(await self._notes.count())
 
     async def call(self, request: OperationInput) -> Called:

@@ -9,7 +9,7 @@ from gateway.operations.operation import Operation, OperationInput
 from gateway.wings.interface import Wing, WingContributions, WingParts
 
 
-async def nothing(_asked: OperationInput) -> None:
+async def nothing(_request: OperationInput) -> None:
     pass
 
 

@@ -33,8 +33,8 @@ def both(name: str, row: str, *calls: Call) -> Case:
     return Case(name, row, calls, three=answering(), two=answering())
 
 
-def text(said: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": said}]
+def text(words: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": words}]
 
 
 STATUSES = [

@@ -35,15 +35,15 @@ def in_path(
 
 
 def in_query(
-    name: str, row: str, said: str, schema: str, value: dict[str, Any], query: str
+    name: str, row: str, style: str, schema: str, value: dict[str, Any], query: str
 ) -> Case:
-    text = f"- {{name: c, in: query, {said}, schema: {schema}}}"
+    text = f"- {{name: c, in: query, {style}, schema: {schema}}}"
     return Case(name, row, [Call(value, f"GET /x?{query}")], three=operation(text))
 
 
-def collection(name: str, said: str, value: dict[str, Any], query: str) -> Case:
+def collection(name: str, style: str, value: dict[str, Any], query: str) -> Case:
     """Swagger 2.0 only."""
-    text = f"- {{name: c, in: query, type: array, items: {{type: string}}, {said}}}"
+    text = f"- {{name: c, in: query, type: array, items: {{type: string}}, {style}}}"
     calls = [Call(value, f"GET /x?{query}")]
     return Case(name, "collectionFormat (2.0)", calls, two=operation(text))
 

@@ -43,13 +43,13 @@ def package(kind: str = "oci", identifier: str = IMAGE, **more: Any) -> dict[str
     }
 
 
-async def plan_of(document: dict[str, Any], whole: Settings | None = None, **asked: Any) -> Draft:
-    secrets = asked.pop("secrets", {})
-    stored = asked.pop("stored", ())
-    request = PlanRequest(name=document["name"], **asked)
+async def plan_of(document: dict[str, Any], whole: Settings | None = None, **members: Any) -> Draft:
+    secrets = members.pop("secrets", {})
+    stored = members.pop("stored", ())
+    request = PlanRequest(name=document["name"], **members)
     packages = InstalledPackages(whole or settings())
     return await make_plan(entry_of(document), request, packages, secrets=secrets, stored=stored)
 
 
-async def plan_package(described: dict[str, Any], **asked: Any) -> Draft:
-    return await plan_of(server_json(packages=[described]), **asked)
+async def plan_package(described: dict[str, Any], **members: Any) -> Draft:
+    return await plan_of(server_json(packages=[described]), **members)
