@@ -345,8 +345,9 @@ class Approvals(Tables):
             await lock(connection, self._host_id)
             rows = await connection.execute(
                 sql.SQL(
-                    "SELECT approval_id::text, expire_ts FROM approval_t WHERE {waiting}"
+                    "UPDATE approval_t SET requests = requests + 1 WHERE {waiting}"
                     " AND (digest, makers) = (%(digest)s, %(makers)s)"
+                    " RETURNING approval_id::text, expire_ts"
                 ).format(waiting=_WAITING),
                 values,
             )
@@ -405,12 +406,24 @@ class Approvals(Tables):
             [self._host_id, run_id],
         )
 
-    async def withdraw_request(self, approval_id: str) -> None:
-        """Delete the request of a call that is not made any more. Another one that waits for it
-        requests an approval anew."""
+    async def take_back(self, approval_ids: Sequence[str]) -> None:
+        """Take back requests of calls that are not made any more: nobody has to decide on them, and
+        they no longer count for their caller. An id may stand several times, as it was requested;
+        an approval that others have requested, too, stays."""
         await self._execute(
-            "DELETE FROM approval_t WHERE host_id = %s AND approval_id = %s AND state = 'waiting'",
-            [self._host_id, approval_id],
+            """
+            WITH taken AS MATERIALIZED (
+                SELECT id, count(*) AS requests FROM unnest(%(ids)s::uuid[]) AS id GROUP BY id
+            ), shared AS (
+                UPDATE approval_t AS a SET requests = a.requests - taken.requests FROM taken
+                WHERE a.host_id = %(host)s AND a.approval_id = taken.id AND a.state = 'waiting'
+                    AND a.requests > taken.requests
+            )
+            DELETE FROM approval_t AS a USING taken
+            WHERE a.host_id = %(host)s AND a.approval_id = taken.id AND a.state = 'waiting'
+                AND a.requests <= taken.requests
+            """,
+            {"host": self._host_id, "ids": list(approval_ids)},
         )
 
     def _values(

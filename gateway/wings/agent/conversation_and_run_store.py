@@ -239,13 +239,6 @@ _CANCEL = compose(
     run=_RUN,
 )
 
-_WITHDRAW = (
-    "DELETE FROM approval_t AS a WHERE host_id = %(host)s AND approval_id = ANY(%(ids)s::uuid[])"
-    " AND state = 'waiting' AND NOT EXISTS (SELECT FROM agent_run_t AS r"
-    " WHERE r.host_id = %(host)s AND r.state = 'waiting' AND r.run_id <> %(run)s::uuid"
-    " AND r.approvals @> ARRAY[a.approval_id])"
-)
-
 
 def owned_id(host_id: str, owner: str, chosen: str) -> str:
     """The id of a conversation for the one that its owner chose: nobody else's has it."""
@@ -523,14 +516,6 @@ class Runs(LeasedRows[Run]):
         """End a run that no process has, at once, so that none takes it up meanwhile; the process
         that has it notices with its next renewal. None: it had ended, or there is none."""
         return await self._fetch_row(Run, _CANCEL, [host_id, id_, owner])
-
-    async def withdraw(self, run: Run) -> None:
-        """Delete the approvals that a run has asked for, unless another run waits for them, too:
-        nobody has to decide, and they count against the limit of their caller."""
-        turn = await self.turn(run)
-        ids = [call.approval for round_ in turn.rounds for call in round_.pending.values()]
-        if ids:
-            await self._execute(_WITHDRAW, {"host": run.tenant, "run": run.id, "ids": ids})
 
     async def prune_usage(self, days: int) -> None:
         """Delete what was used on days that are over so long ago."""

@@ -49,6 +49,18 @@ async def test_the_same_call_waits_once(approvals: Approvals) -> None:
     assert await approvals.get("no id") is None
 
 
+async def test_a_shared_request_outlives_its_first_withdrawal(approvals: Approvals) -> None:
+    """Of the runs of an agent, tasks and clients that wait for the same call."""
+    id_ = await request_approval(approvals)
+    for _ in range(2):
+        assert await request_approval(approvals) == id_
+    await approvals.take_back([id_])
+    assert await approvals.get(id_)
+    await approvals.take_back([id_, id_])  # of one run that made the call twice
+    assert await approvals.get(id_) is None
+    await approvals.take_back([])
+
+
 async def test_an_approval_is_good_for_one_call_of_one_caller(approvals: Approvals) -> None:
     assert await approvals.use(CALL) is None
     id_ = await request_approval(approvals)
