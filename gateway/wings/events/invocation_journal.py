@@ -20,6 +20,7 @@ from psycopg.errors import UniqueViolation
 from psycopg.rows import args_row
 
 from gateway.state.quotas import Usage
+from registry.access.approvals import Approvals
 from registry.database.leases import Leases, held_rows
 from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.sql_fragments import compose
@@ -393,23 +394,24 @@ UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
 _CANCEL = compose(
     """
 WITH asked AS (
-    SELECT host_id, invocation_id, status FROM invocation_t
+    SELECT host_id, invocation_id, status, approval_id FROM invocation_t
     WHERE host_id = %(host)s AND invocation_id = ANY (%(ids)s::uuid[])
         AND status IN ('PENDING', 'DISPATCHED') FOR UPDATE),
 ended AS (
     UPDATE invocation_t i SET status = 'FAILED', reason = 'cancelled', error = %(error)s::json,
-        finished_ts = now(), changed_ts = now()
+        approval_id = NULL, finished_ts = now(), changed_ts = now()
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'PENDING'
-    RETURNING i.host_id, i.invocation_id, i.reply_to, i.principal_id, i.topic, i.order_key),
+    RETURNING i.host_id, i.invocation_id, i.reply_to, i.principal_id, i.topic, i.order_key,
+        a.approval_id),
 running AS (
     UPDATE invocation_t i SET cancelling = true, changed_ts = now()
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'DISPATCHED'
     RETURNING i.invocation_id),
 sent AS ({outbox})
-SELECT host_id::text, principal_id, topic, order_key FROM ended
-UNION ALL SELECT NULL, NULL, NULL, NULL FROM running
+SELECT host_id::text, principal_id, topic, order_key, approval_id::text FROM ended
+UNION ALL SELECT NULL, NULL, NULL, NULL, NULL FROM running
 """,
     outbox=OUTBOX,
 )
@@ -629,10 +631,14 @@ class Journal(Tables):
         return done + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
-        """Cancel: (ended at once, asked to end)."""
+        """Cancel: (ended at once, asked to end). Approvals that they wait for are not asked for any
+        more."""
         values = {"host": host_id, "ids": list(ids), "error": CANCELLED_ERROR}
         rows = await self._fetch(_CANCEL, values)
-        await self._unblock(rows)
+        approvals = [approval for *_, approval in rows if approval is not None]
+        if approvals:
+            await Approvals(self._pool, host_id).take_back(approvals)
+        await self._unblock(key for *key, _ in rows)
         ended = sum(host is not None for host, *_ in rows)
         return ended, len(rows) - ended
 

@@ -23,6 +23,7 @@ from gateway.wings.events.invocation_journal import Filter, Journal
 from gateway.wings.events.sweeper import JournalSweeper
 from registry.access.api_keys import ApiKeys
 from registry.access.approvals import Approval, Approvals
+from registry.database.postgres import borrow
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
@@ -271,6 +272,34 @@ async def test_an_approval_lets_one_invocation_run_once(
         await approvals_of(client).decide(second.id, False, "carol")
         ends = [(await wait_for_end(client, one["id"]))["status"] for one in asked]
         assert sorted(ends) == ["ACKED", "FAILED"]
+    assert len(service.requests) == 1
+
+
+async def test_a_cancelled_invocation_leaves_no_approval_to_decide(
+    event_settings: Settings, service: Recorder
+) -> None:
+    """One that is started again asks again."""
+    async with running(with_rule(event_settings, "approve", tools=("getPet",))) as client:
+        one = await invoke_skill(client, "getPet", {"id": 7})
+        [first] = await until(lambda: waiting_for(client))
+
+        async def is_paused() -> bool:
+            async with borrow(approvals_of(client)._pool) as connection:
+                rows = await connection.execute(
+                    "SELECT FROM invocation_t WHERE status = 'PENDING' AND approval_id IS NOT NULL"
+                )
+                return await rows.fetchone() is not None
+
+        await until(is_paused)
+        async with client.http.delete(f"{client.url}{ROOT}/{one['id']}") as response:
+            assert response.status == 200
+        assert await waiting_for(client) == []
+        status, _, _ = await client.post("/events/v1/redrives", {"ids": [one["id"]]})
+        assert status == 200
+        [second] = await until(lambda: waiting_for(client))
+        assert second.id != first.id
+        await approvals_of(client).decide(second.id, True, "carol")
+        assert (await wait_for_end(client, one["id"]))["status"] == "ACKED"
     assert len(service.requests) == 1
 
 
