@@ -3,7 +3,7 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -483,16 +483,7 @@ def _act_page(
         open_names=() if draws else open_names,
         prefix=NAMES,
         has_body=operation.body is not None,
-        fields=(
-            *open_names,
-            *(
-                field
-                for field in add_texts(filled.form.fields(reading.value, errors), operation.members)
-                if field.pointer != CONFIRMATION_MEMBER
-            ),
-        )
-        if draws
-        else (),
+        fields=(*open_names, *_body_fields(filled, errors)) if draws else (),
         is_drawn=filled.is_drawn,
         can_draw=filled.form.is_drawn,
         text=visit.posted_value(JSON_FIELD)
@@ -518,6 +509,14 @@ def _act_page(
         key=(not is_latest and visit.posted_value("idempotency_key")) or secrets.token_urlsafe(16),
         back=_back(visit, operation, filled.names),
     )
+
+
+def _body_fields(filled: ActForm, errors: Mapping[str, str]) -> Iterator[FormField]:
+    """Fields of the body; the console asks for the confirmation itself."""
+    fields = filled.form.fields(filled.reading.value, errors)
+    for field in add_texts(fields, filled.operation.members):
+        if field.pointer != CONFIRMATION_MEMBER:
+            yield field
 
 
 def _problem_text(
