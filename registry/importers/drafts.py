@@ -1,6 +1,6 @@
 """The result of every importer: a description as tools, and the outcome for each part."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from schemas.tool import ToolDraft
 
 # Longer ones are manuals. A list of many tools can afford a thousand tokens per tool.
 DESCRIPTION_LIMIT = 4096
+NOTES_LIMIT = 5  # per outcome; a person reads no more
 SCHEMAS_LIMIT_BYTES = 2**26  # default of imports.schemas_limit_bytes
 
 
@@ -67,3 +68,11 @@ class ImportedDescription:
     items: tuple[ItemDraft, ...] = ()  # prompts, resources and resource templates
     server: ServerFacts | None = None  # the MCP server, if it was imported from one
     logins: Mapping[str, DescribedLogin] = field(default_factory=dict)  # by security scheme
+
+
+def join_notes(notes: Iterable[str]) -> str | None:
+    """The reason of an outcome: different notes, the first ones named."""
+    reasons = list(dict.fromkeys(notes))
+    more = len(reasons) - NOTES_LIMIT
+    named = "; ".join(reasons[:NOTES_LIMIT])
+    return f"{named}; and {more} more" if more > 0 else named or None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription, join_notes
 from registry.importers.graphql.introspection import load
 from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
@@ -19,7 +19,6 @@ from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
 FIELDS_LIMIT = 10_000  # as many as operations of an OpenAPI description
-NOTES_LIMIT = 5  # per outcome; a person reads no more
 
 _SUBSCRIPTION = "a subscription answers for as long as it is open; a tool answers once"
 _FEDERATION = ("_entities", "_service")  # Apollo Federation: between its router and subgraphs
@@ -131,7 +130,7 @@ def _map(
     except SkipOperation as skip:
         return without("skipped", str(skip))
     status: OutcomeStatus = "degraded" if notes else "imported"
-    return draft, Outcome(root.key, root.label, name, status, reason=_reason(notes))
+    return draft, Outcome(root.key, root.label, name, status, reason=join_notes(notes))
 
 
 def _refusal(
@@ -160,13 +159,6 @@ def _matches(operation: str, texts: tuple[str, ...], pattern: str) -> bool:
     if pattern.startswith("tag:"):
         return glob(pattern.removeprefix("tag:")).match(operation)
     return glob(pattern).match_any(texts)
-
-
-def _reason(notes: list[str]) -> str | None:
-    reasons = list(dict.fromkeys(notes))
-    more = len(reasons) - NOTES_LIMIT
-    named = "; ".join(reasons[:NOTES_LIMIT])
-    return f"{named}; and {more} more" if more > 0 else named or None
 
 
 def _notes(

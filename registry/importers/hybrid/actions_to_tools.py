@@ -16,6 +16,7 @@ import msgspec
 from registry.documents.yaml_and_json import parse
 from registry.importers.drafts import (
     ImportedDescription,
+    join_notes,
     plain_description,
     with_plain_descriptions,
 )
@@ -195,7 +196,6 @@ class _Closing:
 
 _FILE = "expected the spec.yaml or schema.json of a hybrid service, a YAML or JSON object"
 _INLINE = "its schema stands inline, where light-hybrid-4j does not look: here it is checked"
-_NOTES_LIMIT = 5  # in one outcome; a person reads no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +266,7 @@ def _describe_service(service: WrittenService) -> ServiceDescription:
 
 def _outcome(label: str, notes: list[str], skipped: bool = False) -> Outcome:
     status: OutcomeStatus = "skipped" if skipped else "degraded" if notes else "imported"
-    more = len(notes) - _NOTES_LIMIT
-    reason = "; ".join(notes[:_NOTES_LIMIT]) + (f"; and {more} more" if more > 0 else "")
-    return Outcome(key_of(label), label, None, status, reason=reason or None)
+    return Outcome(key_of(label), label, None, status, reason=join_notes(notes))
 
 
 def _action(item: WrittenAction, shared: Mapping[str, Any], notes: list[str]) -> Action:

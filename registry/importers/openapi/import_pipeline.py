@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from registry.importers.drafts import ImportedDescription
+from registry.importers.drafts import ImportedDescription, join_notes
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
 from registry.importers.openapi.import_options import OpenApiOptions, matches, refusal
 from registry.importers.openapi.multi_file_documents import FILES, MissingFile
@@ -19,7 +19,6 @@ from schemas.tool import ToolDraft
 from schemas.untrusted_json import mapping
 
 _EVERYTHING = OpenApiOptions()
-_REASONS_LIMIT = 5  # per outcome; a person reads no more
 _FILES_NAMED = 10
 _DUPLICATES_NAMED = 10
 
@@ -90,14 +89,9 @@ class _Mapper:
         if operation.operation_id and self._ids[operation.operation_id] > 1:
             notes.append(f"operationId {operation.operation_id} is used more than once")
         status: OutcomeStatus = "degraded" if notes else "imported"
-        return draft, Outcome(operation.key, operation.label, name, status, reason=_reason(notes))
-
-
-def _reason(notes: list[str]) -> str | None:
-    reasons = list(dict.fromkeys(notes))
-    more = len(reasons) - _REASONS_LIMIT
-    named = "; ".join(reasons[:_REASONS_LIMIT])
-    return f"{named}; and {more} more" if more > 0 else named or None
+        return draft, Outcome(
+            operation.key, operation.label, name, status, reason=join_notes(notes)
+        )
 
 
 def _name(
