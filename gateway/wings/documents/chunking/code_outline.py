@@ -72,6 +72,7 @@ class Outline:
 class _Visit:
     node: Node
     scope: Scope
+    owner: Node  # that defines the scope; the root of the tree for a file
     depth: int
     start: int  # of the node, with the comments and wrappers around it
     outer: Node  # the outermost wrapper
@@ -85,14 +86,14 @@ def outline(data: bytes, language: str) -> Outline:
         return outline
     grammar = GRAMMARS[language]
     root = _parse(data, reader, grammar)
-    stack = [_Visit(root, outline.root, 0, 0, root)]
+    stack = [_Visit(root, outline.root, root, 0, 0, root)]
     while stack:
         visit = stack.pop()
-        node, scope = visit.node, visit.scope
+        node, scope, owner = visit.node, visit.scope, visit.owner
         at = node.start_byte
         outline.beginnings[at] = min(visit.depth, outline.beginnings.get(at, visit.depth))
         if kind := _kind(node, scope, grammar):
-            scope = _scope(visit, kind, language)
+            scope, owner = _scope(visit, kind, language), node
             lead = data[visit.start : at]
             scope.is_secondary = visit.scope.is_secondary or _is_secondary(node, lead, grammar)
             _add(scope, visit.scope, is_signature=node.type in grammar.signatures)
@@ -100,7 +101,7 @@ def outline(data: bytes, language: str) -> Outline:
             scope.bases = tuple(dict.fromkeys(base.name for base in bases))[:_BASES]
             outline.mentions.extend(bases)
         outline.mentions.extend(_references(node, grammar))
-        stack.extend(reversed([*_below(visit, scope, grammar)]))
+        stack.extend(reversed([*_below(visit, scope, owner, grammar)]))
     return outline
 
 
@@ -152,7 +153,7 @@ def _add(scope: Scope, outer: Scope, *, is_signature: bool) -> None:
     outer.inner.append(scope)
 
 
-def _below(visit: _Visit, scope: Scope, grammar: Grammar) -> Iterator[_Visit]:
+def _below(visit: _Visit, scope: Scope, owner: Node, grammar: Grammar) -> Iterator[_Visit]:
     """Visits of the children; comments right above one belong to it."""
     children = visit.node.named_children
     wraps = visit.node.type in grammar.wrappers
@@ -169,9 +170,9 @@ def _below(visit: _Visit, scope: Scope, grammar: Grammar) -> Iterator[_Visit]:
             lead = -1
         line = _last_row(child)
         if wraps:
-            yield _Visit(child, scope, visit.depth + 1, visit.start, visit.outer)
+            yield _Visit(child, scope, owner, visit.depth + 1, visit.start, visit.outer)
         else:
-            yield _Visit(child, scope, visit.depth + 1, start, child)
+            yield _Visit(child, scope, owner, visit.depth + 1, start, child)
 
 
 def _last_row(node: Node) -> int:
@@ -213,15 +214,12 @@ def _has_own_name(node: Node, grammar: Grammar) -> bool:
 
 def _scope(visit: _Visit, defined: str, language: str) -> Scope:
     node = visit.node
-    name = _name(node)
-    above = visit.scope.symbol
-    if node.parent is not None and node.parent.type == "object":  # named after its constant
-        name = name.removeprefix(f"{above.rpartition('.')[2]}.")
+    name = _name(node, visit.owner)
     decorated = visit.outer.type == "decorated_definition"
     signature = _signature(node if decorated else visit.outer, _body(node))
     return Scope(
         "method" if "." in name and defined == "function" else defined,
-        f"{above}.{name}".strip(".")[:SYMBOL],
+        f"{visit.scope.symbol}.{name}".strip(".")[:SYMBOL],
         visit.start,
         visit.outer.end_byte,
         signature,
@@ -272,12 +270,12 @@ def _one_line(text: bytes) -> str:
     return " ".join(text.decode(errors="replace").split())[:_SIGNATURE]
 
 
-def _name(node: Node) -> str:
+def _name(node: Node, owner: Node) -> str:
     if (receiver := node.child_by_field_name("receiver")) is not None:  # Go
         names = _DOTTED_NAME.findall(_text(receiver).partition("[")[0])
         return f"{names[-1] if names else ''}.{_text(node.child_by_field_name('name'))}"
     if node.parent is not None and node.parent.type == "object":
-        return _member(node)
+        return _member(node, owner)
     if (left := node.child_by_field_name("left")) is not None:
         return _PREFIX.sub("", _plain(_text(left))).replace(".prototype.", ".")
     for name in ("name", "property", "pattern", "type"):
@@ -292,10 +290,13 @@ def _name(node: Node) -> str:
     return _plain(_text(node))
 
 
-def _member(node: Node) -> str:
-    """The name of a member of an object, after those that the object is the value of."""
+def _member(node: Node, owner: Node) -> str:
+    """The name of a member of an object, after those that the object is the value of, up to the
+    definition that it is in."""
     names: list[str] = []
     for _ in range(_OBJECTS):
+        if node == owner:
+            return ".".join(names)
         key = node.child_by_field_name("key") or node.child_by_field_name("name")
         if key is None:
             break
@@ -304,8 +305,8 @@ def _member(node: Node) -> str:
             break
         node = node.parent.parent
     if (left := node.child_by_field_name("left")) is not None:
-        owner = _PREFIX.sub("", f"{_plain(_text(left))}.").strip(".")
-        names = [*filter(None, [owner]), *names]
+        prefix = _PREFIX.sub("", f"{_plain(_text(left))}.").strip(".")
+        names = [*filter(None, [prefix]), *names]
     return ".".join(names)
 
 
