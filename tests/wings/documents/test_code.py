@@ -351,3 +351,9 @@ class Nest {
     definitions = [(one.symbol, one.start_line) for one in chunks[1].definitions]
     assert definitions == [("Nest", 5), ("Nest.add", 6), ("Nest.size", 9), ("Nest.size", 10)]
     assert chunks[0].definitions[0].signature == "export function find(n: number): Egg"
+
+
+def test_signatures_have_no_lines_of_comments() -> None:
+    text = b"export class Context<\n  // eslint-disable-next-line\n  E = any,\n> {\n  #a = 1\n}\n"
+    (scope,) = outline(text, "typescript").root.inner
+    assert scope.signature == "export class Context< E = any, > {"

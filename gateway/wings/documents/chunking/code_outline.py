@@ -32,6 +32,7 @@ _LEADING = frozenset(
 )
 _OPENED = re.compile(rb"[ \t]+[<(\[]")  # a line that begins with a bracket
 _MEMBER_END = re.compile(rb"[\w)\]}>'\"`]\Z")
+_COMMENT_LINE = re.compile(rb"^[ \t]*//[^\n]*\n", re.MULTILINE)
 _VISIBILITY = re.compile(r"\b(public|private|protected|pub|export|static)\b")
 _AS_KNOWN = {"pub": "public", "export": "public"}
 _TYPES = frozenset(["class", "interface", "struct", "trait", "impl", "enum", "union", "type"])
@@ -267,7 +268,7 @@ def _signature(outer: Node, body: Node | None) -> str:
 
 
 def _one_line(text: bytes) -> str:
-    return " ".join(text.decode(errors="replace").split())[:_SIGNATURE]
+    return " ".join(_COMMENT_LINE.sub(b"", text).decode(errors="replace").split())[:_SIGNATURE]
 
 
 def _name(node: Node, owner: Node) -> str:
