@@ -2,9 +2,10 @@
 found by what its documentation says.
 
 The repositories are not part of this one. They are read from a folder (`--recall`) with
-`code/NAME.tar.gz`; the rows are left out without them. A query is the first sentence of a
-documentation, without the name of what it documents; documentations are taken out of what is
-stored.
+`code/NAME.tar.gz`, whatever their names; the rows are left out without them. A query is the first
+sentence of a documentation, without the name of what it documents; documentations are taken out of
+what is stored. They are docstrings of Python, `//` of Go, `///` of Rust, and `/** */` of JavaScript
+and TypeScript.
 """
 
 import hashlib
@@ -31,6 +32,7 @@ from gateway.wings.documents.chunking.code_grammars import parser
 from gateway.wings.documents.reading.media_types import media_type
 
 GOALS = {"flask": 80.0, "cobra": 84.0, "json": 70.0}
+GOAL = 75.0  # of other repositories
 QUERIES = 200
 WORDS = 4  # of a query at least
 DEPTHS = (5, 10)
@@ -39,7 +41,17 @@ WHOLE, ALONE = 95.0, 90.0
 _PYTHON = re.compile(r'[ \t]*[rRuU]?("""|\'\'\')(.*?)\1[ \t]*\n?', re.DOTALL)
 _COMMENTS = re.compile(r"(?:^[ \t]*//[/!]?[^\n]*\n)+", re.MULTILINE)
 _DOCUMENTS = {"text/x-go": "// ", "text/x-rust": "///"}  # how a line of documentation begins
-_OTHERS = re.compile(r"(?:^|/)(?:tests?|examples|docs|fuzz)/|_test\.|(?:^|/)test_")  # not measured
+_BLOCKS = re.compile(
+    r"(?:\s*(?://[^\n]*\n|/\*(?:(?!\*/).)*\*/))*\s*(/\*\*(?:(?!\*/).)*\*/[ \t]*\n?)", re.DOTALL
+)
+_TAG = re.compile(r"^[ \t]*@(\w+)", re.MULTILINE)
+_DESCRIBING = frozenset({"summary", "description", "remarks"})
+_LINK = re.compile(r"\{@link\w*\s+([^}|]*)(?:\|[^}]*)?\}")
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_OTHERS = re.compile(  # files that are not measured
+    r"(?:^|/)(?:tests?|__tests__|examples?|docs|fuzz|bench(?:es|marks?)?|fixtures|locale|dist"
+    r"|node_modules)/|_test\.|\.(?:test|spec|d)\.|(?:^|/)test_"
+)
 _SENTENCE = re.compile(r"(?<=[.!?])\s|\n\s*\n")
 
 
@@ -61,16 +73,17 @@ class Definition:
 
 
 def measure_definitions(rig: Rig, directory: Path | None) -> list[Row]:
-    names = [name for name in GOALS if directory and (directory / f"code/{name}.tar.gz").exists()]
-    if directory is None or not names:
+    archives = sorted((directory / "code").glob("*.tar.gz")) if directory else []
+    if not archives:
         return [missing("definitions of source code", "%", "no directory of code (--recall)")]
     cores = rig.cores.tested | rig.cores.load
     pin(0, cores)
     everywhere = replace(rig, cores=replace(rig.cores, tested=cores))
     rows: list[Row] = []
     try:
-        for name in names:
-            files = list(code_files(directory / f"code/{name}.tar.gz"))
+        for archive in archives:
+            name = archive.name.removesuffix(".tar.gz")
+            files = list(code_files(archive))
             rows += [*_chunk_rows(name, files), *_search_rows(everywhere, name, files)]
     finally:
         pin(0, rig.cores.load)
@@ -154,7 +167,7 @@ def _search_rows(rig: Rig, name: str, files: Sequence[CodeFile]) -> Iterator[Row
                 for depth in DEPTHS:
                     hits[depth] += rank <= depth
     for depth in DEPTHS:
-        goal = (Target("least", GOALS[name]),) if depth == DEPTHS[-1] else ()
+        goal = (Target("least", GOALS.get(name, GOAL)),) if depth == DEPTHS[-1] else ()
         note = f"{len(asked)} first sentences of documentations"
         yield Row(f"{name}: definition found, R@{depth}", _share(hits[depth], len(asked)), "%",
                   targets=goal, note=note)  # fmt: skip
@@ -197,13 +210,14 @@ def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
     removed: list[tuple[int, int]] = []
     for place, symbol in enumerate(definitions_of(file)):
         text = data[symbol.start : symbol.end].decode()
-        match = _documentation(file.media_type, text)
-        if match is None:
+        span = _documentation(file.media_type, text)
+        if span is None:
             continue
-        start = symbol.start + len(text[: match.start()].encode())
-        removed.append((start, start + len(match[0].encode())))
+        documentation = text[slice(*span)]
+        start = symbol.start + len(text[: span[0]].encode())
+        removed.append((start, start + len(documentation.encode())))
         name = symbol.symbol.rpartition(".")[2]
-        query = _query(match[0], name)
+        query = _query(documentation, name)
         if len(query.split()) >= WORDS:
             definitions.append(Definition(file.path, symbol.symbol, place, query))
     for start, end in sorted(set(removed), reverse=True):
@@ -211,10 +225,20 @@ def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
     return replace(file, text=data.decode()), definitions
 
 
-def _documentation(type_: str, text: str) -> re.Match[str] | None:
-    if type_ != "text/x-python":
+def _documentation(type_: str, text: str) -> tuple[int, int] | None:
+    """Span of the documentation in the text of a definition."""
+    if type_ == "text/x-python":
+        match = _docstring(text)
+        return match.span() if match else None
+    if type_ in _DOCUMENTS:
         match = _COMMENTS.match(text)
-        return match if match and match[0].lstrip().startswith(_DOCUMENTS[type_]) else None
+        is_documentation = match and match[0].lstrip().startswith(_DOCUMENTS[type_])
+        return match.span() if match and is_documentation else None
+    match = _BLOCKS.match(text)
+    return match.span(1) if match else None
+
+
+def _docstring(text: str) -> re.Match[str] | None:
     body = re.search(r":[ \t]*(?:#[^\n]*)?\n", text)
     while body and (match := _PYTHON.match(text, body.end())) is None:
         head = text[: body.end()]
@@ -226,7 +250,18 @@ def _documentation(type_: str, text: str) -> re.Match[str] | None:
 
 def _query(documentation: str, name: str) -> str:
     """Its first sentence without markup and the name."""
+    if documentation.startswith("/**"):
+        documentation = _description(documentation)
     plain = re.sub(r"^[ \t]*//[/!]?|[\"'`*]{2,3}|:\w+:|`", " ", documentation, flags=re.MULTILINE)
     first = _SENTENCE.split(plain.strip(), maxsplit=1)[0]
     words = [word for word in first.split() if word.strip(".,:;()[]").lower() != name.lower()]
     return " ".join(words)[:400]
+
+
+def _description(block: str) -> str:
+    """The text of a `/** */` before its tags, else that of the first tag that describes."""
+    lines = re.sub(r"^[ \t]*\*(?!/)", "", block.strip()[3:-2], flags=re.MULTILINE)
+    text, *tagged = _TAG.split(_LINK.sub(r"\1", _FENCED.sub("", lines)))
+    pairs = zip(tagged[::2], tagged[1::2], strict=True)
+    texts = (text, *(described for tag, described in pairs if tag in _DESCRIBING))
+    return next((described for described in texts if described.strip()), "")
