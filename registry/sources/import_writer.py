@@ -162,7 +162,7 @@ class _Row:
     spec: dict[str, Any]
     outcomes: dict[str, int] | None
     current: bool
-    kept: bool
+    has_document: bool
 
 
 def stored_spec(source: SourceDraft | Source) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class VersionSaving:
         """Make this version the current one again. Raises ImportRejected when its document is not
         stored."""
         rows = await self._rows(sql.SQL("number = %(number)s"), number=number)
-        if not rows or not rows[0].kept:
+        if not rows or not rows[0].has_document:
             raise ImportRejected(f"Version {number} of {self._source.name} is no longer kept.")
         await self._make_current(rows[0], None)
         return rows[0].id
@@ -229,7 +229,8 @@ class VersionSaving:
             )
         )
         return sorted(
-            (row for row in rows if row.current or row.kept), key=lambda row: not row.current
+            (row for row in rows if row.current or row.has_document),
+            key=lambda row: not row.current,
         )
 
     def _matches(self, row: _Row, document: StoredDocument | None) -> bool:
@@ -237,7 +238,7 @@ class VersionSaving:
             return False
         if not same_stored_spec(row.spec, self._spec):
             return False
-        if document is None or not row.kept:
+        if document is None or not row.has_document:
             return row.digest == self._digest(document)
         return row.document_digest == document.digest
 

@@ -19,7 +19,8 @@ STUB_CHARACTERS = 200  # shorter results are not replaced
 def size(message: ChatMessage) -> int:
     """Estimated tokens of a message."""
     calls = sum(tokens(call.name + call.arguments) + 8 for call in message.calls)
-    provider_tokens = 0 if message.kept is None else tokens(bytes(message.kept.data))
+    state = message.provider_state
+    provider_tokens = 0 if state is None else tokens(bytes(state.data))
     return tokens(message.text) + calls + provider_tokens + 4
 
 

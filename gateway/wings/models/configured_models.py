@@ -448,7 +448,7 @@ class Model:
             written = answer.text + answer.reasoning + "".join(c.arguments for c in answer.calls)
             usage = TokenUsage(ask.worst.input, tokens(written), estimated=True)
         ask.used, ask.counted = ask.used.plus(usage), True
-        provider_state = answer.kept
+        provider_state = answer.provider_state
         return ModelReply(
             answer.text,
             answer.calls,

@@ -44,7 +44,7 @@ class Prompt:
 
     def kept_answer(self, message: ChatMessage) -> Any:
         """State that this strategy stored with its own message; None for another's."""
-        provider_state = message.kept
+        provider_state = message.provider_state
         return (
             decode(provider_state.data)
             if provider_state is not None and provider_state.strategy == self.strategy
@@ -61,7 +61,7 @@ class ModelAnswer(Struct, frozen=True):
     finish: Finish
     usage: TokenUsage | None  # None: not told
     model: str
-    kept: Any = None  # JSON
+    provider_state: Any = None  # JSON
 
 
 class AnswerReader(Protocol):

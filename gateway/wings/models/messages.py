@@ -49,7 +49,7 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     calls: tuple[ModelCall, ...] = ()  # of an assistant
     call_id: str = ""  # of a tool's result
     is_error: bool = False  # a tool that failed
-    kept: ProviderState | None = None  # of an assistant
+    provider_state: ProviderState | None = None  # of an assistant
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -68,13 +68,13 @@ class ModelReply(Struct, frozen=True):
     usage: TokenUsage
     cost: ModelCost | None  # None: the strategy has no price
     model: str  # as the provider names it
-    kept: ProviderState | None = None
+    provider_state: ProviderState | None = None
     cached: bool = False  # of the cache: it cost nothing
 
     @property
     def message(self) -> ChatMessage:
         """The answer as a message of the conversation."""
-        return ChatMessage("assistant", self.text, self.calls, kept=self.kept)
+        return ChatMessage("assistant", self.text, self.calls, provider_state=self.provider_state)
 
 
 class ContentChunk(Struct, frozen=True, tag=True):

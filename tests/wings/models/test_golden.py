@@ -38,9 +38,9 @@ def conversation(strategy: str) -> list[ChatMessage]:
     return [
         ChatMessage("system", "Be kind."),
         ChatMessage("user", 'Which cats are there? \u00fc\u4e2d "quoted" \\ \n'),
-        ChatMessage("assistant", "", (first,), kept=own),
+        ChatMessage("assistant", "", (first,), provider_state=own),
         ChatMessage("tool", "Tom", call_id="a1"),
-        ChatMessage("assistant", "Two more.", (second, broken), kept=other),
+        ChatMessage("assistant", "Two more.", (second, broken), provider_state=other),
         ChatMessage("tool", "none", call_id="b1", is_error=True),
         ChatMessage("tool", "not JSON", call_id="b2", is_error=True),
         ChatMessage("assistant", "One cat."),
