@@ -304,6 +304,25 @@ def test_constants_are_definitions(language: str, code: bytes, names: list[str])
     assert [scope.symbol for scope in outline(code, language).root.all()][1:] == names
 
 
+@pytest.mark.parametrize(
+    ("language", "code", "visibilities"),
+    [
+        ("typescript", b"export const LOW = 1, HIGH = 5;", {"LOW": "public", "HIGH": "public"}),
+        (
+            "rust",
+            b"static mut X: u8 = 1;\npub static Y: u8 = 1;\nconst Z: u8 = 1; const _: u8 = Z;\n",
+            {"X": "private", "Y": "public", "Z": "private"},
+        ),
+    ],
+)
+def test_constants_have_a_visibility(
+    language: str, code: bytes, visibilities: dict[str, str]
+) -> None:
+    """Constants without a name, which only assert something, are no symbols."""
+    scopes = [*outline(code, language).root.all()][1:]
+    assert {scope.symbol: scope.visibility for scope in scopes} == visibilities
+
+
 def test_implementations_of_traits_and_tests_of_rust_are_secondary() -> None:
     text = (
         "impl Map { fn len(&self) {} }\nimpl Debug for Map { fn fmt(&self) {} }\n"

@@ -194,6 +194,8 @@ def _kind(node: Node, scope: Scope, grammar: Grammar) -> str:
             return "constant" if _is_exported(node, grammar) else ""
     if node.type in grammar.named and not _has_own_name(node, grammar):
         return ""
+    if defined == "constant" and _text(node.child_by_field_name("name")) == "_":
+        return ""  # of Rust: it is evaluated, and has no name
     return "method" if defined == "function" and scope.kind in _TYPES else defined
 
 
@@ -218,13 +220,16 @@ def _scope(visit: _Visit, defined: str, language: str) -> Scope:
     name = _name(node, visit.owner)
     decorated = visit.outer.type == "decorated_definition"
     signature = _signature(node if decorated else visit.outer, _body(node))
+    visibility = _visibility(signature, name.rpartition(".")[2], language)
+    if defined == "constant" and GRAMMARS[language].exported:
+        visibility = "public"  # `export` is not in the signature of one of several
     return Scope(
         "method" if "." in name and defined == "function" else defined,
         f"{visit.scope.symbol}.{name}".strip(".")[:SYMBOL],
         visit.start,
         visit.outer.end_byte,
         signature,
-        _visibility(signature, name.rpartition(".")[2], language),
+        visibility,
     )
 
 
@@ -331,7 +336,7 @@ def _visibility(signature: str, name: str, language: str) -> str:
     if match is None:
         return "private" if language == "rust" else ""
     if match[1] == "static":
-        return "private" if language in ("c", "cpp") else ""
+        return "private" if language in ("c", "cpp", "rust") else ""
     return _AS_KNOWN.get(match[1], match[1])
 
 
