@@ -155,7 +155,7 @@ GRAMMARS: Mapping[str, Grammar] = {
         imports={"use_declaration": "argument"},
         inherits=frozenset({"trait", "trait_bounds"}),
         implements="trait",
-        tests=re.compile(rb"^\s*#\[(?:\w+::|cfg\((?:all\()?)?test\b", re.MULTILINE),
+        tests=re.compile(rb"^[ \t]*#\[(?:\w+::|cfg\((?:all\()?)?test\b", re.MULTILINE),
     ),
     "java": Grammar(
         "tree_sitter_java",
