@@ -102,7 +102,7 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
 def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[Operation]:
     """The operations, and those on their jobs; or all of them without jobs."""
     if parts.defer is None:
-        return [replace(operation, job=None) for operation in operations]
+        return [replace(each, job=None) if each.job else each for each in operations]
     return with_jobs(parts.settings, parts.dependencies, operations, parts.jobs_of_wings)
 
 
