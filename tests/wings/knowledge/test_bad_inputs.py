@@ -446,7 +446,7 @@ async def test_a_word_document_loads_no_template_and_runs_no_macro(
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_decompression_bomb_is_abandoned(encoding: str) -> None:
     """A decompression bomb is abandoned (F1.12)."""
-    packed = (gzip if encoding == "gzip" else zlib).compress(b"0" * 200_000_000)
+    packed = (gzip if encoding == "gzip" else zlib).compress(b"0" * 20_000_000)
 
     def app(_environ: Any, start_response: Any) -> list[bytes]:
         start_response("200 OK", [("Content-Encoding", encoding), ("Content-Type", "text/plain")])
