@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.forkserver",
     "tests.workers",
     "tests.backends",
+    "tests.generated_schemas",
     "tests.fixtures_servers",
     "tests.fixtures_database",
     "tests.fixtures_gateway",
