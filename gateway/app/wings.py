@@ -283,6 +283,7 @@ class Wings:
                 for wing in self._served:
                     tasks.start_soon(wing.run)
         finally:
+            self._tasks = None  # the feed may still load catalogs
             with anyio.CancelScope(shield=True):
                 await self._models.close()
 

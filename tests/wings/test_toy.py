@@ -349,6 +349,15 @@ async def test_other_tenants_have_the_wing_too(
         await until(is_added)
 
 
+async def test_a_catalog_that_is_loaded_while_the_gateway_stops_changes_nothing(
+    toy_settings: Settings,
+) -> None:
+    """The reload of the feed may end after the tasks of the wings."""
+    async with running(toy_settings) as client:
+        events = client.gateway.events
+    events.catalog_loaded.publish(OTHER)
+
+
 @pytest.mark.parametrize("front", ["rest", "rpc", "list"])
 async def test_a_new_tenant_has_the_wing_with_its_first_request(
     toy_settings: Settings, store: ToolStore, tmp_path: Path, front: str
