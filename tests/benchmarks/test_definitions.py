@@ -60,7 +60,6 @@ fn lay() {}
             RUST,
             {
                 "CAPACITY": "Greatest number of [eggs] in a nest.",
-                "_": "Checks that a nest has room.",
             },
         ),
     ],
