@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import anyio
 import msgspec
 
 from config.access import Policy
@@ -88,8 +89,10 @@ class ApprovalGate:
             if (used := await approvals.use(request)) is not None:
                 return approvals, used
             waits_s, limit = self._policy.approval_s, self._policy.approvals
+            display = self._display(call)
             try:
-                id_, until = await approvals.request(request, self._display(call), waits_s, limit)
+                with anyio.CancelScope(shield=True):  # a run takes back only what it knows of
+                    id_, until = await approvals.request(request, display, waits_s, limit)
             except TooManyWaiting as error:
                 raise TooManyRequests(str(error), RETRY_S) from error
         raise _approval_fault(call, id_, until)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
+import anyio
 import msgspec
 from msgspec import UNSET, Struct
 
@@ -195,7 +196,9 @@ class Toolbox:
             return self._result(planned, fault.message, is_error=True)
         except Fault as fault:
             return self.refusal(call, fault.message)
-        approval = await awaited_approval(result, approvals, context.principal.id, planned.reached)
+        principal = context.principal
+        with anyio.CancelScope(shield=True):  # what was requested is stored, to be taken back
+            approval = await awaited_approval(result, approvals, principal.id, planned.reached)
         if approval is not None:
             return PendingCall(call.id, approval.id, approval.expires)
         outside = self._tells_outside(context, planned, result)

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from gateway.context import KEY_MARK
 from gateway.wings.agent.conversation_and_run_store import Run, Runs
+from gateway.wings.agent.runner import Runner
 from registry.access.api_keys import ApiKeys
 from registry.access.approvals import Approvals
 from registry.database.postgres import borrow
@@ -324,6 +325,33 @@ async def test_a_run_cancelled_within_a_later_call_leaves_no_approval_to_decide(
         await rig.service.arrived.wait()
     assert len(await approvals(rig).waiting()) == 1
     status, found = await rig.post(f"/runs/{run}/cancel")
+    assert (status, found["state"]) == (200, "cancelled")
+    assert not await approvals(rig).waiting()
+
+
+async def test_a_run_cancelled_within_its_request_leaves_no_approval_to_decide(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, cancel_here = Approvals.request, Runner.cancel_here
+    requested, cancelled = anyio.Event(), anyio.Event()
+
+    async def request_slowly(*given: Any) -> Any:
+        answer = await request(*given)
+        requested.set()
+        await cancelled.wait()
+        return answer
+
+    def cancel_and_set(runner: Runner, id_: str) -> bool:
+        is_here = cancel_here(runner, id_)
+        cancelled.set()
+        return is_here
+
+    with monkeypatch.context() as patch, anyio.fail_after(60):
+        patch.setattr(Approvals, "request", request_slowly)
+        patch.setattr(Runner, "cancel_here", cancel_and_set)
+        run, _ = await begin_run(rig, chat_whole("", [DELETE]))
+        await requested.wait()
+        status, found = await rig.post(f"/runs/{run}/cancel")
     assert (status, found["state"]) == (200, "cancelled")
     assert not await approvals(rig).waiting()
 
