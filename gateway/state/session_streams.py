@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavail
 from schemas.jsonrpc import RequestId, encode, error_reply
 
 ID = re.compile(r"([0-9a-f]{14})([0-9a-f]{10})([0-9a-f]{6})")
+MARKS = 1024  # cached, of streams: one is needed three times for each event
 UNKNOWN = "No such event in this stream"
 EXPIRED_TEXT = "What followed this event is no longer kept"
 
@@ -82,6 +84,7 @@ def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
         raise InvalidParams(EXPIRED_TEXT)
 
 
+@lru_cache(MARKS)
 def _mark(stream: str) -> str:
     return blake2b(stream.encode(), digest_size=3).hexdigest()
 
