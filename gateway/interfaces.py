@@ -147,6 +147,10 @@ class Log(Protocol):
     All methods raise Unavailable when the store does not answer.
     """
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read waits for another process."""
+
     async def append(self, stream: str, data: bytes) -> str:
         """Add an event; returns its id. Readers see the events of a stream in one order, and none
         appears later before one that was already read."""

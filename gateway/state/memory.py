@@ -37,6 +37,8 @@ class _Stream:
 
 
 class MemoryLog:
+    is_remote = False
+
     def __init__(
         self,
         max_events: int,

@@ -266,6 +266,8 @@ def _storable(text: str) -> bool:
 
 
 class PostgresLog:
+    is_remote = True
+
     def __init__(
         self,
         opened: GetDatabase,

@@ -420,6 +420,8 @@ return {
 
 
 class RedisLog:
+    is_remote = True
+
     def __init__(
         self,
         redis: RedisClient,

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 import anyio
 
+from gateway.interfaces import Event as LogEntry
 from gateway.interfaces import Log
 from schemas.errors import Fault
 
@@ -26,6 +27,16 @@ async def stir(log: Log, stream: str) -> None:
         await log.append(stream, b"")
 
 
+async def read_entries(log: Log, stream: str, after: str) -> Sequence[LogEntry]:
+    """`log.read`, shielded where it queries: a cancel scope costs more than a read of memory."""
+    if log.is_remote:
+        with anyio.CancelScope(shield=True):
+            entries = await log.read(stream, after)
+    else:
+        entries = await log.read(stream, after)
+    return entries
+
+
 async def follow_events(
     log: Log,
     stream: str,
@@ -33,7 +44,8 @@ async def follow_events(
     every_s: float,
 ) -> AsyncIterator[Event]:
     """The events that `read` gives, each time that the stream has grown. Its argument tells whether
-    nothing has for `every_s` seconds: then an entry may have been lost."""
+    nothing has for `every_s` seconds: then an entry may have been lost. `read` shields its queries:
+    a reader that leaves within one would cost the pool a connection."""
     wake, is_late = asyncio.Event(), False
     loop = asyncio.get_running_loop()
 
@@ -45,9 +57,7 @@ async def follow_events(
     with log.watch(stream, wake.set):
         while True:
             wake.clear()
-            # a reader that leaves within a query would cost the pool a connection
-            with anyio.CancelScope(shield=True):
-                events, outlook = await read(is_late)
+            events, outlook = await read(is_late)
             for event in events:
                 yield event
             if outlook == "end":

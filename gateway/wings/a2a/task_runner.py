@@ -253,8 +253,9 @@ class TaskRunner(RunSupervisor[StoredTask]):
 
         async def read(_is_late: bool) -> tuple[list[tuple[int, StreamResponse]], Outlook]:
             nonlocal after
-            current = await self.tasks.get(row.tenant, row.owner, row.agent, row.id)
-            events = await self.tasks.events(row.tenant, row.id, after)
+            with anyio.CancelScope(shield=True):
+                current = await self.tasks.get(row.tenant, row.owner, row.agent, row.id)
+                events = await self.tasks.events(row.tenant, row.id, after)
             if events:
                 after, _ = events[-1]
             if current is None or (current.has_ended and after >= current.number):

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import Struct
 
 from gateway.interfaces import Event, Log
 from gateway.wings.agent.conversation_and_run_store import Run
-from gateway.wings.run_streams import Outlook, follow_events, stream_of
+from gateway.wings.run_streams import Outlook, follow_events, read_entries, stream_of
 from schemas.errors import Fault, Unavailable
 
 log = logging.getLogger("toolgate.agent")
@@ -95,7 +96,8 @@ def follow_run(
 
     async def look() -> None:
         nonlocal current
-        current = await reread() or replace(run, state="cancelled")  # it was erased
+        with anyio.CancelScope(shield=True):
+            current = await reread() or replace(run, state="cancelled")  # it was erased
 
     async def read(is_late: bool) -> tuple[list[RunEvent], Outlook]:
         nonlocal after, place
@@ -103,7 +105,7 @@ def follow_run(
             await look()
         stirred, events = False, list[RunEvent]()
         with suppress(Fault):  # a log that has dropped what we read is read from its beginning
-            for entry in await log.read(stream, place):
+            for entry in await read_entries(log, stream, place):
                 place, entry_events = entry.id, decode_events(entry)
                 stirred |= not entry_events
                 for event in entry_events:

@@ -1,7 +1,8 @@
 """Events of runs over HTTP."""
 
+import dataclasses
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
+from gateway.interfaces import Event as LogEntry
 from gateway.state.memory import MemoryLog
 from gateway.wings.agent import run_events
 from gateway.wings.agent.conversation_and_run_store import Conversations, Ending, Run, Runs
@@ -167,15 +169,19 @@ async def test_the_last_event_tells_the_state_that_was_stored(
     assert (events[-1][0], events[-1][2]["state"]) == ("Completed", "completed")
 
 
-async def test_a_follower_of_a_waiting_run_gets_the_event_of_its_approval() -> None:
-    """A run waits before it says so; its process has not written the event yet."""
+def waiting_run() -> Run:
     now = datetime.now(UTC)
-    run = Run(
+    return Run(
         tenant="t", id="r", conversation="c", turn=1, owner="o", caller="", content="",
         strategy="s", streams=True, history=[], state="waiting", stopped="", error="", answer="",
         approvals=["a"], cancel=False, attempt=1, iterations=1, tokens=0, money=0.0, seconds=0.0,
         calls=0, created=now, updated=now,
     )  # fmt: skip
+
+
+async def test_a_follower_of_a_waiting_run_gets_the_event_of_its_approval() -> None:
+    """A run waits before it says so; its process has not written the event yet."""
+    run = waiting_run()
     log = MemoryLog(10, 60.0, 1_000_000)
     writer = EventWriter(log, run)
 
@@ -265,3 +271,50 @@ async def test_problems_are_no_streams(rig: Rig) -> None:
         f"{rig.client.url}/agent/v1/runs/{other}/events", headers=STREAM
     ) as response:
         assert response.status == 404
+
+
+class SlowLog(MemoryLog):
+    """A log whose reads wait, as those of a database do, until the test lets them go on."""
+
+    is_remote = True
+
+    def __init__(self, query: "SlowQuery") -> None:
+        super().__init__(10, 60, 1_000_000)
+        self._query = query
+
+    async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[LogEntry]:
+        await self._query.run()
+        return await super().read(stream, after, limit)
+
+
+class SlowQuery:
+    def __init__(self) -> None:
+        self.began, self.release, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def run(self) -> None:
+        self.began.set()
+        await self.release.wait()
+        self.ended.set()
+
+
+@pytest.mark.parametrize("slow", ["log", "run"])
+async def test_a_client_that_leaves_within_a_query_lets_the_query_end(slow: str) -> None:
+    """Or the pool would lose a connection."""
+    query, run = SlowQuery(), dataclasses.replace(waiting_run(), state="running")
+    log = SlowLog(query) if slow == "log" else MemoryLog(10, 60, 1_000_000)
+
+    async def reread() -> Run:
+        await query.run()
+        return run
+
+    async def follow() -> None:
+        async for _ in run_events.follow_run(log, run, 0, reread=reread, every_s=0.01):
+            pass
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await query.began.wait()
+            tasks.cancel_scope.cancel()
+            query.release.set()
+    assert query.ended.is_set()
