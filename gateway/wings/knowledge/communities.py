@@ -20,7 +20,7 @@ from psycopg import sql
 
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.document_library import Passage
-from gateway.wings.documents.chunking.text_ranges import sentences
+from gateway.wings.documents.chunking.text_splitting import sentences
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.chunk_search import EDGES, PERMITTED, chunks_query, passages_by_chunk
 from gateway.wings.knowledge.entities import npmi

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
 from gateway.wings.documents.chunking.chunks_by_kind import CHUNKERS, cut
 from gateway.wings.documents.chunking.prose_chunks import markdown_headings
-from gateway.wings.documents.chunking.text_ranges import size
+from gateway.wings.documents.chunking.text_splitting import size
 from tests.properties import examples
 from tests.wings.documents.gaps import gaps
 

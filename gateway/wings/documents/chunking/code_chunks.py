@@ -17,7 +17,7 @@ from gateway.wings.documents.chunking.chunks import (
     Offsets,
 )
 from gateway.wings.documents.chunking.code_outline import Outline, Scope, outline
-from gateway.wings.documents.chunking.text_ranges import LINES, Cuts, Range, pieces, size, trim
+from gateway.wings.documents.chunking.text_splitting import LINES, Cuts, Range, pieces, size, trim
 
 _DEPTHS = 24  # levels of the tree at which code is cut; below them between lines
 _SCOPES = 12  # nested definitions that have chunks of their own

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
-from gateway.wings.documents.chunking.text_ranges import Cuts, lines, pieces, trim, words
+from gateway.wings.documents.chunking.text_splitting import Cuts, lines, pieces, trim, words
 
 _DEPTHS = 16  # parts below are cut between lines
 _NAME = 100  # characters of a part's name

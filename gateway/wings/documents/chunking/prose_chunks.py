@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
-from gateway.wings.documents.chunking.text_ranges import Range, overlapping, pieces, size, trim
+from gateway.wings.documents.chunking.text_splitting import Range, overlapping, pieces, size, trim
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 _ATX = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|\Z)")

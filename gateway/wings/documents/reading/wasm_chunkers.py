@@ -24,7 +24,7 @@ from wasmtime import component
 
 from config.value_types import END
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Offsets
-from gateway.wings.documents.chunking.text_ranges import size
+from gateway.wings.documents.chunking.text_splitting import size
 from gateway.wings.documents.reading.wasm_limits import (
     ChunkerRefused,
     ChunkerReport,
