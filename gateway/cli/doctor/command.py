@@ -30,12 +30,12 @@ from gateway.cli.common.unmatched_patterns import (
     rules_not_evaluated,
 )
 from gateway.cli.doctor.environment import database, import_checks, missing_resources, wings
+from gateway.cli.doctor.identity import identity
 from gateway.cli.doctor.local_checks import (
     credentials,
     files,
     functions,
     hooks,
-    identity,
     port,
     python,
     scripts,

@@ -8,7 +8,7 @@ import platform
 import resource
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
@@ -16,14 +16,10 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 import gateway
-from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from gateway.app.access_for_commands import Stores
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
-from gateway.cli.serve.exposure import ANY_AUDIENCE, OPEN, takes_any_audience
-from gateway.guards.token_issuers import Issuer, issuers_of
-from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.script_runner import Sandbox
 from gateway.upstreams.auth.required_credentials import hint, standing
@@ -147,73 +143,6 @@ def reaches(url: str) -> str | None:
 
 def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
-
-
-async def identity(settings: Settings) -> AsyncIterator[Check]:
-    """Whether key files are readable, and remote keys can be fetched."""
-    auth = settings.auth
-    for check in _exposure_checks(settings):
-        yield check
-    if auth.mode == "none":
-        if auth.allow_public:
-            yield Check("auth", "warning", OPEN)
-        elif is_loopback(settings.server.host):
-            yield Check(
-                "auth",
-                "ok",
-                "auth.mode is none: callers are anonymous, and only loopback is served",
-            )
-        return
-    if auth.mode == "keys":
-        yield Check("auth", "ok", "calls require an API key: toolgate keys create")
-        return
-    try:
-        issuers = issuers_of(auth, settings.tenant.host_id, settings.server.public_url)
-    except ToolgateError as error:
-        yield Check("auth", "failed", str(error))
-        return
-    if auth.development_secret:
-        hint = "for development, and on loopback only"
-        yield Check("auth", "warning", f"tokens of auth.development_secret are accepted; {hint}")
-    if takes_any_audience(auth):
-        yield Check("auth", "warning", ANY_AUDIENCE)
-    for issuer in issuers:
-        if isinstance(issuer.keys, RemoteKeys):
-            yield await _key_check(issuer, issuer.keys)
-        elif isinstance(issuer.keys, LocalKeys) and issuer.keys.path:
-            yield Check("auth", "ok", f"tokens{_of(issuer)} are checked with {issuer.keys.path}")
-
-
-def _exposure_checks(settings: Settings) -> Iterator[Check]:
-    """Exposure on a public address: what `serve` refuses there, and which hosts it serves."""
-    host, auth = settings.server.host, settings.auth
-    if is_loopback(host):
-        return
-    if auth.mode == "none":
-        hint = "set auth.mode to jwt or keys, or server.host to 127.0.0.1"
-        yield Check("auth", "failed", f"auth.mode is none, so {host} is refused: {hint}")
-    elif auth.development_secret:
-        hint = "remove it, or set server.host to 127.0.0.1"
-        yield Check(
-            "auth", "failed", f"auth.development_secret is set, so {host} is refused: {hint}"
-        )
-    if not settings.server.allowed_hosts:
-        hint = "add the host names of this gateway, as in [gateway.example.com]"
-        yield Check("hosts", "warning", f"server.allowed_hosts is empty: {hint}")
-
-
-async def _key_check(issuer: Issuer, keys: RemoteKeys) -> Check:
-    reason = await keys.check()
-    if reason is not None:
-        late = "calls with its tokens get 503 until the keys can be fetched"
-        return Check("auth", "failed", f"{keys.url}: {reason}; {late}")
-    count = len(keys.ring.keys) if keys.ring else 0
-    keys_text = "1 key" if count == 1 else f"{count} keys"
-    return Check("auth", "ok", f"tokens{_of(issuer)} are checked with {keys_text} of {keys.url}")
-
-
-def _of(issuer: Issuer) -> str:
-    return f" of {issuer.iss}" if issuer.iss else ""
 
 
 def functions(targets: Mapping[str, str]) -> Iterator[Check]:

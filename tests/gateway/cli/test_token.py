@@ -9,7 +9,7 @@ import pytest
 import gateway as gateway_package
 from config.load import load
 from gateway.admin.scopes import OWN
-from gateway.cli.doctor.local_checks import identity
+from gateway.cli.doctor.identity import identity
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.guards.signing import FOREVER, by_jwks, by_key, signer
 
