@@ -12,7 +12,7 @@ from gateway.admin.resources.member_texts import SECRET
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
-from gateway.upstreams.auth.credentials import UnusedSecret, check_used
+from gateway.upstreams.auth.required_credentials import UnusedSecret, check_used
 from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys, Secrets, StoredSecret
 from registry.sources.tool_store import ToolStore

@@ -1,5 +1,4 @@
-"""Checks of `toolgate doctor` without a database: settings, files, identity, functions, scripts,
-credentials."""
+"""Checks of `toolgate doctor` without a database: settings, files, functions, credentials."""
 
 import http.client
 import importlib.machinery

@@ -27,14 +27,10 @@ from gateway.upstreams.auth.personal_accounts import SourceAccount, fold_name, i
 from gateway.upstreams.auth.service_tokens import client_token
 from gateway.upstreams.http.client import HttpRequest, HttpResponse
 from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed
-from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
-from schemas.errors import ToolgateError
-from schemas.similar_names import did_you_mean
 from schemas.source import Source
 
 ANY = SchemeSettings(value="any")  # matches every kind of scheme that a secret can satisfy
-SCHEMES_SHOWN = 8  # schemes
 
 _PROOFS = {"cookie": "Cookie"}  # headers with a credential, by its location
 
@@ -51,36 +47,6 @@ _KEYS = {  # of an entry, by the kind of the scheme
 
 # RFC 6265, section 4.1.1, and the "%" of what is percent-encoded already
 _COOKIE_OCTETS = "!#$%&'()*+-./:<=>?@[]^_`{|}~"
-
-
-class UnusedSecret(ToolgateError):
-    """No tool uses a secret of this name; the text suggests a similar name."""
-
-
-async def check_used(
-    store: ToolStore, host_id: str, *, configured: Collection[str], source: str, scheme: str
-) -> None:
-    """Check that a tool uses this secret. `configured`: the sources of the settings. Any `scheme`
-    is accepted for a source whose tools name none: it is not imported yet, or needs a header.
-    Raises NotAskedFor."""
-    source_names = {*configured, *(source.name for source in await store.sources(host_id))}
-    if source not in source_names:
-        text = f"There is no source {source!r} in the settings or the registry."
-        raise UnusedSecret(f"{text} {did_you_mean(source, sorted(source_names))}".rstrip())
-    by_scheme = {
-        credential.scheme: credential
-        for tool in await store.tools(host_id)
-        if tool.source == source
-        for alternative in tool.binding.security
-        for credential in alternative
-    }
-    if by_scheme and not any(entry_for({scheme: ANY}, entries) for entries in by_scheme.values()):
-        more = (
-            f" and {len(by_scheme) - SCHEMES_SHOWN} more" if len(by_scheme) > SCHEMES_SHOWN else ""
-        )
-        schemes = ", ".join([*by_scheme][:SCHEMES_SHOWN])
-        text = f"No tool of {source} uses {scheme!r}, only {schemes}"
-        raise UnusedSecret(f"{text}{more}. {did_you_mean(scheme, by_scheme)}".rstrip())
 
 
 Alternative = tuple[Credential, ...]

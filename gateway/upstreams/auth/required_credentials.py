@@ -2,12 +2,14 @@
 configured."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from config.sources import SourceSettings
 from gateway.upstreams.auth.credentials import (
+    ANY,
     Alternative,
+    entry_for,
     is_satisfied,
     satisfiable,
     satisfied_by_token,
@@ -17,7 +19,10 @@ from gateway.upstreams.auth.credentials import (
 )
 from gateway.upstreams.auth.personal_accounts import fold_name, fold_schemes, is_personal
 from gateway.upstreams.http.source_pools import NO_ENTRIES, Entries
+from registry.sources.tool_store import ToolStore
 from schemas.binding import Binding, Credential
+from schemas.errors import ToolgateError
+from schemas.similar_names import did_you_mean
 
 Security = tuple[Alternative, ...]  # of one operation
 
@@ -32,6 +37,34 @@ _PLACES = {
     "mutualTLS": "client certificate",
     "http": "Authorization header",
 }
+
+
+class UnusedSecret(ToolgateError):
+    """No tool uses a secret of this name; the text suggests a similar name."""
+
+
+async def check_used(
+    store: ToolStore, host_id: str, *, configured: Collection[str], source: str, scheme: str
+) -> None:
+    """Check that a tool uses this secret. `configured`: the sources of the settings. Any `scheme`
+    is accepted for a source whose tools name none: it is not imported yet, or needs a header.
+    Raises UnusedSecret."""
+    source_names = {*configured, *(source.name for source in await store.sources(host_id))}
+    if source not in source_names:
+        text = f"There is no source {source!r} in the settings or the registry."
+        raise UnusedSecret(f"{text} {did_you_mean(source, sorted(source_names))}".rstrip())
+    by_scheme = {
+        credential.scheme: credential
+        for tool in await store.tools(host_id)
+        if tool.source == source
+        for alternative in tool.binding.security
+        for credential in alternative
+    }
+    if by_scheme and not any(entry_for({scheme: ANY}, entries) for entries in by_scheme.values()):
+        more = f" and {len(by_scheme) - SCHEMES} more" if len(by_scheme) > SCHEMES else ""
+        schemes = ", ".join([*by_scheme][:SCHEMES])
+        text = f"No tool of {source} uses {scheme!r}, only {schemes}"
+        raise UnusedSecret(f"{text}{more}. {did_you_mean(scheme, by_scheme)}".rstrip())
 
 
 @dataclass
