@@ -68,9 +68,9 @@ def source_request(view: Json) -> Json | None:
 
 def _choices(kind: str, options: Mapping[str, Any]) -> Json:
     """Options of an importer, without those that an import finds out itself."""
-    option_names = {field.name for field in msgspec.structs.fields(facts_of(kind).options)}
     found_out = {"credentials", "published"}
-    return {name: value for name, value in options.items() if name in option_names - found_out}
+    choices = set(facts_of(kind).options.__struct_fields__) - found_out
+    return {name: value for name, value in options.items() if name in choices}
 
 
 def local_import(request: AnyImport) -> MachineImport:

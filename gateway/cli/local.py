@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
-from msgspec.structs import fields
 
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
@@ -217,8 +216,8 @@ def _arguments(
     operation: Operation, members: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Mapping[str, Any]:
     """The arguments of a call, as a running gateway would read them."""
-    query = {field.encode_name for field in fields(operation.query)}
-    apart = {*operation.names, *query, IF_MATCH, IF_NONE_MATCH}
+    query_names = operation.query.__struct_encode_fields__
+    apart = {*operation.names, *query_names, IF_MATCH, IF_NONE_MATCH}
     arguments = {
         **members,
         **{name: text if name in apart else json_or_text(text) for name, text in texts.items()},

@@ -161,7 +161,7 @@ def _members(section: Section, view: Json) -> Json:
     body = view[section.stored.body] if section.stored.body else view
     if section.name in {"sources", "tools"}:
         return dict(body)
-    names = {row.encode_name for row in msgspec.structs.fields(section.type)}
+    names = section.type.__struct_encode_fields__
     return {name: value for name, value in body.items() if name in names}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.responses import Response
 
 from gateway.admin.resource_views import VIEWS
@@ -26,7 +27,7 @@ from gateway.console.page_request import JSON_BYTES, PageRequest, as_json, in_li
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
 from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
-from gateway.operations.operation import NoQuery, Operation
+from gateway.operations.operation import Operation
 from gateway.operations.resource_view import ResourceView
 from gateway.policy.rule_matches import selection_of
 from schemas.json_schema.references import dereference
@@ -287,7 +288,7 @@ async def _also(
     operation = visit.operations.operation(id_)
     if operation is None or not visit.operations.may(id_):
         return None
-    members = {field.encode_name for field in msgspec.structs.fields(operation.query or NoQuery)}
+    members = operation.query.__struct_encode_fields__
     answer = await visit.operations.run(
         id_,
         {name: name_ for name, name_ in names.items() if name in operation.names},
@@ -641,9 +642,9 @@ def _first(visit: PageRequest, operation: Operation, schema: Any) -> Any:
 
 def _members(operation: Operation) -> set[str]:
     body = operation.body
-    if not isinstance(body, type):  # a union, or none
+    if not (isinstance(body, type) and issubclass(body, Struct)):  # a union, or none
         return set()
-    return {field.encode_name for field in msgspec.structs.fields(body)}
+    return set(body.__struct_encode_fields__)
 
 
 def _read(visit: PageRequest, operation: Operation, form: Form) -> Reading:
