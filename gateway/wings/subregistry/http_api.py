@@ -37,15 +37,16 @@ CORS = {
     "access-control-expose-headers": "ETag",
     "access-control-max-age": "86400",
 }
-OF_STATUS = {405: {"allow": "GET, HEAD, OPTIONS"}}
+ALLOW = {"allow": "GET, HEAD, OPTIONS"}
+NO_HEADERS: Mapping[str, str] = {}
 START: Place = ("", -1)
 
 
 class RegistryError(Exception):
-    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
         super().__init__(text)
         self.status = status
-        self.headers = OF_STATUS.get(status, {}) if headers is None else headers
+        self.headers = headers
 
 
 class RegistryApi:
@@ -76,7 +77,7 @@ class RegistryApi:
         if request.method in WRITES:
             raise RegistryError(501, "This registry is read-only: its content is in the settings")
         if request.method not in ("GET", "HEAD"):
-            raise RegistryError(405, "Expected GET")
+            raise RegistryError(405, "Expected GET", ALLOW)
         if self._settings.access == "token":
             _check_caller(await self._identify(request.scope))
         match = PATH.fullmatch(request.scope["path"])
