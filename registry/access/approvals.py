@@ -410,6 +410,8 @@ class Approvals(Tables):
         """Take back requests of calls that are not made any more: nobody has to decide on them, and
         they no longer count for their caller. An id may stand several times, as it was requested;
         an approval that others have requested, too, stays."""
+        if not approval_ids:
+            return
         await self._execute(
             """
             WITH taken AS MATERIALIZED (
