@@ -407,9 +407,9 @@ class Approvals(Tables):
         )
 
     async def take_back(self, approval_ids: Sequence[str]) -> None:
-        """Take back requests of calls that are not made any more: nobody has to decide on them, and
-        they no longer count for their caller. An id may stand several times, as it was requested;
-        an approval that others have requested, too, stays."""
+        """Take back the requests of cancelled calls, which count against the limit of their caller.
+        An id may occur several times, as it was requested. An approval is deleted with its last
+        request."""
         if not approval_ids:
             return
         await self._execute(

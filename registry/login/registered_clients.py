@@ -12,7 +12,7 @@ from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
 from registry.login.logins_and_grants import end_client
 
-UNUSED_LIFETIME = timedelta(days=1)  # after which a registration that nobody used is deleted
+UNUSED_LIFETIME = timedelta(days=1)  # of a registration that no login has used; then it is deleted
 IDLE_LIFETIME = timedelta(days=180)  # likewise one that was used, since its last use
 
 Kind = Literal["registered", "document"]

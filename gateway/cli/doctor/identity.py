@@ -1,4 +1,4 @@
-"""Checks of identity: who issues tokens, whether their keys can be fetched, and who is let in."""
+"""Checks of token issuers, of their keys, and of the callers that are let in."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -234,7 +234,7 @@ async def _ask_agent(name: str, agent: A2AAgent, work: TaskWork) -> None:
         if work.was_working:
             await work.status(TaskState.WORKING)  # or a question of before would seem open
         if not run:
-            with anyio.CancelScope(shield=True):  # or nobody knew the run to cancel
+            with anyio.CancelScope(shield=True):  # stores the id that a cancellation needs
                 run = await _begin_run(name, agent, work, context, skill=skill)
                 await work.keep_run(run)
         await _follow_run(work, context, run)

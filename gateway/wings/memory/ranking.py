@@ -109,8 +109,8 @@ def rank(
 
 
 def named_speakers(query: str, candidates: Iterable[RecalledMemory]) -> frozenset[str]:
-    """The speakers whom the query names: by a word of theirs alone ("Ann" of "Ann Smith" and "Bob
-    Smith"), else by one of several. A query that names all of them tells nobody apart."""
+    """The speakers whom the query names. A word of one name alone counts first ("Ann" of "Ann
+    Smith" and "Bob Smith"), else one that several share. Empty where the query names all."""
     speakers = {candidate.speaker for candidate in candidates if candidate.speaker}
     text, query_words = normalise(query), _name_words(query)
     names = {speaker: _name_words(speaker) for speaker in speakers}
@@ -126,7 +126,7 @@ def named_speakers(query: str, candidates: Iterable[RecalledMemory]) -> frozense
 
 
 def _name_words(text: str) -> frozenset[str]:
-    """Words that can name somebody, without case."""
+    """The words of a name or a query in lower case, without words that are no names."""
     words = _NAME.findall(_CONTRACTION.sub("", unicodedata.normalize("NFKC", text)))
     return frozenset(word.casefold() for word in words if word not in _NO_NAMES)
 
