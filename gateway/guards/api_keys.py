@@ -1,16 +1,32 @@
 """Verification of API keys against a table in memory, which follows the registry."""
 
 import hmac
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
+import anyio
 from jwt.exceptions import InvalidTokenError
 
 from gateway.context import KEY_MARK, Identity, Principal
-from registry.access.api_keys import PREFIX, KnownKey, known_keys, note_uses
+from registry.access.api_keys import (
+    ID_LENGTH,
+    PREFIX,
+    SECRET_BYTES,
+    KnownKey,
+    known_keys,
+    note_uses,
+)
 from registry.access.secret_digests import secret_digest
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable
+
+NEW_KEY_WAIT_S = 0.5  # a key made by another process is loaded within milliseconds
+MAX_WAITING = 100  # requests with unknown keys at a time; others are refused at once
+
+_SECRET_LENGTH = -(-SECRET_BYTES * 4 // 3)  # in base64url without padding
+_FORM = re.compile(rb"%b\w{%d}_[\w-]{%d}" % (PREFIX.encode(), ID_LENGTH, _SECRET_LENGTH))
 
 
 class UnknownKey(InvalidTokenError):
@@ -24,12 +40,16 @@ class KeyTable:
         self._loaded = False
         self._keys: dict[str, tuple[KnownKey, Identity]] = {}
         self._used: dict[tuple[str, str], float] = {}  # keys used since the last write
+        self._next_load = anyio.Event()
+        self._waiting = 0
 
     async def load(self, pool: Pool) -> None:
         """Reload all keys from the registry."""
         keys = {entry.key.id: entry for entry in await known_keys(pool)}
         self._keys = {id_: (entry, self._identity(entry)) for id_, entry in keys.items()}
         self._loaded = True
+        loaded, self._next_load = self._next_load, anyio.Event()
+        loaded.set()
 
     def read(self, text: bytes) -> Identity:
         """The identity that the API key `text` belongs to. Raises UnknownKey, and Unavailable
@@ -48,6 +68,22 @@ class KeyTable:
             raise UnknownKey("no such key")
         self._used[entry.tenant, id_] = self._clock()
         return identity
+
+    async def read_when_loaded(self, text: bytes) -> Identity:
+        """The identity of a key that `read` does not know, as soon as a load has it: somebody may
+        have made it a moment ago, at another gateway or with a command. Raises UnknownKey after
+        NEW_KEY_WAIT_S; at once for a text that no key has, and beyond MAX_WAITING requests."""
+        if self._waiting < MAX_WAITING and _FORM.fullmatch(text):
+            self._waiting += 1
+            try:
+                with anyio.move_on_after(NEW_KEY_WAIT_S):
+                    while True:
+                        await self._next_load.wait()
+                        with suppress(UnknownKey):
+                            return self.read(text)
+            finally:
+                self._waiting -= 1
+        raise UnknownKey("no such key")
 
     async def write_uses(self, pool: Pool) -> None:
         """Write to the registry which keys were used since the last write."""

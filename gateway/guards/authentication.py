@@ -7,6 +7,7 @@ that requires a principal raises it.
 import logging
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from starlette.types import Scope
 
 from config.access import Auth
 from gateway.context import Identity, Principal
-from gateway.guards.api_keys import KeyTable, is_key
+from gateway.guards.api_keys import KeyTable, UnknownKey, is_key
 from gateway.guards.jwt_verifier import Token, TokenVerifier
 from gateway.guards.token_issuers import Issuer, issuers_of
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
@@ -139,11 +140,11 @@ class Authenticator:
 
     async def _caller(self, bearers: list[bytes], keys: list[bytes], path: str) -> Identity | Fault:
         if keys:
-            return self._holder(keys + bearers, API_KEY)
+            return await self._holder(keys + bearers, API_KEY)
         if not bearers or (len(bearers) == 1 and not _bearer(bearers[0])):
             return StatusFault(MISSING_AUTH_TOKEN)
         if self.keys is not None and is_key(_bearer(bearers[0])):
-            return self._holder([_bearer(bearers[0]), *bearers[1:]], AUTHORIZATION)
+            return await self._holder([_bearer(bearers[0]), *bearers[1:]], AUTHORIZATION)
         token = await self._read(bearers, AUTHORIZATION, path)
         if isinstance(token, Fault):
             return token
@@ -151,16 +152,19 @@ class Authenticator:
             return _log_refusal(AUTHORIZATION, StatusFault(INVALID_AUTH_TOKEN), "names nobody")
         return token.identity
 
-    def _holder(self, fields: list[bytes], refusals: TokenFaults) -> Identity | Fault:
+    async def _holder(self, fields: list[bytes], refusals: TokenFaults) -> Identity | Fault:
         """The identity of the single API key that was sent."""
         reason = "sent more than once"
         if self.keys is not None and len(fields) == 1:
+            text = fields[0].strip()
             try:
-                return self.keys.read(fields[0].strip())
-            except InvalidTokenError as error:
+                return self.keys.read(text)
+            except UnknownKey as error:
                 reason = type(error).__name__
             except Unavailable as error:
                 return _log_refusal(refusals, error, type(error).__name__)
+            with suppress(UnknownKey):
+                return await self.keys.read_when_loaded(text)
         return _log_refusal(refusals, StatusFault(refusals.invalid), reason)
 
     async def _read(self, fields: list[bytes], refusals: TokenFaults, path: str) -> Token | Fault:

@@ -41,7 +41,6 @@ REPLACED = dict.fromkeys(  # tests/test_installed.py installs it
 INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 READS = re.compile(r'\A(toolgate audit search[^\n;]*|curl [^;]*"use_skill"[^;]*)\s*\Z')
 LISTS = re.compile(r'\A\s*curl [^;]*"tools/list"')  # perhaps with a key that is just made
-REFUSED = b"INVALID_AUTH_TOKEN"  # of /rpc, for a key that it does not know yet
 PAUSE_S = 0.1  # before a question is asked again
 PROGRAMS = Path(sys.executable).parent
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -163,7 +162,7 @@ class Walk:
                 return printed
             done = await self._run(rest, env)
         with anyio.move_on_after(DEADLINE_S):
-            while REFUSED in done.stdout or (done.returncode and LISTS.search(rest)):
+            while done.returncode and LISTS.search(rest):
                 await anyio.sleep(PAUSE_S)
                 done = await self._run(rest, env)
         assert done.returncode == 0, f"{rest}\n{done.stderr.decode()}"

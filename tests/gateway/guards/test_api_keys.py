@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from registry.database.postgres import Database
 from schemas.errors import Unavailable
 from schemas.hybrid import StatusFault
 from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S
 from tests.gateway.asgi import http
 from tests.gateway.guards.signing import NOW, by_key, signer
 
@@ -120,6 +122,53 @@ async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> No
     assert only is not None
     assert only[0] == "ERR10000"
     assert refusal_of(await identify_caller(authenticator, bearer(good))) is None
+
+
+async def test_a_new_key_is_accepted_once_loaded(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.guards.api_keys.NEW_KEY_WAIT_S", 1e6)
+    authenticator = Authenticator(KEYS, HOST)
+    assert authenticator.keys is not None
+    await authenticator.keys.load(database.pool)
+    _, text = await ApiKeys(database.pool, HOST).create("new")
+    identities = []
+
+    async def ask() -> None:
+        identities.append(await identify_caller(authenticator, bearer(text)))
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert not identities
+            await authenticator.keys.load(database.pool)
+    assert [identity.refusal for identity in identities] == [None] * 3
+
+
+async def test_requests_that_wait_for_a_key_are_bounded(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.guards.api_keys.NEW_KEY_WAIT_S", 1e6)
+    monkeypatch.setattr("gateway.guards.api_keys.MAX_WAITING", 2)
+    authenticator = Authenticator(KEYS, HOST)
+    assert authenticator.keys is not None
+    await authenticator.keys.load(database.pool)
+    unknown = f"tgk_{'A' * 12}_{'b' * 43}"
+    malformed = ["tgk_", f"{unknown}b", unknown[:-1], f"{unknown[:-1]}.", f"{unknown}_{'b' * 43}"]
+    with anyio.fail_after(DEADLINE_S):
+        for text in malformed:
+            assert refusal_of(await identify_caller(authenticator, bearer(text))) is not None
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(identify_caller, authenticator, bearer(unknown))
+            await anyio.wait_all_tasks_blocked()
+            assert refusal_of(await identify_caller(authenticator, bearer(unknown))) is not None
+            tasks.cancel_scope.cancel()
+        assert authenticator.keys._waiting == 0
+        monkeypatch.setattr("gateway.guards.api_keys.NEW_KEY_WAIT_S", 0.0)
+        assert refusal_of(await identify_caller(authenticator, bearer(unknown))) is not None
 
 
 async def test_keys_can_be_switched_off_and_exclude_tokens(
