@@ -4,6 +4,7 @@ Only what Python brings, so that one starts in no time.
 """
 
 import json
+import mmap
 import os
 import resource
 import signal
@@ -117,6 +118,14 @@ def memory(id_: Any, params: Any) -> None:
         reply(id_, held=0)
 
 
+def reserve(id_: Any, params: Any) -> None:
+    try:
+        mmap.mmap(-1, params["arguments"]["size"], flags=mmap.MAP_PRIVATE | mmap.MAP_ANON, prot=0)
+        reply(id_, reserved=True)
+    except OSError:
+        reply(id_, reserved=False)
+
+
 def fork(id_: Any, _: Any) -> None:
     child = subprocess.Popen([sys.executable, "-I", "-c", "import time; time.sleep(600)"])
     reply(id_, child=child.pid)
@@ -146,6 +155,7 @@ TOOLS = {
     "stderr": stderr,
     "long": long,
     "memory": memory,
+    "reserve": reserve,
     "fork": fork,
     "fork-and-exit": fork_and_exit,
     "never": never,

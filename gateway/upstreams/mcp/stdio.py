@@ -50,7 +50,7 @@ class ProcessCommand:
     name: str  # of the source
     words: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
-    memory_bytes: int = 2**32  # address space
+    memory_bytes: int = 2**32  # heap and other private writable memory
     line_limit_bytes: int = 10 * 2**20
 
 

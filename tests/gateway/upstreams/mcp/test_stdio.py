@@ -203,6 +203,12 @@ async def test_the_memory_of_a_process_is_limited(open_link):
     assert await call(link, "memory", arguments={"size": 2**30}) == {"held": 0}
 
 
+async def test_reserved_addresses_are_no_memory(open_link):
+    """Node.js reserves 10 GB when a server calls fetch() for the first time."""
+    link = await open_link(command(memory_bytes=2**29))
+    assert await call(link, "reserve", arguments={"size": 2**34}) == {"reserved": True}
+
+
 async def test_a_process_that_does_not_read_is_sent_no_more(anyio_backend):
     link = await open_stdio_stateless(
         command("deaf"), RestartBackoff("things", 60), HELLO, background=Ears(), facts=UNKNOWN
