@@ -91,6 +91,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import SingleFlight
 from registry.database.migrate import migrate
 from registry.database.postgres import AWAY, Database, DatabaseHandle, Pool
+from registry.database.tenants import list_tenants
 from registry.embedding.embedder import Embedder
 from registry.search.query import SearchQuery, SearchResult
 from registry.sources.import_specs import ImportSpec
@@ -590,7 +591,7 @@ class ServedWing(WingLife):
             return
         gateway_tenant = self._dependencies.settings.tenant.host_id
         await self._store(gateway_tenant)
-        for tenant in await ToolStore(self._database.pool).hosts():
+        for tenant in await list_tenants(self._database.pool):
             if tenant != gateway_tenant:
                 await self.offer_to(tenant)
 

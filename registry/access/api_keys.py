@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from schemas.errors import ToolgateError
 
 PREFIX = "tgk_"
@@ -147,7 +147,7 @@ class ApiKeys(Tables):
         it with its text. The earlier one gets a name of its own, and expires after `overlap`.
         `expires` None: the new one lives as long as the earlier one. Raises KeyRefused."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             earlier = await self._usable(connection, key_id)
             key, secret = _rotate(earlier, expires, makers)
             await connection.execute(
@@ -177,7 +177,7 @@ class ApiKeys(Tables):
     async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
         """The key as stored: with a principal."""
         async with borrow(self._pool) as connection:
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             if not key.principal:
                 key = replace(key, principal=await self._unused_principal(connection, key))
             await self._store(connection, key, digest)

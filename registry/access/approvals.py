@@ -17,7 +17,7 @@ from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow, is_uuid
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from schemas.errors import ToolgateError
 
 State = Literal["waiting", "approved", "denied", "used"]
@@ -342,7 +342,7 @@ class Approvals(Tables):
         for a caller who has `limit` of them."""
         values = self._values(request, arguments, waits_s, limit)
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             rows = await connection.execute(
                 sql.SQL(
                     "UPDATE approval_t SET requests = requests + 1 WHERE {waiting}"
@@ -379,7 +379,7 @@ class Approvals(Tables):
         values |= {"run": program.run, "code": program.code_digest}
         values |= {"program": program.view.decode()}
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             await connection.execute(
                 "DELETE FROM approval_t WHERE host_id = %(host)s AND run_id = %(run)s"
                 " AND state = 'waiting'",

@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from config.access import Rule
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.policy")
@@ -72,7 +72,7 @@ class Policies(Tables):
         not exist; None: no check. Raises PolicyChanged, and TooManyRules for a new one beyond
         `limit`."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             version = await self._version(connection, name)
             _check(name, version or 0, expected_version)
             if version is None and limit is not None:
@@ -94,7 +94,7 @@ class Policies(Tables):
         """Delete a rule; returns whether it existed. Raises PolicyChanged where it has another
         version."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             version = await self._version(connection, name)
             if version is None:
                 return False

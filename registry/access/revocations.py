@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from schemas.errors import ToolgateError
 
 TEXT_LIMIT = 255  # characters
@@ -68,7 +68,7 @@ class Revocations(Tables):
             *(revocation.issued_before, revocation.reason, revocation.created, revocation.expires),
         ]
         async with borrow(self._pool) as connection:
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             await connection.execute(
                 "INSERT INTO revocation_t (host_id, revocation_id, jti, subject, issued_before_ts,"
                 " reason, created_ts, expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",

@@ -23,7 +23,7 @@ from config.sources import SchemeSettings
 from config.value_types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from registry.documents.ssrf_protection import check_host
 from schemas.errors import ToolgateError
 
@@ -124,7 +124,7 @@ class Secrets(Tables):
         id_, cipher = self._keys.sealing()
         nonce, sealed = self._seal(cipher, source, scheme, msgspec.json.encode(entry))
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             rows = await connection.execute(
                 """
                 INSERT INTO secret_t AS old
@@ -186,7 +186,7 @@ class Secrets(Tables):
         with no row changed."""
         id_, cipher = self._keys.sealing()
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             old = [row for row in await self._rows(connection) if row.key_id != id_]
             for row in old:
                 opened = self._unseal(row)

@@ -239,7 +239,7 @@ class Catalogs:
 
     async def tenants(self, store: ToolStore, first: str) -> list[str]:
         """All current and former tenants, `first` before the others."""
-        return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
+        return list(dict.fromkeys((first, *await store.tenants(), *self._current)))
 
 
 def _written_anew(catalog: Catalog, shaper: ToolShaper, personal: frozenset[str]) -> Catalog:

@@ -235,7 +235,7 @@ class Feed:
         """Reload all tenants. Before the gateway is ready that is awaited; later each tenant is
         served its old catalog until it is reloaded, however long another takes."""
         if not self._importing:
-            for tenant in await store.hosts():
+            for tenant in await store.tenants():
                 await store.reclaim_names(tenant)
             await self._catalogs.reload_all(store, self._host_id)
             return

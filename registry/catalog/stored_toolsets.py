@@ -14,7 +14,7 @@ from config.settings import ToolsetDefinition
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables, fetch_row
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.catalog")
@@ -87,7 +87,7 @@ class StoredToolsets(Tables):
         """Write a toolset, already validated. `expected_version` is its current version; 0: it
         must not exist. Raises ToolsetChanged, and TooManyToolsets for a new one beyond `limit`."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             _check(name, await self._version(connection, name), expected_version)
             if not expected_version:
                 await self._check_count(connection, limit)
@@ -120,7 +120,7 @@ class StoredToolsets(Tables):
         """Delete a toolset; returns whether it existed. Raises ToolsetChanged where it has another
         version."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             version = await self._version(connection, name)
             if not version:
                 return False

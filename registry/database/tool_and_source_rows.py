@@ -1,4 +1,4 @@
-"""Rows of the registry as tenants, tools and sources.
+"""Rows of the registry as tools and sources.
 
 A newer release may have stored values that this one does not understand: only the tool, or the
 option, concerned is hidden.
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar, cast, get_args
 import msgspec
 from msgspec import Raw
 from msgspec.json import Decoder
-from psycopg import AsyncConnection
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
@@ -29,17 +28,6 @@ from schemas.source import (
     facts_of,
 )
 from schemas.tool import Annotations, Tool
-
-
-async def lock(connection: AsyncConnection, host_id: str) -> None:
-    """Serialise the writers of one tenant until the transaction ends: each has to see the names
-    that the others assigned."""
-    await connection.execute(
-        "INSERT INTO host_t (host_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-        [host_id, host_id],
-    )
-    await connection.execute("SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id])
-
 
 log = logging.getLogger("toolgate.database")
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
+from registry.database.tenants import list_tenants, lock_tenant
 from registry.embedding.search_kinds import KINDS, TOOL, Kinds
 
 BATCH = 500  # entities per transaction
@@ -38,7 +39,7 @@ async def queue_missing(pool: Pool, kinds: Kinds = KINDS) -> int:
     """
     count = 0
     embedded = await _embedded_kinds(pool, kinds)
-    for host_id in await _hosts(pool):
+    for host_id in await list_tenants(pool):
         for kind in embedded:
             count += await _queue_all(pool, host_id, kind, _MISSING)
     return count
@@ -56,7 +57,7 @@ async def backfill(
     `progress` is called with the number of texts compared, and that of all.
     """
     count = done = 0
-    embedded, hosts = await _embedded_kinds(pool, kinds), await _hosts(pool)
+    embedded, hosts = await _embedded_kinds(pool, kinds), await list_tenants(pool)
     total = await _total(pool, hosts, embedded)
 
     def look_on(compared: int) -> None:
@@ -127,12 +128,6 @@ async def retry(pool: Pool, host_id: str, ids: Sequence[str] | None = None) -> i
         return done.rowcount
 
 
-async def _hosts(pool: Pool) -> list[str]:
-    async with borrow(pool) as connection:
-        rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-        return [host_id async for (host_id,) in rows]
-
-
 async def _embedded_kinds(pool: Pool, kinds: Kinds) -> list[str]:
     """Condition: those of these kinds whose embeddings are not disabled."""
     async with borrow(pool) as connection:
@@ -184,9 +179,7 @@ async def _tenant_lock(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnectio
     """Context that holds the tenant lock that imports take: the two would lock the same tasks in
     different orders."""
     async with borrow(pool) as connection:
-        await connection.execute(
-            "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id]
-        )
+        await lock_tenant(connection, host_id)
         yield connection
 
 

@@ -14,6 +14,7 @@ from psycopg.types.json import Json
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import EMBEDDED_URL, Database, borrow
+from registry.database.tenants import lock_tenant
 from registry.evaluation.request_sets import CatalogTool
 from registry.names.tool_names import add_suffix, assign, legal
 from registry.sources.import_plan import SourceDraft, storable
@@ -106,10 +107,7 @@ def _title(name: str, original: str) -> str | None:
 
 
 async def _insert(connection: AsyncConnection, host_id: str, drafts: Sequence[ToolDraft]) -> None:
-    await connection.execute(
-        "INSERT INTO host_t (host_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-        [host_id, host_id],
-    )
+    await lock_tenant(connection, host_id)
     await connection.execute(
         """
         INSERT INTO tool_t (host_id, name, title, description, input_schema, tags, binding,

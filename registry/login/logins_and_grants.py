@@ -24,7 +24,7 @@ from psycopg.types.json import Jsonb
 from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 
 if TYPE_CHECKING:  # a gateway without a login does not import it
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -652,7 +652,7 @@ async def _revoke(connection: AsyncConnection[Any], tenant: str, ids: Sequence[U
     themselves."""
     if not ids:
         return
-    await lock(connection, tenant)
+    await lock_tenant(connection, tenant)
     await connection.execute(
         "INSERT INTO revocation_t (host_id, revocation_id, jti, reason, created_ts, expires_ts)"
         " SELECT %s, gen_random_uuid(), id::text, 'login ended', now(), now() + %s"
@@ -666,7 +666,7 @@ async def revoke_subject(
     connection: AsyncConnection[Any], tenant: str, principal: str, reason: str
 ) -> None:
     """Revoke all access tokens that a person has so far, also those without a login."""
-    await lock(connection, tenant)
+    await lock_tenant(connection, tenant)
     await connection.execute(
         "INSERT INTO revocation_t (host_id, revocation_id, subject, issued_before_ts, reason,"
         " created_ts, expires_ts) VALUES (%s, gen_random_uuid(), %s, now(), %s, now(), now() + %s)",

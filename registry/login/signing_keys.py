@@ -24,7 +24,7 @@ from psycopg.types.json import Jsonb
 from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import SecretRefused, key_id
 from registry.database.postgres import Pool, borrow
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 
 log = logging.getLogger("toolgate.login")
 
@@ -55,7 +55,7 @@ class SigningKeys:
         if keys and keys[0].created > due:
             return keys
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             keys = await self._read(connection)
             if not keys or keys[0].created <= due:  # no other node was faster
                 keys.insert(0, await self._add(connection))

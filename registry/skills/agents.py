@@ -10,7 +10,7 @@ from uuid import uuid4
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from registry.skills.rows import NoSuchEntry, SkillRefused, raise_missing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
@@ -155,7 +155,7 @@ class AgentStore:
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, dict[str, str]]]:
         """A write transaction, with the ids of the agents, by name."""
         async with borrow(self._pool) as connection:
-            await lock(connection, host_id)
+            await lock_tenant(connection, host_id)
             rows = await connection.execute(
                 "SELECT name, agent_def_id::text FROM agent_definition_t"
                 " WHERE host_id = %s AND active",

@@ -13,7 +13,7 @@ from psycopg.types.json import Json
 from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Pool, borrow
 from registry.database.tables import Tables
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from registry.skills.folders import FolderFile, SkillFolder
 from registry.skills.rows import (
     KnownSkill,
@@ -470,7 +470,7 @@ class SkillStore(Tables):
     @asynccontextmanager
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, KnownSkills]]:
         async with borrow(self._pool) as connection:
-            await lock(connection, host_id)
+            await lock_tenant(connection, host_id)
             yield connection, await read_known(connection, host_id)
 
 

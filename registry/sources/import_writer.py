@@ -17,7 +17,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Json, Jsonb
 
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from registry.names.tool_names import Naming, TakenNames
 from registry.sources.import_plan import (
     Changes,
@@ -366,7 +366,7 @@ class ImportWriter:
         progress: Progress | None,
     ) -> SavedTools:
         """See `ToolStore.save`."""
-        await lock(self._connection, self._host_id)
+        await lock_tenant(self._connection, self._host_id)
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
         if self._check:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from registry.names.tool_names import Naming, TakenNames, is_reserved
 from schemas.source import facts_of
 
@@ -53,7 +53,7 @@ async def reclaim_names(
     plan = _plan(await _named_tools(connection, host_id), wing_names)
     if not plan.names and not plan.plain:
         return []
-    await lock(connection, host_id)
+    await lock_tenant(connection, host_id)
     plan = _plan(await _named_tools(connection, host_id), wing_names)
     await _rename(connection, host_id, plan.names)
     await _rename(connection, host_id, plan.plain)

@@ -14,10 +14,10 @@ from psycopg import AsyncCursor
 
 from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.tables import Tables
+from registry.database.tenants import list_tenants, lock_tenant
 from registry.database.tool_and_source_rows import (
     RawLoader,
     StoredSource,
-    lock,
     readable,
     source_of,
 )
@@ -239,7 +239,7 @@ class ToolStore(Tables):
         Imported again, its tools are new ones.
         """
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, host_id)
+            await lock_tenant(connection, host_id)
             # Tools first and in one statement: cascading takes one for each endpoint.
             deleted = await connection.execute(
                 """
@@ -282,7 +282,5 @@ class ToolStore(Tables):
             row = await rows.fetchone()
         return (zlib.decompress(row[0]), row[1]) if row and row[0] else None
 
-    async def hosts(self) -> list[str]:
-        """The tenants that have, or had, a source."""
-        rows = await self._fetch("SELECT host_id::text FROM host_t ORDER BY host_id")
-        return [host_id for (host_id,) in rows]
+    async def tenants(self) -> list[str]:
+        return await list_tenants(self._pool)

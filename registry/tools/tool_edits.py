@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
 
 from registry.database.postgres import Pool, borrow
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from registry.names.tool_names import NameForms, is_reserved, may_be_form
 from registry.sources.import_plan import storable
 from registry.tools.editable_columns import (
@@ -92,7 +92,7 @@ class ToolEdits:
             if names.count(new.draft.name) > 1:
                 raise ToolRefused(f"{new.draft.name}: there are two tools of this name here")
         async with borrow(self._pool) as connection, connection.transaction() as transaction:
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             for new in tools:
                 check_not_reserved(new.draft.name)
                 await self._check_free(connection, new.draft.name)
@@ -106,7 +106,7 @@ class ToolEdits:
         current version. Raises ToolRefused."""
         change = without_hidden_fields(change, READ_FIELDS)
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             tool_id, catalog_row, schema = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
             columns = columns_of(change.details)
@@ -123,7 +123,7 @@ class ToolEdits:
         """Restore an imported tool's description from its source; returns it. Raises
         ToolRefused."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             tool_id, catalog_row, _ = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
             text = await reset_description(connection, self._host_id, tool_id)
@@ -136,7 +136,7 @@ class ToolEdits:
     async def disable(self, names: Sequence[str]) -> list[str]:
         """Deactivate tools until `enable`; returns those that were active."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             changed = []
             for name in names:
                 tool_id, catalog_row, _ = await self._row(connection, name)
@@ -149,7 +149,7 @@ class ToolEdits:
         """Enable tools; returns those that were disabled. Raises ToolRefused when another tool now
         has a name."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             changed = []
             for name in names:
                 tool_id, catalog_row, _ = await self._row(connection, name, disabled=True)
@@ -166,7 +166,7 @@ class ToolEdits:
     async def remove(self, name: str, expected_version: int | None = None) -> None:
         """Remove a tool made by hand. Raises ToolRefused for an imported one, and ToolChanged."""
         async with borrow(self._pool) as connection, connection.transaction():
-            await lock(connection, self._host_id)
+            await lock_tenant(connection, self._host_id)
             tool_id, catalog_row, _ = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
             if not catalog_row.manual:

@@ -366,7 +366,7 @@ async def test_a_new_tenant_has_the_wing_with_its_first_request(
     caller = bearer(scope="toy:read toy:write", host=OTHER)
     async with running(replace(toy_settings, auth=auth)) as client:
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
-        assert await store.hosts() == [HOST]  # anonymous callers add none
+        assert await store.tenants() == [HOST]  # anonymous callers add none
         if front == "rest":
             assert (await client.post("/toy/v1/notes", {"text": "milk"}, caller))[0] == 201
         elif front == "rpc":
@@ -375,7 +375,7 @@ async def test_a_new_tenant_has_the_wing_with_its_first_request(
         elif front == "list":
             _, answer, _ = await client.post("/rpc", rpc("tools/list", {}), caller)
             assert {one["name"] for one in answer["result"]["tools"]} & NAMES == NAMES
-        assert await store.hosts() == [HOST, OTHER]
+        assert await store.tenants() == [HOST, OTHER]
 
 
 async def test_a_source_named_like_the_wing_stays_unchanged(

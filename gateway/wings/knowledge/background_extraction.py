@@ -34,6 +34,7 @@ from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed, Pa
 from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
+from registry.database.tenants import list_tenants
 
 log = logging.getLogger("toolgate.knowledge")
 
@@ -129,7 +130,7 @@ class DocumentExtractor:
         model = self._models.of(self._strategy)
         before = self.counts.copy()
         waiting = deque[_TenantTurns]()
-        for each in await self._tenants() if tenant is None else [tenant]:
+        for each in await list_tenants(self._pool) if tenant is None else [tenant]:
             await self._execute(_FORGET, {"host": each, "days": self._settings.cache_days})
             waiting.append(_TenantTurns(each, self._settings.requests))
         while waiting:
@@ -144,11 +145,6 @@ class DocumentExtractor:
         values = {**reader.values("write"), "name": collection}
         async with borrow(self._pool) as connection:
             return (await connection.execute(_RETRY, values)).rowcount
-
-    async def _tenants(self) -> list[str]:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            return [tenant for (tenant,) in await rows.fetchall()]
 
     async def _read_next(
         self, turns: _TenantTurns, model: ChatModel, job: Job, before: Mapping[str, int]

@@ -35,7 +35,8 @@ from gateway.wings.librarian.research_runs import RunLog, RunState, RunStore, St
 from gateway.wings.librarian.run_budget import RunLedger, RunSpent
 from gateway.wings.librarian.shown_passages import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed
-from registry.database.postgres import Pool, borrow, is_uuid
+from registry.database.postgres import Pool, is_uuid
+from registry.database.tenants import list_tenants
 
 Strategy = Literal["auto", "recursive", "mapreduce"]
 WAITING = 100  # runs, for a place
@@ -219,10 +220,7 @@ class QuestionOperations:
         )  # fmt: skip
 
     async def sweep(self, _request: OperationInput) -> None:
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            tenants = [host async for (host,) in rows]
-        for host_id in tenants:
+        for host_id in await list_tenants(self._pool):
             await self._cache.sweep(host_id)
             await self._runs.sweep(host_id)
             await self._exposure.sweep(host_id)

@@ -26,6 +26,7 @@ from registry.database.leases import Leases
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
+from registry.database.tenants import list_tenants
 
 UNREAD_REPORTED = 20  # files of a report that were not read
 ERROR = 500  # characters
@@ -129,9 +130,8 @@ class TrackedSources(Tables):
     async def refresh_due(self) -> int:
         """Read the sources of all tenants that are due, each with what the credential of the one
         who added it still permits; returns how many there were."""
+        hosts = await list_tenants(self._pool)
         async with borrow(self._pool) as connection:
-            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            hosts = [host for (host,) in await rows.fetchall()]
             (began,) = await (await connection.execute("SELECT clock_timestamp()")).fetchone() or ()
         count = 0
         for host in hosts:

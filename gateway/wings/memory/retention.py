@@ -22,6 +22,7 @@ from gateway.wings.memory.requests_and_views import MemoryNormalizer
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
+from registry.database.tenants import list_tenants
 
 log = logging.getLogger("toolgate.memory")
 
@@ -128,9 +129,7 @@ class MemoryLife(Tables):
     async def purge(self) -> PurgeCounts:
         """Promote from sessions that are about to end, then delete what is over, of all tenants."""
         promotions = deleted = 0
-        rows_found = await self._fetch("SELECT host_id::text FROM host_t ORDER BY host_id")
-        hosts = [host for (host,) in rows_found]
-        for host in hosts:
+        for host in await list_tenants(self._pool):
             if self._settings.promotion.enabled:
                 promotions += await self._promote_ending(host)
             while count := await self._delete(host):

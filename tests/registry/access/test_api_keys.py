@@ -8,7 +8,7 @@ import pytest
 from registry.access.api_keys import ApiKey, ApiKeys, KeyExists, KeyRefused, known_keys, note_uses
 from registry.access.secret_digests import secret_digest
 from registry.database.postgres import Database, borrow
-from registry.database.tool_and_source_rows import lock
+from registry.database.tenants import lock_tenant
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +171,7 @@ async def test_of_rotations_at_once_one_succeeds(database: Database) -> None:
         borrow(database.pool) as connection,
         connection.transaction(),
     ):
-        await lock(connection, HOST)
+        await lock_tenant(connection, HOST)
         for _ in range(4):
             tasks.start_soon(rotate)
         await waits(database, 4)

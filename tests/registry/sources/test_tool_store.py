@@ -297,7 +297,7 @@ async def test_tenants_do_not_see_each_other(store: ToolStore) -> None:
     await store.save(OTHER_HOST, SHOP, [draft("list"), draft("other")])
     assert await names(store) == ["list"]
     assert await names(store, OTHER_HOST) == ["list", "other"]
-    assert await store.hosts() == [HOST, OTHER_HOST]
+    assert await store.tenants() == [HOST, OTHER_HOST]
     assert await store.remove(OTHER_HOST, "shop") == 2
     assert await names(store) == ["list"]
 
