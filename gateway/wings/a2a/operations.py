@@ -24,7 +24,7 @@ from gateway.wings.a2a.cards import MODES, make_card, security_schemes, sign_car
 from gateway.wings.a2a.client_questions import question_schema, read_answer
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_store import NewTask, StoredTask, make_status
-from gateway.wings.a2a.task_webhooks import Webhooks
+from gateway.wings.a2a.task_webhooks import Webhooks, mask_credentials
 from gateway.wings.interface import WingParts, is_open
 from registry.database.leases import LeaseLost
 from schemas.a2a.errors import (
@@ -44,7 +44,6 @@ from schemas.a2a.model import (
     TaskState,
 )
 from schemas.a2a.versions import Version, decode, encode
-from schemas.masking import MASK
 from schemas.tool import Tool
 
 T = TypeVar("T")
@@ -314,7 +313,7 @@ class AgentOperations:
 
     async def webhooks(self, request: OperationInput) -> Json:
         configs = await self._webhooks.all(await self._task_of(request))
-        return {"configs": [encode(Version.V1_0, _mask(config)) for config in configs]}
+        return {"configs": [encode(Version.V1_0, mask_credentials(config)) for config in configs]}
 
     async def add_webhook(self, request: OperationInput) -> Json:
         """The config and the version of its client are beside the arguments, which are recorded: it
@@ -326,7 +325,7 @@ class AgentOperations:
         config = msgspec.json.decode(data, type=PushConfig)
         row = await self._task_of(request)
         stored = await self._webhooks.add(row, config, Version(version.decode()))
-        value: Json = encode(Version.V1_0, _mask(stored))
+        value: Json = encode(Version.V1_0, mask_credentials(stored))
         return value
 
     async def delete_webhook(self, request: OperationInput) -> None:
@@ -340,17 +339,6 @@ def _context(request: OperationInput) -> Context:
     if request.context is None:  # operations of wings have one
         raise ProblemDetails(500, "failed", "The operation was called without a context.")
     return request.context
-
-
-def _mask(config: PushConfig) -> PushConfig:
-    """A webhook as it is shown, without its credentials: its client gets them back by A2A alone."""
-    authentication = config.authentication
-    return replace(
-        config,
-        token=config.token and MASK,
-        authentication=authentication
-        and replace(authentication, credentials=authentication.credentials and MASK),
-    )
 
 
 def _check_parts(message: Message, *, takes_files: bool) -> None:

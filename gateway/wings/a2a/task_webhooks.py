@@ -25,6 +25,7 @@ from schemas.a2a.errors import InvalidParameters, PushNotSupported
 from schemas.a2a.model import PushConfig, StreamResponse
 from schemas.a2a.versions import Version, encode
 from schemas.errors import ToolgateError
+from schemas.masking import MASK
 
 log = logging.getLogger("toolgate.a2a")
 
@@ -289,6 +290,17 @@ class Webhooks(Tables):
             except InvalidTag as error:
                 raise SecretRefused("a webhook of A2A is not what was stored there") from error
         return msgspec.json.decode(data, type=PushConfig)
+
+
+def mask_credentials(config: PushConfig) -> PushConfig:
+    """A webhook as it is shown, without its credentials: its client gets them back by A2A alone."""
+    authentication = config.authentication
+    return replace(
+        config,
+        token=config.token and MASK,
+        authentication=authentication
+        and replace(authentication, credentials=authentication.credentials and MASK),
+    )
 
 
 def _pause_s(due: DueWebhook) -> float:

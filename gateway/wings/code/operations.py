@@ -4,38 +4,26 @@ Two tools, so that clients and rules can allow the one that reads without the ot
 may do inside is the same as what its caller may: see `run_calls`.
 """
 
-import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
-
-import anyio
-from msgspec import Meta, Struct
 
 from config.code import CodeSettings
 from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
-from gateway.sandbox.jailed_process import CodeLimits, SessionEnded
 from gateway.sandbox.program_process import (
-    Program,
     ProgramLanguage,
-    ProgramLimits,
     javascript_engine,
 )
-from gateway.wings.code.program_runner import ProgramView, Runner
-from gateway.wings.code.stored_runs import RunEntry, StoredProgram
+from gateway.wings.code.program_pool import ProgramPool
+from gateway.wings.code.program_runner import Runner
+from gateway.wings.code.requests_and_views import ProgramView, RunList, RunProgram
+from gateway.wings.code.stored_runs import StoredProgram
 from gateway.wings.interface import WingParts
 from schemas.tool import Annotations
 
-log = logging.getLogger("toolgate.code")
-
 READ, WRITE = "code:read", "code:write"
-FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
-FILES = 100
 RUNS = 100  # in a list
-ARGUMENTS_BYTES = 16 << 20  # of the arguments of all calls of a run
 DETAILS = """Write Python (standard library) that calls tools: tools.NAME(argument=value),
 tools.call("exact-name", {...}), together: tools.all([tools.NAME(id=i) for i in ids]), pages:
 tools.pages(tools.NAME, limit=20, ...); await works. tools.search("text") finds tools,
@@ -47,88 +35,6 @@ to be approved pauses the run: `run` (its id) instead of `code` waits for its en
 itself."""
 JAVASCRIPT = """With language "javascript" the same returns promises: await
 tools.NAME({argument: value}), tools.pages(tools.NAME, {argument: value}, {limit: 20})."""
-
-
-class RunProgram(Struct, frozen=True, forbid_unknown_fields=True):
-    """A program, or the id of a paused run that goes on. Both tools have these arguments, which the
-    description of `run_code` explains once."""
-
-    code: str = ""
-    run: str = ""
-    cancel: bool = False
-    language: ProgramLanguage = "python"
-    files: Annotated[tuple[str, ...], Meta(max_length=FILES)] = ()
-    time_s: Annotated[float, Meta(ge=0)] = 0  # 0: the gateway's limit
-    calls: Annotated[int, Meta(ge=0)] = 0
-
-
-class RunList(Struct, frozen=True):
-    """The newest runs of the caller that are stored."""
-
-    runs: tuple[RunEntry, ...]
-
-
-class ProgramPool:
-    """Processes that are ready for a program. Each serves one."""
-
-    def __init__(self, settings: CodeSettings) -> None:
-        self._limits = ProgramLimits(
-            code=CodeLimits(
-                memory_bytes=settings.memory_bytes,
-                cell_s=settings.cpu_s,
-                session_s=settings.cpu_s,
-                output_characters=settings.output_characters,
-                frame_bytes=FRAME_BYTES,
-            ),
-            asks=settings.calls,
-            asked_bytes=ARGUMENTS_BYTES,
-        )
-        self._size = settings.ready
-        self._ready: list[tuple[Program, AsyncExitStack]] = []
-        self._taken = anyio.Event()
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Program]:
-        """A process. Raises SessionEnded."""
-        self._taken.set()
-        async with AsyncExitStack() as stack:
-            while self._ready:
-                program, waiting = self._ready.pop(0)
-                await stack.enter_async_context(waiting)
-                if program.is_alive:
-                    yield program
-                    return
-            yield await stack.enter_async_context(Program.open(self._limits))
-
-    async def begin(self) -> bool:
-        """Whether this machine can confine programs: the first processes are ready."""
-        try:
-            await self._fill(max(self._size, 1))
-        except SessionEnded as ended:
-            log.warning("code_not_listed", extra={"reason": str(ended)})
-            return False
-        return True
-
-    async def run(self) -> None:
-        """Keep processes ready."""
-        while True:
-            self._taken = anyio.Event()
-            with suppress(SessionEnded):  # the next run starts one itself, and says why not
-                await self._fill(self._size)
-            await self._taken.wait()
-
-    async def _fill(self, size: int) -> None:
-        """Raises SessionEnded."""
-        while len(self._ready) < size:
-            stack = AsyncExitStack()
-            program = await stack.enter_async_context(Program.open(self._limits))
-            self._ready.append((program, stack))
-
-    async def close(self) -> None:
-        with anyio.CancelScope(shield=True):
-            for _, stack in self._ready:
-                await stack.aclose()
-            self._ready.clear()
 
 
 class CodeOperations:

@@ -7,8 +7,7 @@ repeated.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -16,12 +15,11 @@ from contextlib import (
     suppress,
 )
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import anyio
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from config.code import CodeSettings
@@ -37,8 +35,14 @@ from gateway.policy.approval_gate import write_time
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.sandbox.program_process import AnswerAsk, Program, ProgramEnd
 from gateway.state.fair_limiter import FairLimiter
-from gateway.wings.code.call_journal import Ask, CallView, Journal, NotRepeatable, Steps
+from gateway.wings.code.call_journal import Ask, Journal, NotRepeatable, Steps
 from gateway.wings.code.learned_results import LearnedResults
+from gateway.wings.code.requests_and_views import (
+    ProgramView,
+    decode_view,
+    encode_view,
+    failure_view,
+)
 from gateway.wings.code.run_calls import RunCalls
 from gateway.wings.code.stored_runs import (
     PendingCall,
@@ -58,7 +62,6 @@ log = logging.getLogger("toolgate.code")
 T = TypeVar("T")
 
 CLOCK = 946_684_800.0  # the time inside, 2000-01-01: the same in each run
-CALLS_SHOWN = 100
 SHORTAGES = {
     "owner": ("runs_per_principal", "yours"),
     "tenant": ("runs_per_tenant", "your tenant"),
@@ -72,39 +75,8 @@ REJECTED_TEXT = "A person has rejected this call."
 EMPTY: Mapping[int, str] = {}
 UNDECIDED_TEXT = "Nobody has decided on this call in time."
 
-ProgramState = Literal["completed", "failed", "paused", "running"]
 OpenProgram = Callable[[], AbstractAsyncContextManager[Program]]
 """A process that is ready for a program. Raises SessionEnded."""
-
-
-class ProgramView(Struct, frozen=True, omit_defaults=True):
-    """The end of a program, or its pause. `made`: calls by tool; `calls`: each of them, unless all
-    went well, in their order; `left_out` are more, which only read where there is a choice."""
-
-    state: ProgramState
-    result: Raw | UnsetType = UNSET
-    output: str = ""
-    error: str = ""
-    made: Mapping[str, int] = {}
-    calls: tuple[CallView, ...] = ()
-    left_out: int = 0
-    run: str = ""
-    pending: tuple[PendingCall, ...] = ()
-
-    @classmethod
-    def of(
-        cls, state: ProgramState, calls: Sequence[CallView] = (), **members: Any
-    ) -> "ProgramView":
-        """A view with `calls`. One that was cut off, and made again, counts once."""
-        each = list({call.seq: call for call in calls}.values())
-        counts = dict(Counter(call.tool for call in each))
-        if state == "completed" and all(call.ok for call in each):
-            return cls(state, made=counts, **members)
-        by_effect = sorted(each, key=lambda call: not call.writes)[:CALLS_SHOWN]
-        in_order = tuple(sorted(by_effect, key=lambda call: call.seq))
-        return cls(
-            state, made=counts, calls=in_order, left_out=len(each) - len(by_effect), **members
-        )
 
 
 class Runner(RunSupervisor[ProgramRun]):
@@ -396,18 +368,6 @@ def check_wait(view: ProgramView, context: Context) -> ProgramView:
     if view.state == "paused" and is_driven(context):
         raise TooManyRequests(f"The run {view.run} waits for approvals.", APPROVAL_POLL_S)
     return view
-
-
-def failure_view(error: str, calls: Sequence[CallView] = ()) -> ProgramView:
-    return ProgramView.of("failed", calls, error=error)
-
-
-def encode_view(view: ProgramView) -> bytes:
-    return msgspec.json.encode(view)
-
-
-def decode_view(encoded: bytes) -> ProgramView:
-    return msgspec.json.decode(encoded, type=ProgramView)
 
 
 async def first_of(running: Awaitable[T], pausing: Awaitable[None]) -> T | None:

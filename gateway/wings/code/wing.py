@@ -8,7 +8,8 @@ from typing import LiteralString
 from config.code import CodeSettings
 from gateway.operations.resource_view import ResourceView
 from gateway.sandbox.jailed_process import SessionEnded
-from gateway.wings.code.operations import CodeOperations, ProgramPool, languages_of
+from gateway.wings.code.operations import CodeOperations, languages_of
+from gateway.wings.code.program_pool import ProgramPool
 from gateway.wings.interface import Checks, Finding, Wing, WingContributions, WingParts
 from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
