@@ -33,8 +33,8 @@ from benchmarks.table import Row, render
 from config.load import load
 from registry.database.postgres import Database, borrow
 from registry.search import statements
-from registry.search.database_steps import effort
 from registry.search.indexes import ensure_indexes, predicate
+from registry.search.search_run import effort
 from registry.search.statements import Shape
 from registry.search.transaction import LOOKUPS, HalfVector, Transaction, VectorDumper, transaction
 

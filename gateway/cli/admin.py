@@ -6,11 +6,11 @@ from typing import IO, Any
 import click
 
 from config.settings import Settings
-from gateway.cli.common.arguments import read_object, read_pairs
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.options import tenant_option
 from gateway.cli.common.output import print_json, print_rows, remark
 from gateway.cli.common.settings import settings_option
+from gateway.cli.common.tool_arguments import read_object, read_pairs
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import GatewayAnswer, gateway_options
 from gateway.cli.running.jobs import finish, wait_for_job

@@ -15,9 +15,9 @@ from gateway.audit.verification import PROBLEMS
 from gateway.cli.commands import RESOURCES
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED
+from gateway.cli.common.operation_parameters import given_members, members_of_call, option
 from gateway.cli.common.options import json_option, tenant_option
 from gateway.cli.common.output import err, print_json, say
-from gateway.cli.common.parameters import given_members, members_of_call, option
 from gateway.cli.common.progress import JobBar, progress_bar
 from gateway.cli.operations import Connect, client_option, declared_operations
 from gateway.cli.running.client import OperationClient

@@ -15,11 +15,11 @@ from anyio import CancelScope
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
 from gateway.admin.registry_parts import RegistryParts
-from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.audited_commands import VIA, actor
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import import_later, load
+from gateway.cli.common.tool_arguments import json_or_text
 from gateway.cli.running.client import (
     AS_JOB,
     NO_TEXTS,

@@ -22,17 +22,7 @@ from gateway.cli.commands import GROUPS, RESOURCES, STATUS, CommandGroup, Comman
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.lazy import LazyGroup, load
-from gateway.cli.common.options import (
-    ask,
-    check_terminal,
-    json_option,
-    span_of,
-    tenant_option,
-    yes_option,
-)
-from gateway.cli.common.output import note, print_json, remark, say
-from gateway.cli.common.parameters import (
-    DOCUMENT,
+from gateway.cli.common.operation_parameters import (
     EXAMPLES,
     SECONDS,
     Member,
@@ -40,6 +30,12 @@ from gateway.cli.common.parameters import (
     given_members,
     members_of_call,
     option,
+)
+from gateway.cli.common.options import ask, check_terminal, json_option, tenant_option, yes_option
+from gateway.cli.common.output import note, print_json, remark, say
+from gateway.cli.common.parameter_types import (
+    DOCUMENT,
+    span_of,
 )
 from gateway.cli.common.settings import settings_option
 from gateway.cli.common.tables import cell, print_entries, print_entry

@@ -8,12 +8,12 @@ from typing import IO
 import click
 
 from config.settings import Settings
-from gateway.cli.common.arguments import read_object, read_pairs
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.common.settings import settings_option
+from gateway.cli.common.tool_arguments import read_object, read_pairs
 from gateway.cli.running.client import gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, wait_for_job
 from gateway.wings import table

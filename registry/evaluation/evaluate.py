@@ -13,7 +13,7 @@ from registry.evaluation.mode_searches import ModeResults, search_all
 from registry.evaluation.quality_metrics import BASELINE, SEED, SetResult, measure, recall_curve
 from registry.evaluation.request_sets import EvaluationRequest
 from registry.search import Mode
-from registry.search.database_steps import NO_VECTORS
+from registry.search.search_run import NO_VECTORS
 
 EMBEDDED_AT_ONCE = 512  # texts of the baseline per batch
 

@@ -18,12 +18,12 @@ from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder
 from registry.embedding.search_kinds import TOOL, TOOLS
 from registry.embedding.texts import readable
-from registry.search.database_steps import SearchRun
 from registry.search.filters import DocumentCounts
 from registry.search.glossary import english_words
 from registry.search.languages import ENGLISH_ONLY, foreign_language
 from registry.search.query import SearchQuery, SearchResult, Timings
 from registry.search.query_encoding import CurrentEmbedder, EncodedQuery, QueryEncoder
+from registry.search.search_run import SearchRun
 from registry.search.transaction import read
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 

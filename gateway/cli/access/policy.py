@@ -11,7 +11,6 @@ from config.access_conflicts import rule_problems
 from config.settings import Settings
 from gateway.app.access_for_commands import rules_in
 from gateway.app.identities import Identities
-from gateway.cli.common.arguments import read_object
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail, warn
@@ -19,6 +18,7 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.common.tables import print_entries
+from gateway.cli.common.tool_arguments import read_object
 from gateway.cli.common.unmatched_patterns import Idle, idle_rules, known_tools
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting

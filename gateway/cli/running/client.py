@@ -17,12 +17,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from config.settings import Settings
-from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
 from gateway.cli.common.lazy import import_later
 from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import one_line
 from gateway.cli.common.tls import trusting
+from gateway.cli.common.tool_arguments import json_or_text
 from gateway.cli.running.stored_logins import token_for
 from gateway.operations.problems import BODY_MISTAKEN, PARAMETER_MISTAKEN
 from schemas.errors import ParseError

@@ -16,8 +16,11 @@ from rich.table import Table
 from config.settings import Settings
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
-from gateway.cli.common.options import Number, json_option
+from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, print_rows
+from gateway.cli.common.parameter_types import (
+    Number,
+)
 from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import (
     EXPECTED_URL,

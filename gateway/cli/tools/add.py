@@ -11,9 +11,12 @@ from config.settings import Settings
 from gateway.cli.commands import RESOURCES
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail, warn
+from gateway.cli.common.operation_parameters import given_members, members_of_call, option
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
-from gateway.cli.common.parameters import DOCUMENT, given_members, members_of_call, option
+from gateway.cli.common.parameter_types import (
+    DOCUMENT,
+)
 from gateway.cli.operations import Connect, client_option, declared_operations
 from gateway.sandbox.script_runner import Sandbox
 from gateway.upstreams.script import OFF

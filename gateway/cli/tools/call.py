@@ -10,7 +10,6 @@ from rich.json import JSON
 
 from config.settings import Settings
 from gateway.app.gateway import Gateway
-from gateway.cli.common.arguments import parse_arguments, read_object, read_pairs
 from gateway.cli.common.database import open_registry
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail, no_such
@@ -18,6 +17,7 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json
 from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import harmless
+from gateway.cli.common.tool_arguments import parse_arguments, read_object, read_pairs
 from gateway.context import Context, Identity, new_request_id
 from schemas.jsonrpc import ErrorReply, Request
 from schemas.mcp.revisions import V2026_07_28

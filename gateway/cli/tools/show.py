@@ -7,11 +7,11 @@ import click
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.arguments import Argument, arguments_of, example
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, print_rows, say
+from gateway.cli.common.tool_arguments import Argument, arguments_of, example
 from gateway.cli.operations import Connect, client_option
 
 DETAILS = ("domain", "namespace", "tier", "personas", "cost")

@@ -35,11 +35,11 @@ from registry.database.sql_fragments import Fragment, compose
 from registry.embedding.search_kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
-from registry.search.database_steps import effort
 from registry.search.fusion import DIGITS, Candidate, enough, rank
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
 from registry.search.query_encoding import EncodedQuery, QueryEncoder
+from registry.search.search_run import effort
 from registry.search.transaction import (
     LOOKUPS,
     SCANS,

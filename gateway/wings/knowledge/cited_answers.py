@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.knowledge import KnowledgeAnswers
+from gateway.wings.documents.quotes import find_quote, lines_of
 from gateway.wings.knowledge.model_spending import DailySpending
 from gateway.wings.knowledge.requests_and_views import (
     AnswerView,
@@ -31,7 +32,6 @@ from gateway.wings.models.messages import (
     Payer,
     RequestOptions,
 )
-from gateway.wings.models.quotes import find_quote, lines_of
 from gateway.wings.models.usage import BudgetExhausted
 from schemas.jsonrpc import encode
 

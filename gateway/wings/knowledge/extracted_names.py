@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.wings.documents.chunking.mentions import NAME, normal
+from gateway.wings.documents.quotes import find_quote
 from gateway.wings.knowledge.chunk_rows import NORM_BYTES
 from gateway.wings.models.messages import ChatMessage, ModelReply
-from gateway.wings.models.quotes import find_quote
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import encode
 

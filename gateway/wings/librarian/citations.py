@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.document_library import Library, Lines
-from gateway.wings.models.quotes import find_quote, lines_of
+from gateway.wings.documents.quotes import find_quote, lines_of
 from schemas.invisible_characters import without_hidden
 
 SLACK = 2  # lines beside those that are named

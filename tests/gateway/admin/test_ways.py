@@ -29,7 +29,7 @@ from config.sources import SchemeSettings
 from gateway.app.operations import registry_operations
 from gateway.cli.commands import GROUPS, STATUS, CommandRow
 from gateway.cli.common.audited_commands import actor
-from gateway.cli.common.parameters import Member, members_of_call
+from gateway.cli.common.operation_parameters import Member, members_of_call
 from gateway.cli.local import LocalOperations, open_operations
 from gateway.operations.operation import Operation
 from registry.access.approvals import ApprovalRequest, Approvals

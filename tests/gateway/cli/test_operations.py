@@ -19,9 +19,13 @@ from gateway import cli
 from gateway.cli import operations
 from gateway.cli.commands import GROUPS, CommandRow
 from gateway.cli.common import options
-from gateway.cli.common.options import seconds_of, span_of
 from gateway.cli.common.output import err, out
-from gateway.cli.common.parameters import PAST, TIME
+from gateway.cli.common.parameter_types import (
+    PAST,
+    TIME,
+    seconds_of,
+    span_of,
+)
 from tests.gateway.cli.conftest import Toolgate
 
 GENERATED = [

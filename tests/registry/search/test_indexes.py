@@ -14,8 +14,8 @@ from registry.embedding.embedder import Vectors
 from registry.embedding.texts import sentences
 from registry.embedding.vectors import with_whole
 from registry.search import Filters, Search, SearchQuery, SearchResult, ToolsetFilter
-from registry.search.database_steps import effort
 from registry.search.indexes import LOCK, ensure_indexes
+from registry.search.search_run import effort
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.large import Tenant, tenant
 from tests.registry.search.meaning import MODEL, embed_tools, store_vectors

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wings.models.quotes import LONGEST, find_quote
+from gateway.wings.documents.quotes import LONGEST, find_quote
 
 TEXT = "Redis has\n  port 6380, and `nginx` has (a+)+$ of them."
 

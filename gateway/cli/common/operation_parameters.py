@@ -4,26 +4,17 @@ What a value may be is the operation's to judge, so that every front says the sa
 here texts become numbers, times and lists, or stay as they are.
 """
 
-import os
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-import yaml
 from msgspec import NODEFAULT, inspect
 
-from gateway.cli.common.arguments import json_or_text
-from gateway.cli.common.options import seconds_of
+from gateway.cli.common.parameter_types import DOCUMENT, NUMBER, PAST, SPAN, TEXT, TIME, FreeChoice
 from gateway.operations.member_texts import MemberText
 from gateway.operations.operation import Operation
-from schemas.errors import ParseError
-from schemas.jsonrpc import decode_json
 
 EXAMPLE = 40  # characters
 PAGING = frozenset({"after", "limit"})
@@ -33,89 +24,6 @@ BEFORE = frozenset({"since", "until", "issued_before"})  # times that are mostly
 SPLIT = "scopes"  # a list whose texts may have several words, as OAuth writes them
 
 
-class _Free(click.ParamType[Any]):
-    """A type whose texts that cannot be read stay texts."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def convert(
-        self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None
-    ) -> Any:
-        return self.read(value) if isinstance(value, str) else value
-
-    def read(self, text: str) -> Any:
-        return json_or_text(text)
-
-
-class _Span(_Free):
-    def read(self, text: str) -> Any:
-        seconds = seconds_of(text)
-        return json_or_text(text) if seconds is None else seconds
-
-
-class _Time(_Free):
-    """A time as RFC 3339 has it, or a span from now on, or until now, such as 90d."""
-
-    def __init__(self, sign: int) -> None:
-        super().__init__("time")
-        self._sign = sign
-
-    def read(self, text: str) -> Any:
-        seconds = seconds_of(text)
-        if seconds is None:
-            return _with_zone(text)
-        return (datetime.now(UTC) + self._sign * timedelta(seconds=seconds)).isoformat()
-
-
-def _with_zone(text: str) -> str:
-    """A time, in UTC where it names no zone."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return text if time.tzinfo else time.replace(tzinfo=UTC).isoformat()
-
-
-class _Choice(click.Choice[str]):
-    """Choices for help and completion."""
-
-    def convert(
-        self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None
-    ) -> Any:
-        return value
-
-
-class _Document(click.ParamType[Any]):
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return read_document(value)
-        except (OSError, UnicodeError, ParseError, yaml.YAMLError) as error:
-            self.fail(f"{value[:100]}: expected JSON, YAML, a file or - ({error})", param, ctx)
-
-
-_INLINE = re.compile(r"^\s*[{\[]|:(?:\s|$)")  # in YAML a blank follows the ":" after a key
-
-
-def read_document(text: str) -> Any:
-    """JSON or YAML: the text itself, that of the file that it names, or of standard input for
-    "-". A path may have a ":". Raises OSError, UnicodeError, ParseError and YAMLError."""
-    if text == "-":
-        text = sys.stdin.read()
-    elif os.path.isfile(text) or not _INLINE.search(text):  # noqa: PTH113 - takes any text
-        text = Path(text).read_text(encoding="utf-8")
-    if text.lstrip().startswith(("{", "[")):
-        return decode_json(text.encode())
-    return yaml.safe_load(text)
-
-
-NUMBER, TEXT = _Free("number"), click.STRING
-SPAN, DOCUMENT = _Span("span"), _Document()
-TIME, PAST = _Time(1), _Time(-1)
 EXAMPLES: Mapping[click.ParamType[Any], str] = {
     SPAN: "A span such as 90s, 15m, 2h or 1d.",
     TIME: "A span from now such as 12h or 90d, or a time such as 2030-01-31T12:00Z.",
@@ -266,7 +174,7 @@ def _type(kind: inspect.Type, name: str) -> click.ParamType[Any]:
         case inspect.IntType() | inspect.FloatType():
             return NUMBER
         case inspect.LiteralType():
-            return _Choice([str(value) for value in kind.values if value])
+            return FreeChoice([str(value) for value in kind.values if value])
         case inspect.DateTimeType():
             return PAST if name in BEFORE else TIME
         case inspect.StrType() | inspect.BoolType():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.common.arguments import Argument, arguments_of, example, parse_arguments
+from gateway.cli.common.tool_arguments import Argument, arguments_of, example, parse_arguments
 from schemas.json_schema.checker import Checker
 
 DEFINITIONS = {"$defs": {"Kind": {"enum": ["cat", "dog"]}, "Loop": {"$ref": "#/$defs/Loop"}}}
