@@ -7,11 +7,12 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.settings import SearchSettings, Settings
+from config.settings import Settings
 from gateway.app.access import Access
+from gateway.app.search_usage import usage_recorder
 from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
-from gateway.context import Context, Principal
+from gateway.context import Context
 from gateway.interfaces import CompleteResults, Guard, Middleware, Relay, Upstream
 from gateway.methods.call_plans import CallPlans
 from gateway.methods.describe_tools import Describe, DescribeSeveral
@@ -22,7 +23,7 @@ from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.result_processing import AnswerProcessing
 from gateway.methods.rpc_discover import Discovery
-from gateway.methods.search_tools import Find, PastSearch, Record, SearchLimits, SearchTools, Usage
+from gateway.methods.search_tools import Find, SearchLimits, SearchTools, Usage
 from gateway.methods.skills.acting_agents import Agents, Handles
 from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill
@@ -36,7 +37,6 @@ from gateway.state.sessions import Sessions
 from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import AWAY, Pool
-from registry.search.feedback import Feedback
 from registry.skills.rows import file_content
 from registry.skills.snapshot import Skill
 from schemas.binding import Does, GatewayBinding
@@ -47,7 +47,6 @@ from schemas.tool import ToolResult
 
 if TYPE_CHECKING:  # a gateway without wings does not import them
     from gateway.wings.interface import CallTool
-    from registry.search.usage_log import UsageLog
 
 REGISTRY_UNAVAILABLE = "The registry cannot be read now"
 
@@ -145,7 +144,7 @@ def dispatchers(
         find=find,
         read_file=file_reader(pool),
     )
-    usage = _usage(settings.search, pool)
+    usage = usage_recorder(settings.search, pool)
     search_tools = _search_tools(settings, lists, find, handles=skills.handles, usage=usage)
     built_in_tools = dict(_own(settings, lists, search_tools, skills))
     if accounts is not None:
@@ -197,54 +196,6 @@ def _lists(
         policy_view=policy_view,
         complete=complete,
     )
-
-
-def _usage(settings: SearchSettings, pool: Callable[[], Pool | None]) -> Usage | None:
-    """Recorder of calls that follow a search; None without one."""
-    records: list[Record] = []
-    characters = 0
-    if settings.feedback:
-        records.append(_drawing(Feedback(pool)))
-    if settings.usage_log:
-        from registry.search.usage_log import MASKING_FACTOR
-
-        characters = MASKING_FACTOR * settings.query_characters
-        records.append(_logging(usage_log(settings, pool)))
-    return Usage(records, characters=characters) if records else None
-
-
-def usage_log(settings: SearchSettings, pool: Callable[[], Pool | None]) -> "UsageLog":
-    from registry.search.usage_log import UsageLog
-
-    return UsageLog(pool, settings.usage_log_days, settings.query_characters)
-
-
-def _drawing(feedback: Feedback) -> Record:
-    async def record(principal: Principal, tool: str, search: PastSearch) -> None:
-        if search.model is None or search.vector is None:
-            return
-        await feedback.record(
-            principal.tenant,
-            tool,
-            model=search.model,
-            vector=search.vector,
-            principal=principal.id,
-        )
-
-    return record
-
-
-def _logging(log: "UsageLog") -> Record:
-    async def record(principal: Principal, tool: str, search: PastSearch) -> None:
-        await log.record(
-            principal.tenant,
-            tool,
-            request_id=search.request_id,
-            query=search.query,
-            principal=principal.id,
-        )
-
-    return record
 
 
 def _search_tools(

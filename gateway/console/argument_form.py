@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.console.forms import Form, FormField, Reading, chosen_in, example, read_json
-from gateway.console.page_request import PageRequest, in_lines
+from gateway.console.page_request import PageRequest
+from gateway.console.rendering import (
+    in_lines,
+)
 
 JSON_FIELD = "json"
 

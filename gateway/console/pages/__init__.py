@@ -2,7 +2,7 @@
 
 from gateway.console.pages import (
     access,
-    acts,
+    audit,
     catalog,
     chat,
     choices,
@@ -10,8 +10,10 @@ from gateway.console.pages import (
     costs,
     knowledge,
     limits,
+    lists_and_entries,
     live,
     notifications,
+    operation_forms,
     overview,
     playground,
     programs,
@@ -29,6 +31,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *tools.ROUTES,
     *sources.ROUTES,
     *access.ROUTES,
+    *audit.ROUTES,
     *catalog.ROUTES,
     *chat.ROUTES,
     *choices.ROUTES,
@@ -44,5 +47,6 @@ ROUTES: tuple[PageRoute, ...] = (
     *skills.ROUTES,
     *tasks.ROUTES,
     *toolsets.ROUTES,
-    *acts.ROUTES,
+    *operation_forms.ROUTES,
+    *lists_and_entries.ROUTES,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gateway.console.page_request import PageRequest, pretty
+from gateway.console.page_request import PageRequest
 from gateway.console.pages.playground import (
     ContentView,
     answer_values,
@@ -13,6 +13,9 @@ from gateway.console.pages.playground import (
     exchange_json,
     items_of,
     text_of,
+)
+from gateway.console.rendering import (
+    pretty,
 )
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import RpcAnswer

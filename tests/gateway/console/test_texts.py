@@ -11,11 +11,21 @@ from gateway.admin.resource_views import VIEWS
 from gateway.connections import connect_pages as connection_pages
 from gateway.console.activity import DENIED, OTHER, REASONS
 from gateway.console.navigation import GROUPS, OF_WINGS, title_of_wing
-from gateway.console.page_request import MARKDOWN_CHARACTERS, code_spans, indent_json, markdown
-from gateway.console.pages.acts import FILTER_TEXTS, TITLES
 from gateway.console.pages.costs import NAMES_OF_NOTHING
 from gateway.console.pages.costs import TITLES as COSTS
 from gateway.console.pages.limits import DERIVED, LIMITS, REFUSALS, UNLIMITED, WHEN_DOWN
+from gateway.console.pages.lists_and_entries import (
+    FILTER_TEXTS,
+)
+from gateway.console.pages.operation_buttons import (
+    TITLES,
+)
+from gateway.console.rendering import (
+    MARKDOWN_CHARACTERS,
+    code_spans,
+    indent_json,
+    markdown,
+)
 from gateway.console.texts import (
     OUTCOMES,
     SENTENCES,

@@ -1,4 +1,4 @@
-"""Lists and entries of screens, and the page of an operation: its form, its checks, its outcome."""
+"""Generated page of an operation: its form, its checks, its outcome."""
 
 import hashlib
 import re
@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from gateway.admin.resource_views import VIEWS
 from gateway.console.forms import (
     Form,
     FormField,
@@ -23,26 +22,18 @@ from gateway.console.forms import (
     read_json,
     walk,
 )
-from gateway.console.page_request import JSON_BYTES, PageRequest, as_json, in_lines, segments_of
+from gateway.console.page_request import PageRequest, segments_of
+from gateway.console.pages.operation_buttons import NAMES, title_of
+from gateway.console.rendering import (
+    JSON_BYTES,
+    in_lines,
+)
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
-from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
 from gateway.operations.operation import Operation
-from gateway.operations.resource_view import ResourceView
 from gateway.policy.rule_matches import selection_of
-from schemas.json_schema.references import dereference
 
 JSON_FIELD = "json"
-NAMES = "name."  # prefix of fields for path parameters
-PAGING = frozenset({"after", "before", "limit", "track_id", "begin"})
-FILTERS = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
-FILTER_TEXTS: MemberTexts = {
-    **NAME_TEXTS,
-    "principal": MemberText("Caller", "", choices="principals"),
-    "skillName": MemberText("Tool", "", choices="tools"),
-    "everyone": MemberText("Of all callers", ""),
-}
-"""Words for filters of lists."""
 
 OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
 SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti", "person")  # those that name what is removed
@@ -50,93 +41,7 @@ CONFIRMATION_MEMBER = "/confirm"  # member with the subject again, which the con
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 TYPED_NAME = re.compile(r"\S{1,64}")  # names that are typed to confirm; others are ticked
 OPAQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")  # of a UUID
-TITLES: Mapping[str, str] = {
-    "importSkills": "Import skills",
-    "linkTools": "Link tools",
-    "unlinkTools": "Unlink a tool",
-    "dependSkill": "Add a dependency",
-    "undependSkill": "Remove a dependency",
-    "rollBackSkill": "Roll back",
-    "deleteSkill": "Delete",
-    "putAgent": "New agent",
-    "grantSkills": "Grant skills",
-    "revokeSkills": "Revoke a skill",
-    "deleteAgent": "Delete",
-    "endSession": "End",
-    "deleteConnection": "Disconnect",
-    "createKey": "New key",
-    "revokeKey": "Revoke",
-    "rotateKey": "Rotate",
-    "revokeTokens": "Revoke tokens",
-    "deleteRevocation": "Delete",
-    "putSecret": "Store a secret",
-    "deleteSecret": "Delete a secret",
-    "cancelJob": "Cancel the job",
-    "removeEndedJobs": "Remove ended jobs",
-    "putToolset": "New toolset",
-    "deleteToolset": "Delete",
-    "putRule": "New rule",
-    "putTarget": "New target",
-    "testTarget": "Test",
-    "deleteTarget": "Delete",
-    "deleteRule": "Delete",
-    "disableTool": "Disable",
-    "enableTool": "Enable",
-    "acceptTool": "Accept the definition",
-    "describeTool": "Change the description",
-    "resetDescription": "Reset the description",
-    "changeMetadata": "Change the metadata",
-    "deleteTool": "Delete",
-    "createTool": "New tool",
-    "refreshSource": "Import again",
-    "uploadDocument": "Upload a description",
-    "rollBack": "Roll back",
-    "deleteSource": "Delete",
-    "refreshEmbeddings": "Embed again",
-    "retryEmbeddings": "Retry failed ones",
-    "backfillEmbeddings": "Embed all that is missing",
-    "verifyAudit": "Verify the chain",
-    "runBackup": "Back up now",
-    "erasePerson": "Erase a person",
-    "memory_add": "Remember",
-    "memory_update": "Change",
-    "memory_forget": "Forget",
-    "events_invoke": "Call",
-    "events_cancel": "Cancel the call",
-    "events_redrive": "Redrive",
-    "events_erase": "Erase a caller",
-    "agent_cancel_run": "Cancel the run",
-    "memory_promote": "Promote",
-    "knowledge_put_collection": "New collection",
-    "knowledge_delete_collection": "Delete",
-    "knowledge_ingest": "Add from a URL",
-    "knowledge_add": "Add a text",
-    "knowledge_delete": "Delete",
-    "createUser": "New user",
-    "inviteUser": "Invite again",
-    "setUserRoles": "Change the roles",
-    "disableUser": "Disable",
-    "enableUser": "Enable",
-    "resetUserTotp": "Reset the one-time codes",
-    "deleteUser": "Delete",
-    "disablePerson": "Disable",
-    "enablePerson": "Enable",
-    "endLogin": "End",
-    "deleteClient": "Delete",
-    "shareConnection": "Share",
-    "librarian_query": "Ask a question",
-    "librarian_search": "Find passages",
-    "librarian_add_source": "Track a source",
-    "librarian_refresh": "Read again",
-    "librarian_delete_source": "Delete",
-    "librarian_research": "Research a question",
-    "a2a_cancel_task": "Cancel the task",
-    "agent_delete_conversation": "Delete",
-}
-"""Short names of operations, for buttons; others have their summary."""
 
-PAGES: Mapping[str, tuple[str, ...]] = {"putToolset": ("toolsets", "new")}
-"""Pages made by hand that add an entry, by their operation; others have a generated form."""
 
 PLACES: Mapping[str, str] = {
     "tools": "tools",
@@ -175,137 +80,6 @@ class MemberChange:
     @property
     def is_own(self) -> bool:
         return bool(self.began != self.own)
-
-
-@dataclass(frozen=True, slots=True)
-class Button:
-    """A link to the page of an operation."""
-
-    title: str
-    url: str
-    removes: bool
-
-
-def buttons(visit: PageRequest, ids: Sequence[str], names: Mapping[str, str]) -> list[Button]:
-    """Links to the operations that the visitor may call."""
-    operations = (
-        (id_, visit.operations.operation(id_)) for id_ in ids if visit.operations.may(id_)
-    )
-    return [
-        Button(
-            title_of(visit, operation, replaces=bool(names)),
-            visit.url(*PAGES[id_])
-            if id_ in PAGES and not names
-            else visit.url("do", id_, **{NAMES + name: value for name, value in names.items()}),
-            operation.effect == "remove",
-        )
-        for id_, operation in operations
-        if operation is not None
-    ]
-
-
-def screens(visit: PageRequest) -> Mapping[str, ResourceView]:
-    """The screens of the console and of open wings."""
-    offers = visit.parts.offers.values()
-    return {**VIEWS, **{page.path: page for offer in offers for page in offer.pages}}
-
-
-async def list_page(visit: PageRequest) -> Response:
-    screen = screens(visit).get(visit.path("screen"))
-    if screen is None:
-        return visit.problem(404)
-    operation = visit.operations.operation(screen.lists)
-    filters = _filters(operation)
-    filled = filters.read({f"/{name}": [value] for name, value in visit.query.items() if value})
-    value = filled.value if isinstance(filled.value, dict) else {}
-    answer = await visit.operations.run(
-        screen.lists, query={**value, "after": visit.query.get("after", "")}
-    )
-    refused = answer.status in {400, 409, 422}
-    if not answer.ok and not refused:
-        return visit.problem_page(answer)
-    if visit.query.get("format") == "json" and answer.ok:
-        return as_json(answer.value)
-    fields = filters.fields(value, filled.errors)
-    return visit.page(
-        "list.html",
-        200 if answer.ok else answer.status,
-        screen=screen,
-        icon=visit.icon_of(screen.path) or screen.icon,
-        filters=[
-            replace(field, pointer=field.label, help="", example="")
-            for field in add_texts(fields, FILTER_TEXTS)
-            if field.kind in FILTERS
-        ],
-        filtered=bool(value),
-        problem=answer.problem,
-        rows=rows_of(answer.value) if answer.ok else (),
-        next=answer.value.get("next", "") if answer.ok else "",
-        adds=buttons(visit, screen.adds, {}),
-    )
-
-
-async def entry_page(visit: PageRequest) -> Response:
-    screen = screens(visit).get(visit.path("screen"))
-    operation = visit.operations.operation(screen.shows) if screen is not None else None
-    if screen is None or operation is None:
-        return visit.problem(404)
-    names = {operation.names[0]: visit.path("entry")}
-    answer = await visit.operations.run(operation.id, names)
-    if not answer.ok:
-        return visit.problem_page(answer)
-    return visit.page(
-        "entry.html",
-        screen=screen,
-        name=visit.path("entry"),
-        entry=answer.value,
-        labels={"principal": "Caller", **{member: label for member, label, _ in screen.columns}},
-        also=[
-            related
-            for operation in screen.also
-            if (related := await _also(visit, *operation, names))
-        ],
-        acts=buttons(visit, acts_of(screen, answer.value), names),
-        running=answer.value.get("state") in {"waiting", "running"},
-    )
-
-
-def acts_of(screen: ResourceView, entry: Mapping[str, Any]) -> Sequence[str]:
-    """The acts that change the entry: none on an ended one, and a disabled one is only enabled."""
-    if entry.get(screen.ended):
-        return ()
-    if "disabled" not in entry:
-        return screen.acts
-    vain = "disable" if entry["disabled"] else "enable"
-    return [id_ for id_ in screen.acts if not id_.startswith(vain)]
-
-
-async def _also(
-    visit: PageRequest, title: str, id_: str, names: Mapping[str, str]
-) -> tuple[str, Sequence[Any], ResourceView | None] | None:
-    """Answer of another operation about an entry, and the screen that lists it, if there is one;
-    None where the visitor may not ask."""
-    operation = visit.operations.operation(id_)
-    if operation is None or not visit.operations.may(id_):
-        return None
-    members = operation.query.__struct_encode_fields__
-    answer = await visit.operations.run(
-        id_,
-        {name: name_ for name, name_ in names.items() if name in operation.names},
-        query={name: name_ for name, name_ in names.items() if name in members},
-    )
-    listed = next((name for name in screens(visit).values() if name.lists == id_), None)
-    return (title, rows_of(answer.value), listed) if answer.ok else None
-
-
-def _filters(operation: Operation | None) -> Form:
-    """The form of what a list can be restricted to: scalars of its query."""
-    schema = _schema(operation.query if operation is not None else None)
-    inner = dereference(schema, schema.get("$defs", {}))
-    properties = {
-        name: schema for name, schema in inner.get("properties", {}).items() if name not in PAGING
-    }
-    return Form({"type": "object", "properties": properties, "$defs": schema.get("$defs", {})})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -561,18 +335,6 @@ def _sent_along(filled: ActForm) -> str:
     return text if len(text) <= JSON_BYTES else ""
 
 
-def title_of(visit: PageRequest, operation: Operation, *, replaces: bool = False) -> str:
-    """The short name of an operation, which may replace an entry; else its summary."""
-    if replaces and operation.method == "PUT" and TITLES.get(operation.id, "").startswith("New "):
-        return visit.texts("Edit")
-    return visit.texts(TITLES.get(operation.id) or operation.summary.rstrip("."))
-
-
-def rows_of(value: Any) -> Sequence[Any]:
-    """The entries of a list, whatever the member that has them is called."""
-    return next((member for member in value.values() if isinstance(member, list)), [])
-
-
 def _schema(body: Any) -> Any:
     return {} if body is None else msgspec.json.schema(body)
 
@@ -721,8 +483,4 @@ def _back(visit: PageRequest, operation: Operation, names: Mapping[str, str]) ->
     return visit.url(place, next(iter(names.values()))) if has_page else visit.url(place)
 
 
-ROUTES = (
-    PageRoute("/do/{operation}", act_page, ("GET", "POST")),
-    PageRoute("/{screen}", list_page),
-    PageRoute("/{screen}/{entry}", entry_page),
-)
+ROUTES = (PageRoute("/do/{operation}", act_page, ("GET", "POST")),)
