@@ -29,11 +29,15 @@ from gateway.wings.librarian.query_engine import (
     Progress,
     QueryEngine,
 )
-from gateway.wings.librarian.requests_and_views import CollectionName
+from gateway.wings.librarian.requests_and_views import (
+    CollectionName,
+    QuestionList,
+    QuestionPaging,
+)
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.research_runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.run_budget import RunLedger, RunSpent
-from gateway.wings.librarian.shown_passages import Asking, Exposure, QuestionList, QuestionPaging
+from gateway.wings.librarian.shown_passages import Asking, Exposure
 from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed
 from registry.database.postgres import Pool, is_uuid
 from registry.database.tenants import list_tenants

@@ -1,11 +1,13 @@
 """Requests and responses of the librarian's operations on documents and code."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from config.value_types import END
+from gateway.operations.operation import Time
 from gateway.operations.paging import Cursor
 from gateway.wings.document_library import Lines, Passage, PassageView, Role
 
@@ -230,3 +232,25 @@ class MapView(Struct, frozen=True):
     files: int
     symbols: int
     omitted: Annotated[int, Meta(description="symbols that did not fit")]
+
+
+class QuestionPaging(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    before: Time | None = None
+
+
+class QuestionView(Struct, frozen=True):
+    """`shown`: collection, path, version, first and last line of what a model was shown."""
+
+    created: datetime
+    principal: str
+    operation: str
+    request_id: str
+    question: str
+    collections: tuple[str, ...]
+    model: str
+    shown: Raw
+
+
+class QuestionList(Struct, frozen=True):
+    questions: tuple[QuestionView, ...]

@@ -1,42 +1,20 @@
 """Log of passages shown to a model, by caller and question."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw
 
-from gateway.operations.operation import OperationInput, Time
+from gateway.operations.operation import OperationInput
 from gateway.wings.librarian.library_access import context_of
 from gateway.wings.librarian.part_answers import Asker
 from gateway.wings.librarian.query_engine import LibraryQuestion
+from gateway.wings.librarian.requests_and_views import QuestionList, QuestionPaging, QuestionView
 from registry.database.postgres import Pool
 from registry.database.tables import Tables
 
 Asking = Literal["query", "research"]
-
-
-class QuestionPaging(Struct, frozen=True, forbid_unknown_fields=True):
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    before: Time | None = None
-
-
-class QuestionView(Struct, frozen=True):
-    """`shown`: collection, path, version, first and last line of what a model was shown."""
-
-    created: datetime
-    principal: str
-    operation: str
-    request_id: str
-    question: str
-    collections: tuple[str, ...]
-    model: str
-    shown: Raw
-
-
-class QuestionList(Struct, frozen=True):
-    questions: tuple[QuestionView, ...]
 
 
 class Exposure(Tables):
