@@ -25,7 +25,7 @@ from gateway.login.provider_tokens import ProviderTokens
 from gateway.login.server import LoginServer
 from gateway.methods.lists import Lists
 from gateway.policy.visibility import PolicyView
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from registry.catalog.catalogs import Catalogs
 from registry.connections.accounts import StoredConnection
 from registry.database.postgres import AWAY, Pool
@@ -90,7 +90,7 @@ class PersonalConnections:
             self.connector, limits, lambda tenant: policy_view.engine(tenant).reads_connection
         )
 
-    def tool(self, catalogs: Catalogs, pools: Connections, lists: Lists) -> AccountsTool:
+    def tool(self, catalogs: Catalogs, pools: SourcePools, lists: Lists) -> AccountsTool:
         """The tool by which callers see and change their accounts."""
         services = ServicesOfPeople(self._settings, catalogs, pools)
         return AccountsTool(
@@ -106,7 +106,7 @@ class PersonalConnections:
         *,
         access: Access,
         catalogs: Catalogs,
-        pools: Connections,
+        pools: SourcePools,
         outcome: Callable[[Context, Request], Awaitable[Any]],
         notify: Callable[[str, bytes], Awaitable[None]],
     ) -> ConnectionPages:
@@ -139,7 +139,7 @@ class ServicesOfPeople:
         self,
         settings: Callable[[], Settings],
         catalogs: Catalogs,
-        pools: Connections,
+        pools: SourcePools,
     ) -> None:
         self._settings = settings
         self._catalogs = catalogs

@@ -21,24 +21,24 @@ def format_arguments(
     if len(encoded) > READ_BYTES:
         return b"[%d bytes]" % len(encoded)
     value = arguments if masks is None else masks.mask(arguments)
-    value = _nameless(value)
+    value = _mask_secret_names(value)
     text: bytes = encoded if value is arguments else encode(value)
     if len(text) <= limit_bytes:
         return text
     return text[:limit_bytes].decode(errors="ignore").encode() + "…".encode()
 
 
-def _nameless(value: Any) -> Any:
+def _mask_secret_names(value: Any) -> Any:
     """Mask members with secret names; the same object if there are none."""
     if isinstance(value, dict):
         after = {
-            name: MASK if inner is not None and is_secret_name(name) else _nameless(inner)
+            name: MASK if inner is not None and is_secret_name(name) else _mask_secret_names(inner)
             for name, inner in value.items()
         }
         same = all(new is old for new, old in zip(after.values(), value.values(), strict=True))
         return value if same else after
     if isinstance(value, list):
-        items = [_nameless(inner) for inner in value]
+        items = [_mask_secret_names(inner) for inner in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     return value
 

@@ -15,7 +15,7 @@ from gateway.cli.common.output import err, remark, stream
 from gateway.cli.common.settings import settings_option
 from gateway.cli.common.text import one_line
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
-from gateway.http_client.sse_parser import EventStream, ServerEvent
+from gateway.http_client.sse_parser import ServerEvent, SseParser
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 
@@ -106,7 +106,7 @@ class Chat:
         if data is not None:
             headers["Content-Type"] = "application/json"
         method, url = "GET" if data is None else "POST", f"{self._gateway.url}{ROOT}{path}"
-        parser = EventStream(EVENT_BYTES)
+        parser = SseParser(EVENT_BYTES)
         try:
             async with http.request(method, url, data=data, headers=headers) as response:
                 if response.status != 200:
@@ -193,7 +193,7 @@ def _data(event: ServerEvent) -> Json:
     return data
 
 
-def _number(parser: EventStream) -> int:
+def _number(parser: SseParser) -> int:
     return int(parser.last_id) if parser.last_id.isdigit() else 0
 
 

@@ -34,7 +34,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from registry.access.secret_digests import secret_digest
 from registry.access.secrets import SecretRefused, check_secret
-from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyConnections
+from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyAccounts
 from registry.connections.connect_links import Ticket
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
@@ -297,7 +297,7 @@ class ConnectionPages(FormPages):
             pending = self._oauth.unseal(state, attempt[1])
             for new in await self._oauth.redeem(opened.facts.source, pending, query):
                 await self._put(ticket, new)
-        except (OAuthRefused, SecretRefused, TooManyConnections) as error:
+        except (OAuthRefused, SecretRefused, TooManyAccounts) as error:
             self._record(replace(act, decision="deny"))
             return self._failure(request, SERVER_REFUSED, CALL_AGAIN, error)
         await self._connector.load_now()
@@ -432,13 +432,13 @@ class ConnectionPages(FormPages):
                     scheme, kinds[scheme], Secret(entry), hint=_hint(entry), away=away
                 )
                 await self._put(ticket, new)
-        except (SecretRefused, TooManyConnections) as error:
+        except (SecretRefused, TooManyAccounts) as error:
             return str(error)
         await self._connector.load_now()
         return ""
 
     async def _put(self, ticket: Ticket, new: NewConnection) -> None:
-        """Store a connection. Raises SecretRefused and TooManyConnections."""
+        """Store a connection. Raises SecretRefused and TooManyAccounts."""
         limit = self._settings().connections.per_person
         id_ = await self._connector.connections.put(ticket.owner, new, limit)
         subject = f"{ticket.source}/{id_}"
@@ -483,7 +483,7 @@ class ConnectionPages(FormPages):
         match error:
             case OAuthRefused():
                 detail = error.reason
-            case TooManyConnections():
+            case TooManyAccounts():
                 detail = str(error)
             case _:
                 detail = ""

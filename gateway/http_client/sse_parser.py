@@ -18,7 +18,7 @@ class ServerEvent(Struct, frozen=True):
     name: str = "message"
 
 
-class EventStream:
+class SseParser:
     """Parser of server-sent events, fed in chunks. Events without data are not returned: they only
     set an id (2025-11-25, resumability: priming events)."""
 

@@ -163,13 +163,15 @@ def _several(
         fitted = stubs_of(catalog, listed, room, language=language, most=ceiling.tokens)
         descriptions, more = fitted.entries, _rest(fitted.left_out)
     else:
-        descriptions, more = _wholes(tools, ceiling, room)
+        descriptions, more = _whole_descriptions(tools, ceiling, room)
     if len(names) > NAMES:
         more.append(f"Only the first {NAMES} names were read.")
     return {"tools": descriptions, **unknown_part, **({"more": " ".join(more)} if more else {})}
 
 
-def _wholes(tools: list[Tool], ceiling: ListingBudget, room: int) -> tuple[list[Json], list[str]]:
+def _whole_descriptions(
+    tools: list[Tool], ceiling: ListingBudget, room: int
+) -> tuple[list[Json], list[str]]:
     """Descriptions of the tools, in `room` characters, and notes on omissions."""
 
     def readable(schema: Any) -> Any:

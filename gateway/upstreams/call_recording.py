@@ -27,7 +27,7 @@ from gateway.upstreams.http.client import (
     address_of,
     replace_headers,
 )
-from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed, read
+from gateway.upstreams.http.source_pools import SourcePool, SourcePools, UpstreamFailed, read
 from schemas.errors import Fault, SourceDown
 from schemas.jsonrpc import encode
 from schemas.masking import MASK, mask_secrets
@@ -243,7 +243,7 @@ class RecordingClient(Client):
 class RecordingRelay:
     """Implements `Relay`, for one call."""
 
-    def __init__(self, relay: Relay, connections: Connections, recording: CallRecording) -> None:
+    def __init__(self, relay: Relay, connections: SourcePools, recording: CallRecording) -> None:
         """`connections`: to the servers of the relay."""
         self._relay = relay
         self._connections = connections

@@ -1,13 +1,13 @@
 """Remote reads for imports: lists of MCP servers, schemas of GraphQL endpoints."""
 
 from config.settings import Imports
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp.list_reader import Lister
 from registry.sources.import_specs import ImportSpec
 
 
 class RemoteDocuments:
-    def __init__(self, lister: Lister, connections: Connections, limits: Imports) -> None:
+    def __init__(self, lister: Lister, connections: SourcePools, limits: Imports) -> None:
         """Remote reads over `connections`, which has the current headers and certificates of a
         source."""
         self._lister = lister

@@ -28,7 +28,7 @@ Kind = Literal["api_key", "basic", "bearer", "oauth"]
 State = Literal["ok", "expired", "suspended"]
 
 
-class TooManyConnections(ToolgateError):
+class TooManyAccounts(ToolgateError):
     """A person has as many connections as one may have."""
 
 
@@ -228,7 +228,7 @@ class Connections(Tables):
 
     async def put(self, owner: Owner, new: NewConnection, limit: int) -> UUID:
         """Make a connection, in place of the one before, shared as that was. Raises SecretRefused,
-        and TooManyConnections where the person has `limit` others."""
+        and TooManyAccounts where the person has `limit` others."""
         id_ = uuid4()
         sealed = self._seal(id_, owner, new.scheme, new.secret)
         async with borrow(self._pool) as connection, connection.transaction():
@@ -249,7 +249,7 @@ class Connections(Tables):
             )
             row = await rows.fetchone()
             if row is not None and row[0] >= limit:
-                raise TooManyConnections(
+                raise TooManyAccounts(
                     f"there are {row[0]} connections already (connections.per_person): disconnect "
                     "one that is not needed"
                 )

@@ -17,7 +17,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.file_arguments import CallFile, RemoteFile, StreamedBody
-from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePools, UpstreamFailed
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.server_set import Servers
@@ -101,7 +101,7 @@ async def by_token_url(url: str) -> None:
 async def by_mcp_server(url: str) -> None:
     """An MCP server that a caller of the admin API names."""
     settings = limits(connect_timeout_s=60, retries=0)
-    connections = Connections(settings, {})
+    connections = SourcePools(settings, {})
     servers = Servers(Transports(connections, settings, {}, {"name": "t"}), Audience(), settings)
     options = McpOptions(era="handshake", guarded=True)
     try:

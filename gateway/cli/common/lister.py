@@ -12,7 +12,7 @@ from gateway.app.access_for_commands import NONE, Stores
 from gateway.cli.common.output import err
 from gateway.cli.common.text import harmless
 from gateway.methods.results_by_revision import SERVER
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp.list_reader import Lister
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
@@ -58,7 +58,7 @@ def _overhearing() -> Iterator[None]:
 async def open_lister(settings: Settings, stored: Stores = NONE) -> AsyncIterator[RemoteDocuments]:
     """A lister with the gateway's settings, open until the block ends. `stored`: credentials of the
     registry, by source."""
-    connections = Connections(settings.upstream, settings.sources)
+    connections = SourcePools(settings.upstream, settings.sources)
     connections.store(stored)
     client = msgspec.to_builtins(SERVER)
     ways = Transports(connections, settings.upstream, settings.sources, client)

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from msgspec import UNSET
 
 from gateway.http_client.http1 import TooLarge
-from gateway.http_client.sse_parser import EventStream
+from gateway.http_client.sse_parser import SseParser
 from gateway.protocol.admission import meta_version
 from schemas.binding import MirroredArgument
 from schemas.errors import Fault, HeaderMismatch, Unreachable
@@ -227,7 +227,7 @@ class Bridge:
     async def _stream(self, response: aiohttp.ClientResponse, message: Body, write: Write) -> None:
         """Write the messages of a stream. One that ends before the answer to `message` is resumed
         where its events have ids; raises Unreachable otherwise."""
-        events, rounds = EventStream(MESSAGE_BYTES), 0
+        events, rounds = SseParser(MESSAGE_BYTES), 0
         answered = await self._write_messages(response, events, message, write)
         while not answered and _id_of(message) is not None:
             if not events.last_id:
@@ -243,7 +243,7 @@ class Bridge:
     async def _write_messages(
         self,
         response: aiohttp.ClientResponse,
-        events: EventStream,
+        events: SseParser,
         message: Body | None,
         write: Write,
     ) -> bool:
@@ -260,13 +260,13 @@ class Bridge:
         events.end()
         return answered
 
-    def _resuming(self, events: EventStream) -> dict[str, str]:
+    def _resuming(self, events: SseParser) -> dict[str, str]:
         last = {"Last-Event-ID": events.last_id} if events.last_id else {}
         return {"Accept": SSE, **self._session, **last}
 
     async def _listen(self, scope: anyio.CancelScope) -> None:
         """Write what the server sends outside of requests, if it has a stream for that."""
-        events, rounds = EventStream(MESSAGE_BYTES), 0
+        events, rounds = SseParser(MESSAGE_BYTES), 0
         with scope:
             while SESSION in self._session:
                 session = self._session
@@ -276,7 +276,7 @@ class Bridge:
                             rounds = 0
                             await self._write_messages(stream, events, None, self._write)
                         elif stream.status == 404:
-                            events = EventStream(MESSAGE_BYTES)
+                            events = SseParser(MESSAGE_BYTES)
                             await self._renew(session)
                         elif stream.status < 500:  # 405: the server has none
                             return

@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from config.settings import UpstreamSettings
 from gateway.http_client.http1 import Http1Response, TooLarge
-from gateway.http_client.sse_parser import EventStream
+from gateway.http_client.sse_parser import SseParser
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES, ascii_text, is_json
@@ -188,7 +188,7 @@ def _rest_request(binding: A2aBinding, operation: str, value: Json) -> tuple[str
 
 async def _events(response: Http1Response, limit_bytes: int) -> AsyncIterator[bytes]:
     """The data of a stream's events. Raises TooLarge for the stream as a whole."""
-    events, size = EventStream(limit_bytes), 0
+    events, size = SseParser(limit_bytes), 0
     async for chunk in response.iter_any():
         size += len(chunk)
         if size > limit_bytes:

@@ -26,7 +26,7 @@ from gateway.upstreams.auth.delegation import delegate
 from gateway.upstreams.auth.personal_accounts import SourceAccount, fold_name, is_personal
 from gateway.upstreams.auth.service_tokens import client_token
 from gateway.upstreams.http.client import HttpRequest, HttpResponse
-from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePool, SourcePools, UpstreamFailed
 from schemas.binding import Credential
 from schemas.source import Source
 
@@ -211,7 +211,7 @@ def fixed_credentials(
 
 
 class Credentials:
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: SourcePools) -> None:
         self._connections = connections
 
     async def apply(

@@ -26,8 +26,8 @@ from gateway.upstreams.auth.personal_accounts import Connector, SourceAccount
 from gateway.upstreams.http.file_arguments import StreamedBody
 from gateway.upstreams.http.source_pools import (
     NOBODY,
-    Connections,
     SourcePool,
+    SourcePools,
     UpstreamFailed,
     read,
 )
@@ -90,7 +90,7 @@ class Client:
     ) -> None:
         """`audiences`: the gateway's own names, in tokens; `connector`: of people's accounts
         at sources. Raises TlsUnusable."""
-        self.connections = Connections(limits, sources, audiences, connector)
+        self.connections = SourcePools(limits, sources, audiences, connector)
 
     async def close(self) -> None:
         await self.connections.close()

@@ -309,7 +309,7 @@ class SourcePool:
         )
 
 
-class Connections:
+class SourcePools:
     """The pools of all sources."""
 
     def __init__(

@@ -13,7 +13,7 @@ from yarl import URL
 from gateway.http_client.deadline import Deadline
 from gateway.http_client.failure_texts import failure_text, is_outage
 from gateway.http_client.http1 import Http1Response, Site, TooLarge
-from gateway.http_client.sse_parser import EventStream
+from gateway.http_client.sse_parser import SseParser
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
 from gateway.upstreams.http.client import HookedHeaders, replace_headers
@@ -295,7 +295,7 @@ class ServerEndpoint:
         response: Http1Response,
         exchange: Exchange,
         exchanges: Exchanges,
-        events: EventStream,
+        events: SseParser,
     ) -> dict[str, Raw] | None:
         """The result in a 2xx answer; None for a stream of events that ended without one.
 
@@ -325,7 +325,7 @@ class ServerEndpoint:
         response: Http1Response,
         exchange: Exchange,
         exchanges: Exchanges,
-        events: EventStream | JsonTextParser,
+        events: SseParser | JsonTextParser,
     ) -> dict[str, Raw] | None:
         begun = False
         async for chunk in response.iter_any():
@@ -348,8 +348,8 @@ class ServerEndpoint:
 
 
 def parser_of(
-    start: bytes, events: EventStream | JsonTextParser, limit_bytes: int
-) -> EventStream | JsonTextParser:
+    start: bytes, events: SseParser | JsonTextParser, limit_bytes: int
+) -> SseParser | JsonTextParser:
     """The parser for a body that begins with `start`. No line of an event stream begins with a
     brace or a bracket: such a body is JSON, which some servers label as events."""
     if start.lstrip()[:1] in (b"{", b"["):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from yarl import URL
 
 from gateway.http_client.deadline import Deadline
-from gateway.http_client.sse_parser import EventStream, ServerEvent
+from gateway.http_client.sse_parser import ServerEvent, SseParser
 from gateway.state.background_tasks import wait_for_first
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.source_pools import SourcePool
@@ -113,7 +113,7 @@ class HttpSseCarrier:
             self._link.lose(SessionLost(f"{self.name} has ended the session", sent=True))
 
     async def _stream(self) -> None:
-        events = EventStream(self.limit_bytes)
+        events = SseParser(self.limit_bytes)
         async with self._endpoint.stream(await self._endpoint.headers({}, {})) as response:
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)

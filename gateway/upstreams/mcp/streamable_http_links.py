@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from gateway.context import reason_of
 from gateway.http_client.http1 import ConnectFailed, FixedHeaders, Http1Response
-from gateway.http_client.sse_parser import EventStream
+from gateway.http_client.sse_parser import SseParser
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.source_pools import SourcePool, UpstreamFailed
 from gateway.upstreams.mcp import message_parsers
@@ -169,7 +169,7 @@ class HttpLink(Link):
         await self.notify(INITIALIZED, {})
 
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
-        events = EventStream(self._endpoint.limit_bytes)
+        events = SseParser(self._endpoint.limit_bytes)
         request_headers = await self._endpoint.headers(self._headers, headers)
         response = await self._endpoint.post(exchange.body, request_headers)
         try:
@@ -191,7 +191,7 @@ class HttpLink(Link):
             raise
         return members if members is not None else await self._resume(exchange, events)
 
-    async def _resume(self, exchange: Exchange, events: EventStream) -> dict[str, Raw]:
+    async def _resume(self, exchange: Exchange, events: SseParser) -> dict[str, Raw]:
         """The result in the rest of a stream that ended without one, resumed by Last-Event-ID."""
         rounds = 0
         while True:
@@ -215,7 +215,7 @@ class HttpLink(Link):
                 return members
             rounds = rounds + 1 if events.last_id == last_id else 0
 
-    async def _resuming(self, events: EventStream) -> Mapping[str, str]:
+    async def _resuming(self, events: SseParser) -> Mapping[str, str]:
         headers = {**self._headers, "Last-Event-ID": events.last_id} if events.last_id else {}
         return await self._endpoint.headers(headers or self._headers, {})
 
@@ -271,7 +271,7 @@ class HttpLink(Link):
 
     async def _listen(self) -> None:
         """Read the GET stream of messages outside our requests; reconnects while offered."""
-        events = EventStream(self._endpoint.limit_bytes)
+        events = SseParser(self._endpoint.limit_bytes)
         rounds, opened = 0, False
         while True:
             try:
@@ -299,7 +299,7 @@ class HttpLink(Link):
             await asyncio.sleep(events.pause_s(rounds))
             rounds += 1
 
-    async def _read_stream(self, response: Http1Response, events: EventStream) -> bool:
+    async def _read_stream(self, response: Http1Response, events: SseParser) -> bool:
         """Read the stream to its end; returns whether any event came."""
         received = False
         async for chunk in response.iter_any():
@@ -398,7 +398,7 @@ class StatelessLink(SubscribableLink):
             raise await self._endpoint.refusal(response)
         limit_bytes = self._endpoint.limit_bytes
         sse, begun = response.content_type == SSE, False
-        events = EventStream(limit_bytes) if sse else JsonTextParser(limit_bytes)
+        events = SseParser(limit_bytes) if sse else JsonTextParser(limit_bytes)
         async for chunk in response.iter_any():
             if not begun and chunk.strip():
                 begun = True
@@ -438,7 +438,7 @@ class StatelessLink(SubscribableLink):
                 response = await self._endpoint.settle(response, headers)
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
-            events = EventStream(self._endpoint.limit_bytes)
+            events = SseParser(self._endpoint.limit_bytes)
             members = await self._endpoint.answer(response, exchange, self._exchanges, events)
             if members is None:
                 raise MalformedMessage("closed the stream before it answered")

@@ -6,7 +6,7 @@ from typing import Any
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.auth.caller import CallerHolder
-from gateway.upstreams.http.source_pools import Connections, SourcePool, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePool, SourcePools, UpstreamFailed
 from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.handshake import (
@@ -44,7 +44,7 @@ DISCOVER_S = 10.0  # a process that has not answered server/discover by then nev
 class HttpTransport:
     """Transport of a server with an address."""
 
-    def __init__(self, source: Source, connections: Connections, client: Mapping[str, Any]) -> None:
+    def __init__(self, source: Source, connections: SourcePools, client: Mapping[str, Any]) -> None:
         """A transport of the source's address. `client`: the gateway's `clientInfo`."""
         self._source = source
         self._connections = connections
@@ -98,7 +98,7 @@ class HttpTransport:
         return StatelessLink(self.pool, ClientProfile(self._client), supported.stateless or UNKNOWN)
 
     async def close(self) -> None:
-        """No-op: the connections belong to `Connections`."""
+        """No-op: the connections belong to `SourcePools`."""
 
     @property
     def pool(self) -> SourcePool:
@@ -247,7 +247,7 @@ class Transports:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: SourcePools,
         limits: Limits,
         sources: Mapping[str, SourceSettings],
         client: Mapping[str, Any],

@@ -22,7 +22,7 @@ from gateway.context import Context, Upload
 from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse_writer
 from gateway.wings.a2a.cards import CARD, ROOT
-from gateway.wings.a2a.operations import AgentOperations, TaskView
+from gateway.wings.a2a.operations import A2AOperations, TaskView
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_store import StoredTask, status_event
 from gateway.wings.event_stream_responses import stream_events
@@ -101,7 +101,7 @@ Answer = A2AObject | AsyncIterator[A2AObject] | None
 class A2AApi:
     """ASGI application of all agents."""
 
-    def __init__(self, parts: WingParts, runner: TaskRunner, operations: AgentOperations) -> None:
+    def __init__(self, parts: WingParts, runner: TaskRunner, operations: A2AOperations) -> None:
         self._parts = parts
         self._settings: A2ASettings = parts.settings
         self._runner = runner

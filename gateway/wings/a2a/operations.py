@@ -111,7 +111,7 @@ def task_view(row: StoredTask, *, artifacts: bool = True) -> TaskView:
     )
 
 
-class AgentOperations:
+class A2AOperations:
     def __init__(self, parts: WingParts, runner: TaskRunner, webhooks: Webhooks) -> None:
         self._parts = parts
         self._settings: A2ASettings = parts.settings

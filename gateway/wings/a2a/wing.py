@@ -12,7 +12,7 @@ from gateway.http_client.webhooks import WebhookSender
 from gateway.operations.resource_view import ResourceView
 from gateway.wings.a2a.cards import CARD, ROOT
 from gateway.wings.a2a.http_api import A2AApi
-from gateway.wings.a2a.operations import AgentOperations
+from gateway.wings.a2a.operations import A2AOperations
 from gateway.wings.a2a.task_agents import make_agents
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_webhooks import Webhooks
@@ -36,7 +36,7 @@ async def open_a2a(parts: WingParts) -> AsyncIterator[WingContributions]:
         webhooks = Webhooks(
             parts.pool, settings, keys=parts.keys, tasks=runner.tasks, sender=sender
         )
-        operations = AgentOperations(parts, runner, webhooks)
+        operations = A2AOperations(parts, runner, webhooks)
         api = A2AApi(parts, runner, operations)
         yield WingContributions(
             operations=operations.operations,

@@ -37,7 +37,7 @@ from gateway.wings.librarian.requests_and_views import (
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.research_runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.run_budget import RunLedger, RunSpent
-from gateway.wings.librarian.shown_passages import Asking, Exposure
+from gateway.wings.librarian.shown_passages import Asking, ShownPassages
 from gateway.wings.models.messages import ChatModel, ChatModels, ModelFailed
 from registry.database.postgres import Pool, is_uuid
 from registry.database.tenants import list_tenants
@@ -178,7 +178,7 @@ class QuestionOperations:
         self._access = access
         self._cache = AnswerCache(pool, settings.answers)
         self._runs = RunStore(pool, settings.research)
-        self._exposure = Exposure(pool, settings.query.audit_days)
+        self._passages_log = ShownPassages(pool, settings.query.audit_days)
         self._slots = anyio.CapacityLimiter(self._settings.research.runs)
 
     @property
@@ -192,7 +192,8 @@ class QuestionOperations:
         audit = Operation(
             "librarian_questions", "GET", "/questions",
             "List questions, and the passages that models were shown.", "librarian:audit",
-            self._exposure.list, QuestionList, query=QuestionPaging, no_tool="it is for auditors",
+            self._passages_log.list, QuestionList, query=QuestionPaging,
+            no_tool="it is for auditors",
         )  # fmt: skip
         sweep = Operation(
             "librarian_sweep", "POST", "/sweep",
@@ -227,7 +228,7 @@ class QuestionOperations:
         for host_id in await list_tenants(self._pool):
             await self._cache.sweep(host_id)
             await self._runs.sweep(host_id)
-            await self._exposure.sweep(host_id)
+            await self._passages_log.sweep(host_id)
 
     async def query(self, request: OperationInput) -> LibraryAnswerView:
         body: AskLibrary = request.body
@@ -237,11 +238,11 @@ class QuestionOperations:
         model = self._model(self._settings.query.model)
         if model is None or not hits:
             answer = engine.extract(question, hits)
-            await self._exposure.note(request, "query", question)
+            await self._passages_log.note(request, "query", question)
             return _view(answer, body)
         ledger = RunLedger(self._settings.research.limits, currency=self._settings.currency)
         asker = self._asker(request, question, model, ledger)
-        async with self._note_exposure(request, "query", question, asker):
+        async with self._note(request, "query", question, asker):
             with anyio.move_on_after(ledger.left_s) as within:
                 answer = await engine.answer(
                     context, question, hits, asker=asker, progress=_progress(request)
@@ -251,7 +252,7 @@ class QuestionOperations:
         return _view(answer, body, spent=ledger.spending)
 
     @asynccontextmanager
-    async def _note_exposure(
+    async def _note(
         self, request: OperationInput, operation: Asking, question: LibraryQuestion, asker: Asker
     ) -> AsyncIterator[None]:
         """Notes what a model was shown within, also where the caller leaves."""
@@ -259,7 +260,7 @@ class QuestionOperations:
             yield
         finally:
             with anyio.move_on_after(STOPS, shield=True):
-                await self._exposure.note(request, operation, question, asker)
+                await self._passages_log.note(request, operation, question, asker)
 
     async def _question(
         self, request: OperationInput, body: AskLibrary
@@ -402,7 +403,7 @@ class QuestionOperations:
         """The answer of a run. One whose caller leaves is cancelled; a job that is stopped with its
         process goes on elsewhere."""
         try:
-            async with self._note_exposure(request, "research", research.question, research.asker):
+            async with self._note(request, "research", research.question, research.asker):
                 return await research.answer()
         except TakenOver as error:
             raise conflict(f"{error}.") from error

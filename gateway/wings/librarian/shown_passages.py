@@ -17,7 +17,7 @@ from registry.database.tables import Tables
 Asking = Literal["query", "research"]
 
 
-class Exposure(Tables):
+class ShownPassages(Tables):
     def __init__(self, pool: Pool, keep_days: int) -> None:
         self._pool = pool
         self._keep_days = keep_days

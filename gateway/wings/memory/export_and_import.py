@@ -32,7 +32,7 @@ class ImportCounts(Struct, frozen=True, omit_defaults=True):
     refused: tuple[RefusedItem, ...] = ()
 
 
-async def list_held(
+async def list_memories_of(
     pool: Pool,
     tenant: str,
     subject: str,

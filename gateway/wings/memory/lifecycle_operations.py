@@ -15,7 +15,7 @@ from gateway.operations.paging import Cursor, ListPage
 from gateway.operations.problems import invalid
 from gateway.wings.memory.caller_owners import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.erasure import ErasureCounts
-from gateway.wings.memory.export_and_import import ImportCounts, Transfer, list_held
+from gateway.wings.memory.export_and_import import ImportCounts, Transfer, list_memories_of
 from gateway.wings.memory.member_texts import FORGET, PROMOTION
 from gateway.wings.memory.memory_rows import (
     SCOPES,
@@ -219,7 +219,7 @@ class KeepingOperations:
             reader.require(ERASE, "Exporting another user")
         all_ = reader.may(ERASE)  # also those for other agents
         condition = EVERY if all_ else (READABLE, {"agent": reader.agent})
-        return await list_held(
+        return await list_memories_of(
             self._parts.pool, reader.tenant, subject, condition=condition, after=query.after,
             limit=query.limit,
         )  # fmt: skip

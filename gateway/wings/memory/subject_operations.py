@@ -9,7 +9,7 @@ from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.paging import ListPage, Paging
 from gateway.wings.interface import AdminAccess
 from gateway.wings.memory.erasure import Eraser, ErasureCounts
-from gateway.wings.memory.export_and_import import list_held
+from gateway.wings.memory.export_and_import import list_memories_of
 from gateway.wings.memory.memory_rows import Memory
 from gateway.wings.memory.requests_and_views import MemoryView, view
 from gateway.wings.memory.search_conditions import EVERY, IS_BELIEVED, Condition
@@ -58,11 +58,11 @@ class Subjects:
         self._access = access
 
     async def list(self, request: OperationInput) -> ListPage[MemoryView]:
-        page = await self._list_held(request, EVERY if request.query.history else PRESENT)
+        page = await self._page(request, EVERY if request.query.history else PRESENT)
         return ListPage(tuple(map(view, page.items)), page.next)
 
     async def export(self, request: OperationInput) -> ListPage[Memory]:
-        return await self._list_held(request, EVERY)
+        return await self._page(request, EVERY)
 
     async def erase(self, request: OperationInput) -> ErasureCounts:
         eraser = Eraser(self._access.pool(), self._access.events.person_erased)
@@ -71,8 +71,8 @@ class Subjects:
             expect=request.query.expect, mentions=True,
         )  # fmt: skip
 
-    async def _list_held(self, request: OperationInput, condition: Condition) -> ListPage[Memory]:
-        return await list_held(
+    async def _page(self, request: OperationInput, condition: Condition) -> ListPage[Memory]:
+        return await list_memories_of(
             self._access.pool(), request.tenant, request.names["subject"], condition=condition,
             after=request.query.after, limit=self._access.pages.limit(request.query),
         )  # fmt: skip

@@ -25,7 +25,7 @@ from config.models import ModelsSettings, Strategy
 from config.sources import SchemeSettings
 from gateway.http_client.http1 import Site
 from gateway.http_client.pool import Pool
-from gateway.http_client.sse_parser import EventStream
+from gateway.http_client.sse_parser import SseParser
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.models.anthropic import Anthropic
 from gateway.wings.models.chat_completions import ChatCompletions
@@ -552,7 +552,7 @@ async def _read_stream(
 ) -> AsyncGenerator[ModelEvent]:
     """Model events of a stream, up to its end. Raises ProviderError."""
     limit = 1 << 30  # the transport bounds all of it
-    stream = EventStream(limit)
+    stream = SseParser(limit)
     chunks = _until_tail(response.chunks, reader)
     async for chunk in chunks:
         if ask.answer is not None:

@@ -21,7 +21,7 @@ from gateway.guards.authentication import Authenticator
 from gateway.hybrid.functions import load_function
 from gateway.policy.engine import Engine
 from gateway.state.memory import MemorySessions
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.remote_documents import RemoteDocuments
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState
@@ -80,7 +80,7 @@ async def parts(
         settings=settings,
         pool=lambda: database.pool,
         sources=lambda: settings.sources,
-        lister=RemoteDocuments(lists_nothing, Connections(settings.upstream, {}), settings.imports),
+        lister=RemoteDocuments(lists_nothing, SourcePools(settings.upstream, {}), settings.imports),
         identify=Authenticator(settings.auth, HOST).identify,
         health=Health(FeedState(loaded=True, database="ok")),
         catalogs=catalogs,

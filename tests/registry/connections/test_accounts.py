@@ -17,7 +17,7 @@ from registry.connections.accounts import (
     NewConnection,
     Owner,
     Secret,
-    TooManyConnections,
+    TooManyAccounts,
 )
 from registry.database.postgres import Database
 from registry.login import LOGIN
@@ -64,7 +64,7 @@ async def test_connections_made_at_once_keep_the_limit_of_their_person(
         async def connect(source: str) -> None:
             try:
                 await connections.put(Owner(HOST, "corp:ann", source), KEY, 2)
-            except TooManyConnections:
+            except TooManyAccounts:
                 refused.append(source)
 
         refused: list[str] = []

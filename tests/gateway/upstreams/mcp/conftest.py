@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from config.sources import SourceSettings
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link_and_handlers import ClientProfile, Timeout
 from gateway.upstreams.mcp.streamable_http_links import HttpLink, StatelessLink
@@ -53,14 +53,14 @@ def mcp_source(url: str, name: str = "things", **options: Any) -> Source:
 
 
 @pytest.fixture
-async def connections(anyio_backend: str) -> AsyncIterator[Connections]:
-    made = Connections(limits(response_limit_bytes=LIMIT_BYTES), {})
+async def connections(anyio_backend: str) -> AsyncIterator[SourcePools]:
+    made = SourcePools(limits(response_limit_bytes=LIMIT_BYTES), {})
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def session(connections: Connections) -> AsyncIterator[Any]:
+async def session(connections: SourcePools) -> AsyncIterator[Any]:
     """`await session(url)` opens one; it is closed when the test ends."""
     links: list[HttpLink] = []
 
@@ -76,7 +76,7 @@ async def session(connections: Connections) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def stateless(connections: Connections) -> AsyncIterator[Any]:
+async def stateless(connections: SourcePools) -> AsyncIterator[Any]:
     links: list[StatelessLink] = []
 
     def open_stateless(url: str) -> StatelessLink:

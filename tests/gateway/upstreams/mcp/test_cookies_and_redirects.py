@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from config.sources import SourceSettings
-from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePools, UpstreamFailed
 from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.http_sse import open_http_sse
 from gateway.upstreams.mcp.list_reader import Lister
@@ -125,7 +125,7 @@ async def test_configured_cookies_are_sent_besides(serve):
     balancer = Balancer(Scripted({"tools/call": answer_empty}))
     url = await serve(balancer)
     configured = {"things": SourceSettings(headers={"cookie": "key=k"})}
-    connections = Connections(limits(), configured)
+    connections = SourcePools(limits(), configured)
     link = await HttpLink.open(connections.of(mcp_source(f"{url}/mcp")), HELLO, Ears(), PATIENT)
     assert balancer.cookies == ["key=k", "key=k; node=a"]
     await link.close()
@@ -245,7 +245,7 @@ class Listing:
 
     async def __aenter__(self) -> Lister:
         settings = limits(response_limit_bytes=2**22)
-        self._connections = Connections(settings, {})
+        self._connections = SourcePools(settings, {})
         transports = Transports(self._connections, settings, {}, {"name": "t"})
         self._servers = Servers(transports, Audience(), settings)
         return Lister(self._servers, settings)

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http_client.http1 import TooLarge
-from gateway.http_client.sse_parser import EventStream, ServerEvent
+from gateway.http_client.sse_parser import ServerEvent, SseParser
 from gateway.upstreams.mcp.message_parsers import JsonTextParser, LineSplitter
 
 LIMIT = 1000
 
 
-def feed_on(body: EventStream | JsonTextParser, piece: bytes) -> None:
+def feed_on(body: SseParser | JsonTextParser, piece: bytes) -> None:
     for _ in range(LIMIT):
         body.feed(piece)
 
 
 def read(*chunks: bytes) -> list[bytes]:
-    stream = EventStream(LIMIT)
+    stream = SseParser(LIMIT)
     return [event.data for chunk in chunks for event in stream.feed(chunk)]
 
 
@@ -53,7 +53,7 @@ def test_where_a_body_is_cut_does_not_matter(data):
         "event: endpoint\ndata: /x\n\nretry: 5\nid: 2\ndata: z\n\n"
     ).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=12)))
-    stream = EventStream(LIMIT)
+    stream = SseParser(LIMIT)
     edges = [0, *cuts, len(body)]
     pieces = [body[a:b] for a, b in pairwise(edges)]
     events = [event for piece in pieces for event in stream.feed(piece)]
@@ -66,7 +66,7 @@ def test_where_a_body_is_cut_does_not_matter(data):
 
 
 def test_the_id_of_an_event_counts_once_the_event_is_whole():
-    stream = EventStream(LIMIT)
+    stream = SseParser(LIMIT)
     stream.feed(b"id: 1\ndata: x\n\nid: 2\ndata: y\n")
     assert stream.last_id == "1"
     stream.end()
@@ -78,27 +78,27 @@ def test_the_id_of_an_event_counts_once_the_event_is_whole():
     "line", [b"retry: soon", b"retry: -1", b"retry: 1e3", b"retry: " + b"9" * 30]
 )
 def test_a_retry_that_is_no_time_is_passed_over(line):
-    stream = EventStream(LIMIT)
+    stream = SseParser(LIMIT)
     stream.feed(line + b"\n\n")
     assert stream.retry_s is None
 
 
 @pytest.mark.parametrize("id_", [b"a\0b", b"x" * 5000])
 def test_an_id_that_cannot_be_sent_back_is_passed_over(id_):
-    stream = EventStream(10_000)
+    stream = SseParser(10_000)
     stream.feed(b"id: " + id_ + b"\ndata: 1\n\n")
     assert stream.last_id == ""
 
 
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: x\n" * 12, b"data: x\ndata: y"])
 def test_an_event_without_an_end_is_too_large_at_some_time(piece):
-    stream = EventStream(LIMIT)
+    stream = SseParser(LIMIT)
     with pytest.raises(TooLarge):
         feed_on(stream, piece)
 
 
 def test_many_small_events_are_not_too_large():
-    stream = EventStream(LIMIT)
+    stream = SseParser(LIMIT)
     assert sum(len(stream.feed(b"data: x\n\n" * 50)) for _ in range(100)) == 5000
 
 
@@ -147,7 +147,7 @@ def test_long_lines_are_cut_or_refused():
 
 
 def test_blank_lines_do_not_count_however_many_come():
-    stream, text = EventStream(LIMIT), JsonTextParser(LIMIT)
+    stream, text = SseParser(LIMIT), JsonTextParser(LIMIT)
     for body in (stream, text):
         for _ in range(3):
             assert body.feed(b"\r\n" * (LIMIT // 4)) == []

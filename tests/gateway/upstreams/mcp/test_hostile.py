@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from config.sources import SourceSettings
-from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePools, UpstreamFailed
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link_and_handlers import Link
 from gateway.upstreams.mcp.streamable_http_links import HttpLink, StatelessLink
@@ -224,7 +224,7 @@ async def test_an_address_that_only_a_description_names_leads_to_no_private_netw
     server = Scripted()
     url = await serve(server)
     source = Source("id", "things", "mcp", url, url, False, options=McpOptions())
-    connections = Connections(limits(), {})
+    connections = SourcePools(limits(), {})
     expected = "lies in a private network"
     with pytest.raises(UpstreamFailed, match=expected):
         StatelessLink(connections.of(source), HELLO, UNKNOWN)
@@ -239,7 +239,7 @@ async def test_configured_headers_go_to_trusted_addresses_only(serve):
     server = Scripted({"tools/call": lambda turn: turn.result()})
     url = await serve(server)
     sources = {"things": SourceSettings(headers={"Authorization": "Bearer s"})}
-    connections = Connections(limits(), sources)
+    connections = SourcePools(limits(), sources)
     pool = connections.of(mcp_source(url))
     link = await HttpLink.open(pool, HELLO, Ears(), PATIENT, listen=True)
     await link.request(

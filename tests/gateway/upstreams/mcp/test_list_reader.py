@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp.list_reader import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
@@ -28,7 +28,7 @@ Play = Callable[[Turn], Awaitable[None]]
 @asynccontextmanager
 async def listing(url: str, **changes: Any) -> AsyncIterator[tuple[Lister, ImportSpec]]:
     settings = limits(response_limit_bytes=2**22, **changes)
-    connections = Connections(settings, {})
+    connections = SourcePools(settings, {})
     servers = Servers(Transports(connections, settings, {}, {"name": "t"}), Audience(), settings)
     spec = ImportSpec("things", f"{url}/mcp", kind="mcp", options=McpOptions(era="handshake"))
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client
-from gateway.upstreams.http.source_pools import Connections, UpstreamFailed
+from gateway.upstreams.http.source_pools import SourcePools, UpstreamFailed
 from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link_and_handlers import Link, NullHandler
@@ -224,7 +224,7 @@ async def test_a_probed_server_is_callable(serve, ways):
 
 
 async def test_new_settings_retire_links_and_leave_their_calls_alone(serve, clock):
-    connections = Connections(limits(), {})
+    connections = SourcePools(limits(), {})
     held = anyio.Event()
 
     async def later(turn: Turn) -> None:

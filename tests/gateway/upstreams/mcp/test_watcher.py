@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.upstreams.http.source_pools import Connections
+from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp import backoff
 from gateway.upstreams.mcp import server as mcp_server
 from gateway.upstreams.mcp.backoff import RefreshBackoff
@@ -50,7 +50,7 @@ class Telling:
 
 @asynccontextmanager
 async def follow_server(url: str, audience: Audience) -> AsyncIterator[McpServer]:
-    connections = Connections(limits(), {})
+    connections = SourcePools(limits(), {})
     ways = Transports(connections, limits(), {}, {"name": "t"})
     servers = Servers(ways, audience, limits())
     source = mcp_source(f"{url}/mcp", era="handshake")
