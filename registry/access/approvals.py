@@ -399,23 +399,18 @@ class Approvals(Tables):
                 )  # fmt: skip
         return id_, expires
 
-    async def withdraw(self, run_id: str) -> None:
-        """Delete what a run waits for: it was cancelled."""
-        await self._execute(
-            "DELETE FROM approval_t WHERE host_id = %s AND run_id = %s AND state = 'waiting'",
-            [self._host_id, run_id],
-        )
-
-    async def take_back(self, approval_ids: Sequence[str]) -> None:
-        """Take back the requests of cancelled calls, which count against the limit of their caller.
-        An id may occur several times, as it was requested. An approval is deleted with its last
-        request."""
-        if not approval_ids:
+    async def withdraw(self, approval_ids: Sequence[str] = (), *, run: str | None = None) -> None:
+        """Withdraw the requests of cancelled calls, which count against the limit of their caller,
+        or of a cancelled run of a program. An id may occur several times, as it was requested. An
+        approval is deleted with its last request."""
+        if not approval_ids and run is None:
             return
         await self._execute(
             """
             WITH taken AS MATERIALIZED (
                 SELECT id, count(*) AS requests FROM unnest(%(ids)s::uuid[]) AS id GROUP BY id
+                UNION ALL SELECT approval_id, requests FROM approval_t
+                WHERE host_id = %(host)s AND run_id = %(run)s AND state = 'waiting'
             ), shared AS (
                 UPDATE approval_t AS a SET requests = a.requests - taken.requests FROM taken
                 WHERE a.host_id = %(host)s AND a.approval_id = taken.id AND a.state = 'waiting'
@@ -425,7 +420,7 @@ class Approvals(Tables):
             WHERE a.host_id = %(host)s AND a.approval_id = taken.id AND a.state = 'waiting'
                 AND a.requests <= taken.requests
             """,
-            {"host": self._host_id, "ids": list(approval_ids)},
+            {"host": self._host_id, "ids": list(approval_ids), "run": run},
         )
 
     def _values(

@@ -222,7 +222,7 @@ class TaskRunner(RunSupervisor[StoredTask]):
             change = Change(work="ended", task=apply_update(row.task, event), event=event)
             if await self.tasks.change_idle(row, change):
                 if row.approval is not None:
-                    await Approvals(self.parts.pool, row.tenant).take_back([row.approval])
+                    await Approvals(self.parts.pool, row.tenant).withdraw([row.approval])
                 break
         self.cancel_here(row.id)
         await self.stir(row.id)

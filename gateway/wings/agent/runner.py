@@ -93,7 +93,7 @@ class Runner(RunSupervisor[Run]):
         until = anyio.current_time() + CANCEL_S
         while (run := await self.runs.cancel(tenant, owner, run_id)) is not None:
             if run.has_ended:
-                await self._take_back_requests(run)
+                await self._withdraw_requests(run)
                 await self.stir(run)
                 return run
             if not self.cancel_here(run_id) or anyio.current_time() > until:
@@ -224,7 +224,7 @@ class Runner(RunSupervisor[Run]):
         """Store how a run ends or waits, then tell it."""
         stored = await self.runs.end(run, ending)
         if stored.state == "cancelled":
-            await self._take_back_requests(run)
+            await self._withdraw_requests(run)
         if writer is not None and ending.updates:  # a person may decide as soon as they are told
             for update in ending.updates:
                 writer.put("StatusUpdate", status=WAITS, phase="tools", **update)
@@ -238,11 +238,11 @@ class Runner(RunSupervisor[Run]):
             writer.put("Completed", **summary(stored))
         await writer.flush()
 
-    async def _take_back_requests(self, run: Run) -> None:
-        """Take back the requests of approvals of a run that was cancelled."""
+    async def _withdraw_requests(self, run: Run) -> None:
+        """Withdraw the requests of approvals of a run that was cancelled."""
         turn = await self.runs.turn(run)
         pending = [call.approval for round_ in turn.rounds for call in round_.pending.values()]
-        await Approvals(self.pool, run.tenant).take_back(pending)
+        await Approvals(self.pool, run.tenant).withdraw(pending)
 
     async def prune(self) -> None:
         await self.runs.prune_usage(self._settings.usage_days)

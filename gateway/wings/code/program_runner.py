@@ -171,7 +171,7 @@ class Runner(RunSupervisor[ProgramRun]):
             raise not_found("run", run_id)
         await self.stored.cancel(tenant, run_id)
         self.cancel_here(run_id)
-        await Approvals(self.parts.pool, tenant).withdraw(run_id)
+        await Approvals(self.parts.pool, tenant).withdraw(run=run_id)
         return await self.follow(request, context, run_id, writes=writes)
 
     async def work(self, active: HeldRun[ProgramRun]) -> None:
@@ -320,7 +320,7 @@ class Runner(RunSupervisor[ProgramRun]):
 
     async def _withdraw(self, run: ProgramRun) -> None:
         """Withdraw what a cancelled run asked for just before."""
-        await Approvals(self.parts.pool, run.tenant).withdraw(run.id)
+        await Approvals(self.parts.pool, run.tenant).withdraw(run=run.id)
 
     async def _save(self, run: ProgramRun, steps: Steps) -> None:
         """Raises LeaseLost."""

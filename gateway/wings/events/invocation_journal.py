@@ -636,7 +636,7 @@ class Journal(Tables):
         values = {"host": host_id, "ids": list(ids), "error": CANCELLED_ERROR}
         rows = await self._fetch(_CANCEL, values)
         approvals = [approval for *_, approval in rows if approval is not None]
-        await Approvals(self._pool, host_id).take_back(approvals)
+        await Approvals(self._pool, host_id).withdraw(approvals)
         await self._unblock(key for *key, _ in rows)
         ended = sum(host is not None for host, *_ in rows)
         return ended, len(rows) - ended

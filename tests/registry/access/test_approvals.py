@@ -54,11 +54,11 @@ async def test_a_shared_request_outlives_its_first_withdrawal(approvals: Approva
     id_ = await request_approval(approvals)
     for _ in range(2):
         assert await request_approval(approvals) == id_
-    await approvals.take_back([id_])
+    await approvals.withdraw([id_])
     assert await approvals.get(id_)
-    await approvals.take_back([id_, id_])  # of one run that made the call twice
+    await approvals.withdraw([id_, id_])  # of one run that made the call twice
     assert await approvals.get(id_) is None
-    await approvals.take_back([])
+    await approvals.withdraw([])
 
 
 async def test_an_approval_is_good_for_one_call_of_one_caller(approvals: Approvals) -> None:
