@@ -58,7 +58,7 @@ class _Caller:
     identity: Identity
     toolset: str | None
     catalogs: int  # versions
-    rules: int
+    rules: object
     in_program: bool
     catalog: Catalog = field(kw_only=True)
     plans: Plans = field(kw_only=True)
@@ -76,7 +76,7 @@ class CallPlans:
         self._upstreams = upstreams
         self._guards = tuple(reversed(guards))
         self._policy_view = policy_view
-        self._rules = 0 if policy_view is None else policy_view.generation
+        self._rules = None if policy_view is None else policy_view.generation
         self._by_catalog: WeakKeyDictionary[Catalog, Plans] = WeakKeyDictionary()
         self._last: Callable[[], Catalog | None] = _nothing
         self._of_last: Plans = {}
@@ -87,7 +87,7 @@ class CallPlans:
         """The catalog that the caller sees, and the plans made so far for its tools. Calls follow
         each other by one caller, in a batch above all, so that of the last one is remembered."""
         identity, toolset, version = context.identity, context.toolset, lists.catalogs.version
-        rules = 0 if self._policy_view is None else self._policy_view.generation
+        rules = None if self._policy_view is None else self._policy_view.generation
         in_program = context.run is not None and context.run.code
         last = self._caller
         if (
@@ -95,7 +95,7 @@ class CallPlans:
             and last.identity is identity
             and last.toolset == toolset
             and last.catalogs == version
-            and last.rules == rules
+            and last.rules is rules
             and last.in_program == in_program
         ):
             return last.catalog, last.plans
@@ -108,7 +108,7 @@ class CallPlans:
 
     def of(self, catalog: Catalog) -> Plans:
         """The plans made so far for the tools of a catalog, by name."""
-        if self._policy_view is not None and self._policy_view.generation != self._rules:
+        if self._policy_view is not None and self._policy_view.generation is not self._rules:
             self._rules = self._policy_view.generation
             self._by_catalog.clear()
         elif self._last() is catalog:

@@ -220,8 +220,7 @@ class PolicyView:
         self._of: dict[str, _Rules] = {}
         self._stored: dict[str, Mapping[str, Rule]] = {}
         self.allows_all = self._usual.allows_all  # whether no tenant has a rule that could deny
-        self.generation = 0  # grows when the rules of a tenant change
-        self._current = object()  # replaced then, too
+        self.generation = object()  # replaced when the rules of a tenant change
         self._rules_changed = (events or Events()).rules_changed
 
     def reconfigure(
@@ -276,8 +275,7 @@ class PolicyView:
     def _renew(self) -> None:
         of_tenants = (rules.engine.allows_all for rules in self._of.values())
         self.allows_all = self._usual.allows_all and all(of_tenants)
-        self.generation += 1
-        self._current = object()
+        self.generation = object()
 
     def engine(self, tenant: str) -> Engine:
         return self._rules(tenant).engine
@@ -361,13 +359,13 @@ class PolicyView:
         prepared, key = context.identity.principal.prepared, (context.toolset, tool.id)
         verdicts: dict[tuple[str | None, str], _Judged]
         rules, verdicts = prepared.get(JUDGED, _NOT_JUDGED)
-        if rules is self._current:
+        if rules is self.generation:
             entry = verdicts.get(key)
             if entry is not None and entry[0] is tool:
                 return entry[1]
-        if rules is not self._current or len(verdicts) >= CALLED:
+        if rules is not self.generation or len(verdicts) >= CALLED:
             verdicts = {}
-            prepared[JUDGED] = (self._current, verdicts)
+            prepared[JUDGED] = (self.generation, verdicts)
         verdicts[key] = entry = self._judge(context, tool)
         return entry[1]
 
