@@ -210,13 +210,12 @@ async def _concerns_of_wings(visit: PageRequest) -> AsyncIterator[AttentionItem]
     for offer in visit.parts.offers.values():
         concerns = await offer.concerns(visit.operations.tenant) if offer.concerns else ()
         for item in pressing_concerns(concerns, share)[:ITEMS]:
-            kind, name = visit.texts(CONCERNS[item.subject]), visit.texts.sentence(item.title)
             yield AttentionItem(
-                kind,
+                visit.texts(CONCERNS[item.subject]),
                 "warn",
-                name,
+                visit.texts(item.title.text, **item.title.values),
                 visit.url(*item.path.split("/")),
-                text=visit.texts.sentence(item.detail),
+                text=visit.texts(item.detail.text, **item.detail.values),
             )
 
 

@@ -21,23 +21,7 @@ OUTCOMES: Mapping[str, str] = {
 }
 """Outcomes of calls that are codes, in words."""
 
-SENTENCES = (
-    "{tool} waits for an approval",
-    "{caller} called {tool} of {source}. Rule {rule}. It waits until {time} UTC.",
-    "The schedule {name} failed",
-    "The call of the schedule {name} failed",
-    "The job {operation} of {caller} failed",
-    "no reason is known",
-    "The account of {caller} at {source} has ended",
-    "The account of {caller} at {source} is about to end",
-    "Its person has to connect it again.",
-    "The source {source} is down",
-    "The TLS certificate cannot be read",
-    "The TLS certificate ends",
-    "server.tls.cert is good until {time} UTC.",
-    "{caller} has used {share} of the agent's budget",
-    "{share} of the documents' budget for {purpose} is used",
-    "{used} of {limit} {unit} of this day.",
+PROBLEMS = (
     "Required scope: {scope}.",
     "This takes the role {role}: it is about all tenants.",
     "There is no tool '{name}'.",
@@ -50,7 +34,7 @@ SENTENCES = (
     "embeddings are disabled",
     "The resource has changed: read it again, and repeat the change with its new ETag.",
 )
-"""Sentences in English that parts of the gateway write about their concerns and problems."""
+"""Sentences in English that parts of the gateway write about problems."""
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 # Invisible characters that change how the rest of a line is shown, and control characters.
@@ -76,22 +60,26 @@ class Texts(NamedTuple):
         translation = translations(self.language).get(text, text)
         return translation.format(**values) if values else translation
 
-    def sentence(self, text: str) -> str:
-        """A sentence of SENTENCES with its values, in the visitor's language; others as they
-        are."""
+    def sentence(self, incident: Mapping[str, Any], member: str) -> str:
+        """Title or detail of an incident, in the visitor's language if it has its values apart."""
+        sentence = incident.get("sentences", {}).get(member)
+        return self(sentence["text"], **sentence["values"]) if sentence else str(incident[member])
+
+    def problem(self, text: str) -> str:
+        """A problem of PROBLEMS with its values, in the visitor's language; others as they are."""
         if self.language == "en":
             return text
-        for sentence, pattern in _sentences():
+        for sentence, pattern in _problems():
             if match := pattern.fullmatch(text):
                 return self(sentence, **match.groupdict())
         return text
 
 
 @cache
-def _sentences() -> list[tuple[str, re.Pattern[str]]]:
+def _problems() -> list[tuple[str, re.Pattern[str]]]:
     return [
         (text, re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(text)), re.DOTALL))
-        for text in SENTENCES
+        for text in PROBLEMS
     ]
 
 

@@ -96,13 +96,24 @@ Subject = Literal[
 """Kinds of concerns."""
 
 
+class Sentence(Struct, frozen=True):
+    """A text in English with {names} for its values. The console translates it by `text`; a text
+    of strangers has no values, and stays as it is."""
+
+    text: str
+    values: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        return self.text.format(**self.values) if self.values else self.text
+
+
 class Concern(NamedTuple):
     """A fact that operators of a tenant should be told of, as long as it is one."""
 
     subject: Subject
     key: str  # among those of its subject: one incident of it is open
-    title: str
-    detail: str
+    title: Sentence
+    detail: Sentence
     path: str  # page of the console
     share: float = 1.0  # of a budget: how much of it is used
 

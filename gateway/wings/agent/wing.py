@@ -17,7 +17,7 @@ from gateway.wings.agent.http_streams import ROOT, StreamApi
 from gateway.wings.agent.openai_chat import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
-from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
+from gateway.wings.interface import Concern, Sentence, Wing, WingContributions, WingParts
 from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
 from registry.database.postgres import Pool
@@ -72,8 +72,14 @@ async def used_budgets(
     for owner, used in await conversations.used_today(tenant, OWNERS):
         shares = {name: getattr(used, name) / limit for name, limit in asdict(day).items() if limit}
         name = max(shares, key=lambda kind: shares[kind])
-        detail = f"{getattr(used, name):,.6g} of {getattr(day, name):,} {name} of this day."
-        title = f"{owner} has used {shares[name]:.0%} of the agent's budget"
+        amount, limit = f"{getattr(used, name):,.6g}", f"{getattr(day, name):,}"
+        detail = Sentence(
+            "{used} of {limit} {unit} of this day.", {"used": amount, "limit": limit, "unit": name}
+        )
+        title = Sentence(
+            "{caller} has used {share} of the agent's budget",
+            {"caller": owner, "share": f"{shares[name]:.0%}"},
+        )
         key = f"agent {owner} {datetime.now(UTC):%Y-%m-%d}"
         concerns.append(Concern("budgets", key, title, detail, "agent", shares[name]))
     return concerns

@@ -7,7 +7,7 @@ import msgspec
 from config.events import EventsSettings
 from gateway.operations.job_declarations import SCHEDULE
 from gateway.wings.events.invocation_journal import Invocation, Journal
-from gateway.wings.interface import Concern, Finding
+from gateway.wings.interface import Concern, Finding, Sentence
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Pool
 from registry.jobs.store import JobStore
@@ -58,8 +58,8 @@ async def failed_schedules(
         Concern(
             "schedules",
             f"invocation of {name}",
-            f"The call of the schedule {name} failed",
-            f"{invocation.skill_name}: {invocation.reason}.",
+            Sentence("The call of the schedule {name} failed", {"name": name}),
+            Sentence(f"{invocation.skill_name}: {invocation.reason}."),
             f"events/{invocation.invocation_id}",
         )
         async for name, invocation in _schedule_failures(settings, gateway_tenant, pool)

@@ -8,7 +8,7 @@ from typing import Literal
 import anyio
 
 from config.knowledge import KnowledgeSettings
-from gateway.wings.interface import Concern
+from gateway.wings.interface import Concern, Sentence
 from gateway.wings.models.usage import Budget, BudgetExhausted
 from registry.database.postgres import Pool
 from registry.database.tables import Tables
@@ -74,6 +74,12 @@ class UsedBudgets(Tables):
     def _concern(self, purpose: str, tokens: int, day: str) -> Concern:
         limit = self._limits[purpose]
         share, key = tokens / limit, f"knowledge {purpose} {day}"
-        title = f"{share:.0%} of the documents' budget for {purpose} is used"
-        detail = f"{tokens:,} of {limit:,} tokens of this day."
+        title = Sentence(
+            "{share} of the documents' budget for {purpose} is used",
+            {"share": f"{share:.0%}", "purpose": purpose},
+        )
+        detail = Sentence(
+            "{used} of {limit} {unit} of this day.",
+            {"used": f"{tokens:,}", "limit": f"{limit:,}", "unit": "tokens"},
+        )
         return Concern("budgets", key, title, detail, "collections", share)

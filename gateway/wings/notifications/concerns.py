@@ -10,10 +10,10 @@ import msgspec
 from anyio import to_thread
 
 from gateway.operations.job_declarations import SCHEDULE
-from gateway.wings.interface import Concern, Subject
+from gateway.wings.interface import Concern, Sentence, Subject
 from registry.access.approvals import Approvals
 from registry.access.secrets import Keys
-from registry.connections.accounts import Connections
+from registry.connections.accounts import Connection, Connections
 from registry.database.postgres import Pool
 from registry.jobs.store import JobRow, JobStore
 
@@ -27,10 +27,17 @@ async def waiting_approvals(pool: Pool, tenant: str) -> list[Concern]:
         Concern(
             "approvals",
             approval.id,
-            f"{approval.tool} waits for an approval",
-            f"{approval.principal} called {approval.tool} of {approval.source or 'the gateway'}."
-            f" Rule {approval.rule}{': ' if approval.reason else ''}{approval.reason}."
-            f" It waits until {approval.expires.astimezone(UTC):%Y-%m-%d %H:%M} UTC.",
+            Sentence("{tool} waits for an approval", {"tool": approval.tool}),
+            Sentence(
+                "{caller} called {tool} of {source}. Rule {rule}. It waits until {time} UTC.",
+                {
+                    "caller": approval.principal,
+                    "tool": approval.tool,
+                    "source": approval.source or "the gateway",
+                    "rule": f"{approval.rule}{': ' if approval.reason else ''}{approval.reason}",
+                    "time": f"{approval.expires.astimezone(UTC):%Y-%m-%d %H:%M}",
+                },
+            ),
             "approvals",
         )
         for approval in (await Approvals(pool, tenant).waiting())[:MOST]
@@ -41,48 +48,66 @@ async def failed_jobs(pool: Pool, tenant: str) -> list[Concern]:
     """Schedules whose last run failed, and jobs of people that failed lately."""
     store = JobStore(pool)
     scheduled = [
-        _job_concern(row, row.operation, f"The schedule {_schedule(row.operation)} failed")
+        _job_concern(
+            row, row.operation, Sentence("The schedule {name} failed", {"name": _schedule(row)})
+        )
         for row in await store.newest_ended(tenant, SCHEDULE)
         if row.state == "failed"
     ]
     single = [
-        _job_concern(row, row.job_id, f"The job {row.operation} of {row.principal_id} failed")
+        _job_concern(
+            row,
+            row.job_id,
+            Sentence(
+                "The job {operation} of {caller} failed",
+                {"operation": row.operation, "caller": row.principal_id},
+            ),
+        )
         for row in await store.failed_lately(tenant, FAILURE_PERIOD_S, MOST)
         if row.principal_id != SCHEDULE
     ]
     return [*scheduled, *single]
 
 
-def _schedule(operation: str) -> str:
-    return operation.removeprefix("events_schedule_")
+def _schedule(row: JobRow) -> str:
+    return row.operation.removeprefix("events_schedule_")
 
 
-def _job_concern(row: JobRow, key: str, title: str) -> Concern:
+def _job_concern(row: JobRow, key: str, title: Sentence) -> Concern:
     subject: Subject = "schedules" if row.principal_id == SCHEDULE else "jobs"
     problem: Mapping[str, Any] = msgspec.json.decode(row.problem) if row.problem else {}
-    reason = str(problem.get("detail") or problem.get("title") or "no reason is known")
-    return Concern(subject, key, title, reason, f"jobs/{row.job_id}")
+    reason = problem.get("detail") or problem.get("title")
+    detail = Sentence(str(reason)) if reason else Sentence("no reason is known")
+    return Concern(subject, key, title, detail, f"jobs/{row.job_id}")
 
 
 async def ending_connections(pool: Pool, host_id: str, tenant: str, days: int) -> list[Concern]:
-    return [
-        Concern(
-            "connections",
-            str(row.id),
-            f"The account of {row.principal} at {row.source} "
-            + ("has ended" if row.state == "expired" else "is about to end"),
-            row.failure or "Its person has to connect it again.",
-            f"connections/{row.id}",
-        )
-        for row in await Connections(pool, host_id, Keys()).ending(tenant, days, MOST)
-        if row.state != "suspended"
-    ]
+    rows = await Connections(pool, host_id, Keys()).ending(tenant, days, MOST)
+    return [_connection_concern(row) for row in rows if row.state != "suspended"]
+
+
+def _connection_concern(row: Connection) -> Concern:
+    values = {"caller": row.principal, "source": row.source}
+    if row.state == "expired":
+        title = Sentence("The account of {caller} at {source} has ended", values)
+    else:
+        title = Sentence("The account of {caller} at {source} is about to end", values)
+    detail = (
+        Sentence(row.failure) if row.failure else Sentence("Its person has to connect it again.")
+    )
+    return Concern("connections", str(row.id), title, detail, f"connections/{row.id}")
 
 
 def sources_down(states: Mapping[str, str]) -> list[Concern]:
     """`states`: what is wrong, by source, as this process sees it."""
     return [
-        Concern("sources", source, f"The source {source} is down", reason, f"sources/{source}")
+        Concern(
+            "sources",
+            source,
+            Sentence("The source {source} is down", {"source": source}),
+            Sentence(reason),
+            f"sources/{source}",
+        )
         for source, reason in list(states.items())[:MOST]
     ]
 
@@ -94,9 +119,11 @@ async def ending_certificate(file: str, days: int) -> list[Concern]:
     try:
         end = await to_thread.run_sync(certificate_end, Path(file))
     except (OSError, ValueError) as error:
-        title = "The TLS certificate cannot be read"
-        return [Concern("certificates", "server.tls", title, str(error), "health")]
+        title = Sentence("The TLS certificate cannot be read")
+        return [Concern("certificates", "server.tls", title, Sentence(str(error)), "health")]
     if end > datetime.now(UTC) + timedelta(days=days):
         return []
-    text = f"server.tls.cert is good until {end:%Y-%m-%d %H:%M} UTC."
-    return [Concern("certificates", "server.tls", "The TLS certificate ends", text, "health")]
+    time = f"{end:%Y-%m-%d %H:%M}"
+    detail = Sentence("server.tls.cert is good until {time} UTC.", {"time": time})
+    title = Sentence("The TLS certificate ends")
+    return [Concern("certificates", "server.tls", title, detail, "health")]

@@ -2,7 +2,7 @@
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from gateway.operations.member_texts import MemberText, MemberTexts
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import conflict, invalid, not_found, unavailable
-from gateway.wings.interface import AdminAccess, Subject
+from gateway.wings.interface import AdminAccess, Sentence, Subject
 from gateway.wings.notifications.messages import IncidentMessage, Kind
 from gateway.wings.notifications.senders import Destination, Endpoint, TargetSender, check_url
 from gateway.wings.notifications.store import NotificationStore, StoredTarget
@@ -102,7 +102,8 @@ class TargetTest(Struct, frozen=True):
 
 
 class IncidentView(Struct, frozen=True, omit_defaults=True):
-    """An incident. `sent`, `failed`: targets that took a message about it, or did not."""
+    """An incident. `sentences`: its title and detail with their values apart, for translations;
+    `sent`, `failed`: targets that took a message about it, or did not."""
 
     id: str
     subject: str
@@ -113,6 +114,7 @@ class IncidentView(Struct, frozen=True, omit_defaults=True):
     ended: datetime | None = None
     sent: list[str] = []
     failed: list[str] = []
+    sentences: Mapping[str, Sentence] = {}
 
 
 class IncidentQuery(Paging, frozen=True):
@@ -230,7 +232,7 @@ class TargetOperations:
             IncidentView(
                 row.incident_id, row.subject, row.title, row.detail,
                 "ended" if row.ended_ts else "open", row.begun_ts, row.ended_ts, row.sent,
-                row.failed,
+                row.failed, row.sentences,
             )
             for row in rows[:limit]
         )  # fmt: skip

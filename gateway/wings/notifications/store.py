@@ -1,18 +1,19 @@
 """Targets, incidents and deliveries in the database. Each method is of one tenant, whose id is its
 first argument, unless it says otherwise."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from psycopg import sql
 
-from gateway.wings.interface import Concern
+from gateway.wings.interface import Concern, Sentence
 from gateway.wings.notifications.messages import DETAIL, TITLE, Kind, Phase, plain
 from registry.database.leases import Leases
 from registry.database.postgres import borrow, is_uuid
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables, fetch_rows
+from schemas.jsonrpc import encode
 
 LEASE_S = 60.0  # longer than any attempt
 
@@ -35,6 +36,7 @@ class Incident(NamedTuple):
     subject: str
     title: str
     detail: str
+    sentences: Mapping[str, Any]  # of `title` and `detail`
     path: str
     begun_ts: datetime
     ended_ts: datetime | None
@@ -87,9 +89,9 @@ _SEE = b"""
 """
 _BEGIN = b"""
     WITH begun AS (
-        INSERT INTO notification_incident_t (host_id, subject, key, title, detail, path)
+        INSERT INTO notification_incident_t (host_id, subject, key, title, detail, sentences, path)
         SELECT %(host)s, * FROM unnest(%(subjects)s::text[], %(keys)s::text[], %(titles)s::text[],
-            %(details)s::text[], %(paths)s::text[])
+            %(details)s::text[], %(sentences)s::jsonb[], %(paths)s::text[])
         LIMIT greatest(0, %(most)s - (SELECT count(*) FROM notification_incident_t
             WHERE host_id = %(host)s AND ended_ts IS NULL))
         ON CONFLICT (host_id, subject, key) WHERE ended_ts IS NULL DO NOTHING
@@ -161,7 +163,7 @@ _SETTLE = compose(
     mine=_LEASES.of_one,
 )
 _INCIDENTS = sql.SQL(
-    "SELECT incident_id::text, subject, title, detail, path, begun_ts, ended_ts,"
+    "SELECT incident_id::text, subject, title, detail, sentences, path, begun_ts, ended_ts,"
     " array(SELECT DISTINCT target FROM notification_delivery_t AS d WHERE d.host_id = i.host_id"
     "  AND d.incident_id = i.incident_id AND status = 'ACKED' ORDER BY target) AS sent,"
     " array(SELECT DISTINCT target FROM notification_delivery_t AS d WHERE d.host_id = i.host_id"
@@ -238,8 +240,9 @@ class NotificationStore(Tables):
                     "host": host_id,
                     "most": most,
                     **_columns([*by_key]),
-                    "titles": [plain(concern.title, TITLE) for concern in new],
-                    "details": [plain(concern.detail, DETAIL) for concern in new],
+                    "titles": [plain(str(concern.title), TITLE) for concern in new],
+                    "details": [plain(str(concern.detail), DETAIL) for concern in new],
+                    "sentences": [_sentences(concern) for concern in new],
                     "paths": [concern.path for concern in new],
                 }
                 await connection.execute(_BEGIN, values)
@@ -308,6 +311,20 @@ class NotificationStore(Tables):
             " WHERE ended_ts < clock_timestamp() - make_interval(days => %s)",
             [int(keep_days)],
         )
+
+
+def _sentences(concern: Concern) -> str:
+    """Title and detail as JSON, with texts and values as `plain` leaves them."""
+    sentences = {"title": (concern.title, TITLE), "detail": (concern.detail, DETAIL)}
+    return encode(
+        {
+            member: Sentence(
+                plain(sentence.text, limit),
+                {name: plain(value, limit) for name, value in sentence.values.items()},
+            )
+            for member, (sentence, limit) in sentences.items()
+        }
+    ).decode()
 
 
 def _columns(keys: Sequence[tuple[str, str]]) -> dict[str, list[str]]:

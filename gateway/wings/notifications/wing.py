@@ -297,7 +297,7 @@ PERSONAL_ROWS: tuple[tuple[str, LiteralString, LiteralString, LiteralString], ..
     (
         "incidents",
         "notification_incident_t",
-        "r.host_id = %(host)s AND concat_ws(' ', r.key, r.title, r.detail) ~ %(word)s",
+        "r.host_id = %(host)s AND concat_ws(' ', r.key, r.title, r.detail, r.sentences) ~ %(word)s",
         "",
     ),
 )

@@ -1,10 +1,13 @@
 """Texts of the console: complete in every language, and none in a template."""
 
+import ast
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from string import Formatter
 
+import msgspec
 import pytest
 
 from gateway.admin.resource_views import VIEWS
@@ -28,7 +31,7 @@ from gateway.console.rendering import (
 )
 from gateway.console.texts import (
     OUTCOMES,
-    SENTENCES,
+    PROBLEMS,
     Texts,
     language_of,
     translations,
@@ -45,6 +48,7 @@ from gateway.wings.notifications.concerns import sources_down
 
 CONSOLE = files("gateway.console")
 LOGIN = files("gateway.login")
+WINGS = Path(str(files("gateway.wings")))
 TEMPLATES = {
     f"{part.name}/{file.name}": file.read_text()
     for part in (CONSOLE, LOGIN)
@@ -76,11 +80,21 @@ def used_texts() -> Iterator[str]:
     yield from (*COSTS.values(), *NAMES_OF_NOTHING.values())
     yield from (text.title for text in FILTER_TEXTS.values())
     yield from (*LIMITS.values(), *REFUSALS.values(), *WHEN_DOWN.values(), UNLIMITED, DERIVED)
-    yield from (*OUTCOMES.values(), *SENTENCES)
+    yield from (*OUTCOMES.values(), *PROBLEMS, *sentences())
     yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER)
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())
         yield from (text for text in constants if isinstance(text, str) and " " in text)
+
+
+def sentences() -> Iterator[str]:
+    """Texts of concerns, where they are written."""
+    for file in WINGS.rglob("*.py"):
+        source = file.read_text()
+        for call in ast.walk(ast.parse(source)) if "Sentence(" in source else ():
+            match call:
+                case ast.Call(func=ast.Name("Sentence"), args=[ast.Constant(value=str(text)), *_]):
+                    yield text
 
 
 def names(text: str) -> set[str]:
@@ -176,9 +190,13 @@ def test_json_is_indented_where_that_does_not_multiply_its_length() -> None:
 def test_a_sentence_of_a_concern_is_translated_with_its_values() -> None:
     chinese = Texts("zh")
     [concern] = sources_down({"shop": "connection refused"})
-    assert chinese.sentence(concern.title) == "来源 shop 不可用"
-    assert chinese.sentence(concern.detail) == "connection refused"
-    assert Texts("en").sentence(concern.title) == concern.title
+    assert chinese(concern.title.text, **concern.title.values) == "来源 shop 不可用"
+    assert str(concern.title) == "The source shop is down"
+    sentences = msgspec.to_builtins({"title": concern.title, "detail": concern.detail})
+    incident = {"title": "", "detail": "", "sentences": sentences}
+    assert chinese.sentence(incident, "title") == "来源 shop 不可用"
+    assert chinese.sentence(incident, "detail") == "connection refused"
+    assert chinese.sentence({"title": "of an older gateway"}, "title") == "of an older gateway"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +204,7 @@ def test_a_sentence_of_a_concern_is_translated_with_its_values() -> None:
     [("Required scope: admin:read.", "admin:read"), ("There is no tool 'a b'.", "a b")],
 )
 def test_problems_of_operations_are_translated(problem: str, value: str) -> None:
-    translation = Texts("zh").sentence(problem)
+    translation = Texts("zh").problem(problem)
     assert value in translation
     assert problem.split()[0] not in translation
 

@@ -128,6 +128,10 @@ async def test_failed_jobs_and_schedules_and_a_source_that_is_down(
         await until(lambda: len(receiver.events) == 3)
         by_subject = {event["subject"]: event for event in receiver.events}
         assert by_subject["schedules"]["title"] == "The schedule nightly failed"
+        incidents = await items(client, f"{INCIDENTS}?state=open")
+        assert {"text": "The schedule {name} failed", "values": {"name": "nightly"}} in [
+            incident["sentences"]["title"] for incident in incidents
+        ]
         assert by_subject["jobs"]["detail"] == "the service said no"
         assert by_subject["sources"]["link"].endswith("/console/sources/pets")
         client.gateway.feed.state.sources["pets"] = "ok"
