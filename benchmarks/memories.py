@@ -57,6 +57,10 @@ MANY = {"memory": {
 }}  # fmt: skip
 
 
+# Uses would rank memories that earlier questions found higher, from when they are stored.
+UNCOUNTED = {"memory": {**MANY["memory"], "ranking": {"uses": 0}}}
+
+
 class Memory:
     """The REST API of one gateway, on one connection."""
 
@@ -183,7 +187,7 @@ def multilingual(port: int) -> dict[str, Any]:
         "url": f"http://127.0.0.1:{port}/v1",
         "model": "multilingual-e5-small",
     }
-    memory = {**MANY["memory"], "scripts": [], "semantic_share": 0.5}
+    memory = {**UNCOUNTED["memory"], "scripts": [], "semantic_share": 0.5}
     return {"memory": memory, "embedding": {"purposes": {"passages": passages}}}
 
 
@@ -198,7 +202,7 @@ def _rows(name: str, questions: Sequence[Asked], goals: Mapping[str, float] = {}
 
 
 def _asked(
-    rig: Rig, pools: Sequence[Pool], more: Mapping[str, Any] = MANY, *, meaning: bool = True
+    rig: Rig, pools: Sequence[Pool], more: Mapping[str, Any] = UNCOUNTED, *, meaning: bool = True
 ) -> list[Asked]:
     """All questions to a gateway that remembers the pools, each as another user. Raises Unavailable
     if answers tell that `meaning` had no part in them."""
