@@ -191,13 +191,14 @@ class IndexedName:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedFile:
-    """A file that defines a name in a chunk."""
+class RelatedFile:
+    """A file that defines a name in a chunk, or that names what the chunk defines."""
 
     chunk: str
     collection: str
     path: str
-    share: float  # 1 / number of definitions of the name that fewest have
+    passage: str  # id of the chunk with the definition, or the name
+    share: float  # 1 / number of files that do so, for the name that fewest have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,9 +319,15 @@ class Library(Protocol):
         """The graph of references between the files of a repository, the heaviest first."""
         ...
 
-    async def named_files(self, context: Context, chunks: Sequence[str]) -> Sequence[NamedFile]:
-        """Files that define what the code of these chunks calls, imports or inherits, but for names
-        that many definitions have."""
+    async def passages(self, context: Context, chunks: Sequence[str]) -> Sequence[Passage]:
+        """Passages by the ids of their chunks, in no order."""
+        ...
+
+    async def related_files(
+        self, context: Context, chunks: Sequence[str], *, path: str = ""
+    ) -> Sequence[RelatedFile]:
+        """Files that define what the code of these chunks calls, imports or inherits, and files
+        that do so with their definitions, but for names that many files define or have."""
         ...
 
     async def neighbors(

@@ -23,11 +23,11 @@ from gateway.wings.document_library import (
     IngestedSource,
     LibraryFile,
     Lines,
-    NamedFile,
     Passage,
     PassageHits,
     PassageQuery,
     ReadableCollection,
+    RelatedFile,
     SourcePlace,
     SymbolPlace,
     SymbolQuery,
@@ -38,7 +38,13 @@ from gateway.wings.documents.reading.reading_limits import ReadingRefused
 from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader, reader_of
 from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.chunk_rows import dot_name
-from gateway.wings.knowledge.chunk_search import KIND, ChunkQuery, Searcher, convert_rows
+from gateway.wings.knowledge.chunk_search import (
+    KIND,
+    ChunkQuery,
+    Searcher,
+    chunks_query,
+    convert_rows,
+)
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import STATUS
 from gateway.wings.knowledge.entities import Entities
@@ -60,8 +66,8 @@ LINE = 500  # characters of a line that is quoted
 GREP_BATCH = 2**21  # bytes of texts that are held at a time
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
-DEFINITIONS = 100  # of one name that are read; as many say as little about a file
-DEFINING_FILES = 3  # files that define one name, beyond which it says little about any of them
+OCCURRENCES = 100  # definitions of one name, or chunks with it, that are read
+RELATED_FILES = 5  # that define or have one name, beyond which it says little about any
 LINKS = 20_000  # rows of the graph of files
 FILES = 10_000  # of one page
 RESULTS_LIMIT = 1000  # symbols, references or lines of one answer
@@ -304,9 +310,18 @@ class CollectionLibrary:
         rows = await self._rows(_compose(_LINKED_FILES, path=where), values)
         return convert_rows(FileLink, rows)
 
-    async def named_files(self, context: Context, chunks: Sequence[str]) -> Sequence[NamedFile]:
-        values = {**self._values(context, None), "chunks": list(chunks)}
-        return convert_rows(NamedFile, await self._rows(_NAMED_FILES, values))
+    async def passages(self, context: Context, chunks: Sequence[str]) -> Sequence[Passage]:
+        values = {**self._values(context, None), "ids": list(chunks)}
+        return convert_rows(Passage, await self._rows(chunks_query(None), values))
+
+    async def related_files(
+        self, context: Context, chunks: Sequence[str], *, path: str = ""
+    ) -> Sequence[RelatedFile]:
+        where, values = self._path_condition(context, None, path)
+        values["chunks"] = list(chunks)
+        return convert_rows(
+            RelatedFile, await self._rows(_compose(_RELATED_FILES, path=where), values)
+        )
 
     async def neighbors(
         self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
@@ -603,37 +618,58 @@ _REFERENCES_TO = compose(
     names_of_code=_NAMES_OF_CODE,
     references=sql.Literal(REFERENCES),
 )
-_NAMED_FILES = compose(
-    """
-    WITH {shelves}, named AS MATERIALIZED (
-        SELECT DISTINCT mention.chunk_id, shelf.collection_id, shelf.name AS shelf,
-            knowledge_last(mention.name) AS name
-        FROM unnest(%(chunks)s::uuid[]) AS asked (chunk_id)
-        JOIN knowledge_mention_v AS mention
+_RELATED_FILES = sql.SQL("""
+    WITH {shelves}, asked AS MATERIALIZED (
+        SELECT chunk.chunk_id, chunk.document_id, collection_id, shelf.name AS shelf,
+            knowledge_last(chunk.symbol) AS name
+        FROM shelf JOIN knowledge_chunk_t AS chunk USING (collection_id)
+        WHERE chunk.host_id = %(host)s AND chunk.chunk_id = ANY (%(chunks)s::uuid[])
+    ), named AS MATERIALIZED (
+        SELECT DISTINCT asked.*, knowledge_last(mention.name) AS other
+        FROM asked JOIN knowledge_mention_v AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, asked.chunk_id)
-        JOIN shelf USING (collection_id)
         WHERE {names_of_code}
+    ), defining AS (
+        SELECT named.chunk_id, named.shelf, target.document_id, target.files,
+            chunk.chunk_id AS passage
+        FROM named CROSS JOIN LATERAL (
+            SELECT document_id, count(*) OVER () AS files, sum(count(*)) OVER () AS number,
+                min(start_byte) AS start_byte
+            FROM (
+                SELECT symbol.document_id, symbol.start_byte FROM knowledge_definition_v AS symbol
+                WHERE (symbol.host_id, symbol.collection_id, symbol.name)
+                    = (%(host)s, named.collection_id, named.other) LIMIT {occurrences}
+            ) AS definition GROUP BY document_id
+        ) AS target CROSS JOIN LATERAL (
+            SELECT chunk_id FROM knowledge_chunk_t AS chunk
+            WHERE (chunk.host_id, chunk.document_id) = (%(host)s, target.document_id)
+                AND chunk.start_byte <= target.start_byte ORDER BY chunk.ordinal DESC LIMIT 1
+        ) AS chunk
+        WHERE target.number < {occurrences} AND target.files <= {files}
+            AND target.document_id <> named.document_id
+    ), naming AS (
+        SELECT asked.chunk_id, asked.shelf, target.document_id, target.files, target.passage
+        FROM asked CROSS JOIN LATERAL (
+            SELECT chunk.document_id, count(*) OVER () AS files,
+                sum(count(*)) OVER () AS number,
+                (array_agg(chunk.chunk_id ORDER BY chunk.ordinal))[1] AS passage
+            FROM (
+                SELECT naming.chunk_id
+                FROM knowledge_naming(%(host)s, asked.collection_id, asked.name, 4) AS naming
+                LIMIT {occurrences}
+            ) AS naming JOIN knowledge_chunk_t AS chunk
+                ON (chunk.host_id, chunk.chunk_id) = (%(host)s, naming.chunk_id)
+            WHERE chunk.document_id <> asked.document_id GROUP BY chunk.document_id
+        ) AS target
+        WHERE asked.name <> '' AND target.number < {occurrences} AND target.files <= {files}
     )
-    SELECT named.chunk_id::text, named.shelf, document.path,
-        max(1.0 / cardinality(defined.documents))::float8
-    FROM named CROSS JOIN LATERAL (
-        SELECT count(*) AS number, array_agg(DISTINCT definition.document_id) AS documents
-        FROM (
-            SELECT symbol.document_id FROM knowledge_definition_v AS symbol
-            WHERE (symbol.host_id, symbol.collection_id, symbol.name)
-                = (%(host)s, named.collection_id, named.name) LIMIT {definitions}
-        ) AS definition
-    ) AS defined CROSS JOIN LATERAL unnest(defined.documents) AS target (document_id)
+    SELECT DISTINCT ON (1, 2, 3) related.chunk_id::text, related.shelf, document.path,
+        related.passage::text, (1.0 / related.files)::float8
+    FROM (SELECT * FROM defining UNION ALL SELECT * FROM naming) AS related
     JOIN knowledge_document_t AS document
-        ON (document.host_id, document.document_id) = (%(host)s, target.document_id)
-    WHERE defined.number < {definitions} AND cardinality(defined.documents) <= {files}
-    GROUP BY named.chunk_id, named.shelf, document.path ORDER BY 1, 2, 3
-""",
-    shelves=_SHELVES,
-    names_of_code=_NAMES_OF_CODE,
-    definitions=sql.Literal(DEFINITIONS),
-    files=sql.Literal(DEFINING_FILES),
-)
+        ON (document.host_id, document.document_id) = (%(host)s, related.document_id)
+    WHERE true {path} ORDER BY 1, 2, 3, 5 DESC, 4
+""")
 # Names that few definitions share, and who names them.
 _LINKED_FILES = sql.SQL("""
     WITH {shelves}, defined AS MATERIALIZED (
@@ -686,5 +722,7 @@ def _compose(template: sql.SQL, **parts: sql.Composable) -> bytes:
         names_of_code=_NAMES_OF_CODE,
         ambiguous=sql.Literal(AMBIGUOUS),
         links=sql.Literal(LINKS),
+        occurrences=sql.Literal(OCCURRENCES),
+        files=sql.Literal(RELATED_FILES),
         **parts,
     ).as_bytes()

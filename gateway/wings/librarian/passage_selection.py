@@ -10,8 +10,8 @@ from gateway.wings.document_library import (
     DATA_KINDS,
     PROSE_KINDS,
     Lines,
-    NamedFile,
     Passage,
+    RelatedFile,
 )
 from gateway.wings.librarian.citations import Citation, VerifiedClaim, terms_of
 
@@ -23,8 +23,9 @@ LEAST = 12
 # Weights of hits beside those in sources. Of 100 files that answer a question about code, 79 are
 # sources, 17 tests and 4 documents; without weights more of the first ten were tests and documents.
 TESTS, DOCUMENTS = 0.75, 0.5
-NAMING = 10  # best passages whose names raise the files that define them
-NAME_WEIGHT = 0.3  # of the score of such a passage
+RELATING = 10  # best passages whose names raise the files that define or have them
+RELATED_WEIGHT = 0.3  # of the score of such a passage
+FURTHER = 0.4  # share of each further passage of a file in its score
 SLOWER = 0.1  # by its rank
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_|conftest\.)[^/]*\Z"
@@ -80,7 +81,7 @@ def prefer_sources(question: str, hits: Sequence[Passage]) -> list[Passage]:
     if not coded or _USAGE.search(question):
         return list(hits)
     weighted = [
-        replace(hit, score=round(hit.score * _path_weight(hit), 9))
+        replace(hit, score=round(hit.score * _path_weight(hit.path, hit.kind), 9))
         if hit.collection in coded
         else hit
         for hit in hits
@@ -88,33 +89,36 @@ def prefer_sources(question: str, hits: Sequence[Passage]) -> list[Passage]:
     return sorted(weighted, key=lambda hit: -hit.score)
 
 
-def _path_weight(hit: Passage) -> float:
-    if _TEST.search(hit.path):
+def _path_weight(path: str, kind: str) -> float:
+    if _TEST.search(path):
         return TESTS
-    return DOCUMENTS if hit.kind in PROSE_KINDS or _DOCUMENT.search(hit.path) else 1.0
+    return DOCUMENTS if kind in PROSE_KINDS or _DOCUMENT.search(path) else 1.0
 
 
-def by_file(hits: Sequence[Passage], limit: int, named: Sequence[NamedFile] = ()) -> list[Passage]:
-    """The best passage of each file, the best files first: the score of a file is that of its best
-    passage, half of that of the next one, and so on, and a part of that of each passage in other
-    files that names what it defines."""
-    files: dict[tuple[str, str], list[Passage]] = {}
-    ranked = sorted(hits, key=lambda hit: -hit.score)
-    for hit_ in ranked:
-        files.setdefault((hit_.collection, hit_.path), []).append(hit_)
-    scores = {
-        file: sum(hit.score / 2**place for place, hit in enumerate(passages))
-        for file, passages in files.items()
-    }
-    naming = {hit.chunk: (place, hit) for place, hit in enumerate(ranked)}
-    for target in named:
-        place, hit = naming[target.chunk]
+def rank_files(
+    hits: Sequence[Passage], limit: int, related: Sequence[RelatedFile] = ()
+) -> list[tuple[str, float]]:
+    """The best files, each as its best chunk and its score: that of its best passage, 0.4 of that
+    of the next one, 0.16 of the third, and so on, and a part of that of each passage to which it is
+    related, also of a file without a hit."""
+    files: dict[tuple[str, str], str] = {}
+    scores: dict[tuple[str, str], float] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    by_chunk: dict[str, tuple[int, Passage]] = {}
+    for place, hit in enumerate(sorted(hits, key=lambda hit: -hit.score)):
+        file = (hit.collection, hit.path)
+        files.setdefault(file, hit.chunk)
+        scores[file] = scores.get(file, 0.0) + hit.score * FURTHER ** counts[file]
+        counts[file] += 1
+        by_chunk[hit.chunk] = (place, hit)
+    for target in related:
+        place, hit = by_chunk[target.chunk]
         file = (target.collection, target.path)
-        if file in files and file != (hit.collection, hit.path):
-            weight = _path_weight(files[file][0])
-            scores[file] += NAME_WEIGHT * weight * target.share * hit.score / (1 + SLOWER * place)
+        weight = RELATED_WEIGHT * _path_weight(target.path, "code") * target.share
+        files.setdefault(file, target.passage)
+        scores[file] = scores.get(file, 0.0) + weight * hit.score / (1 + SLOWER * place)
     order = sorted(files, key=lambda file: (-scores[file], *file))[:limit]
-    return [replace(files[file][0], score=scores[file]) for file in order]
+    return [(files[file], scores[file]) for file in order]
 
 
 def _likeness(left: frozenset[str], right: frozenset[str]) -> float:

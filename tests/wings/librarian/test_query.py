@@ -11,7 +11,7 @@ import pytest
 
 from gateway.context import Principal
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.document_library import NamedFile, Passage
+from gateway.wings.document_library import Passage, RelatedFile
 from gateway.wings.librarian.citations import (
     Citation,
     QuotedFinding,
@@ -21,7 +21,7 @@ from gateway.wings.librarian.citations import (
     escape_markdown,
     mark,
 )
-from gateway.wings.librarian.passage_selection import by_file, diverse, prefer_sources
+from gateway.wings.librarian.passage_selection import diverse, prefer_sources, rank_files
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, librarian_settings, share_librarian
@@ -335,16 +335,18 @@ def test_a_diverse_selection_covers_several_files() -> None:
 
 
 def test_files_are_ranked_by_all_their_passages() -> None:
-    def hit(path: str, score: float) -> Passage:
-        return Passage(collection="c", path=path, version=1, lines=(1, 2), text=path, score=score)
-
-    hits = [hit("one.py", 0.9), hit("many.py", 0.8), hit("many.py", 0.7), hit("few.py", 0.1)]
-    found = by_file(hits, 2)
-    assert [(one.path, round(one.score, 2)) for one in found] == [
-        ("many.py", 1.15),
-        ("one.py", 0.9),
+    scores = {"one.py 1": 0.9, "many.py 1": 0.8, "many.py 2": 0.7, "few.py 1": 0.1}
+    hits = [
+        Passage(collection="c", path=chunk[:-2], version=1, lines=(1, 2), text="", chunk=chunk,
+                score=score)
+        for chunk, score in scores.items()
+    ]  # fmt: skip
+    files = rank_files(hits, 2)
+    assert [(chunk, round(score, 2)) for chunk, score in files] == [
+        ("many.py 1", 1.08),
+        ("one.py 1", 0.9),
     ]
-    assert by_file([], 3) == []
+    assert rank_files([], 3) == []
 
 
 def test_names_in_the_best_passages_raise_the_files_of_their_definitions() -> None:
@@ -353,12 +355,17 @@ def test_names_in_the_best_passages_raise_the_files_of_their_definitions() -> No
                        chunk=path, score=score)  # fmt: skip
 
     hits = [hit("caller.py", 0.9), hit("helper.py", 0.4), hit("base.py", 0.3)]
-    named = [NamedFile("caller.py", "c", path, 1.0) for path in ("base.py", "new.py", "caller.py")]
-    ranked = by_file(hits, 10, named)
-    assert [(file.path, round(file.score, 2)) for file in ranked] == [
+    named = [
+        RelatedFile("caller.py", "c", path, f"{path} 1", 1.0)
+        for path in ("base.py", "new.py", "tests/test_new.py")
+    ]
+    ranked = rank_files(hits, 10, named)
+    assert [(chunk, round(score, 2)) for chunk, score in ranked] == [
         ("caller.py", 0.9),
         ("base.py", 0.57),
         ("helper.py", 0.4),
+        ("new.py 1", 0.27),
+        ("tests/test_new.py 1", 0.2),
     ]
 
 

@@ -96,6 +96,15 @@ async def test_passages_have_their_location(client: Client) -> None:
     assert [one["path"] for one in files["files"] + rest["files"]] == sorted(FILES)
 
 
+async def test_files_of_definitions_that_hits_name_are_shown(client: Client) -> None:
+    """Base classes have seldom a word of a question about what inherits them."""
+    for path, expected in (("", [("src/app.py", "App"), ("src/base.py", "Scaffold")]),
+                           ("src/a*", [("src/app.py", "App")])):  # fmt: skip
+        body = {"query": "serves requests", "by": "file", "path": path}
+        passages = (await post_body(client, "search", **body))["passages"]
+        assert [(passage["path"], passage["symbol"]) for passage in passages] == expected
+
+
 async def test_reading_goes_on_at_the_next_line(client: Client) -> None:
     text, at = "", 1
     while at:
