@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -86,10 +85,10 @@ class MemoryLog:
             return []
         check(place, StreamPlace(entry.born, entry.first), StreamPlace(entry.born, entry.last))
         skipped = place.n + 1 - entry.first if place.born == entry.born else 0
-        events = islice(entry.events, skipped, skipped + limit)
-        return [
-            Event(event_id(stream, StreamPlace(entry.born, n)), data)
-            for n, data in enumerate(events, entry.first + skipped)
+        events, first = entry.events, entry.first
+        return [  # by index: an iterator would pass all that a follower has read
+            Event(event_id(stream, StreamPlace(entry.born, first + index)), events[index])
+            for index in range(skipped, min(skipped + limit, len(events)))
         ]
 
     async def last(self, stream: str) -> str:
