@@ -42,7 +42,7 @@ async def follow_events(
     stream: str,
     read: Callable[[bool], Awaitable[tuple[Sequence[Event], Outlook]]],
     every_s: float,
-) -> AsyncIterator[Event]:
+) -> AsyncIterator[Sequence[Event]]:
     """The events that `read` gives, each time that the stream has grown. Its argument tells whether
     nothing has for `every_s` seconds: then an entry may have been lost. `read` shields its queries:
     a reader that leaves within one would cost the pool a connection."""
@@ -58,8 +58,8 @@ async def follow_events(
         while True:
             wake.clear()
             events, outlook = await read(is_late)
-            for event in events:
-                yield event
+            if events:
+                yield events
             if outlook == "end":
                 return
             is_late = False

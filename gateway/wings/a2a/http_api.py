@@ -335,11 +335,12 @@ class A2AApi:
         if row.task.status.state in stops:  # an update ends a stream of 0.3, not a task
             yield status_event(row.task, row.task.status)
             return
-        async for _, event in self._runner.follow(row, row.number):
-            yield event
-            update = event.status_update
-            if update is not None and update.status.state in stops:
-                return
+        async for events in self._runner.follow(row, row.number):
+            for _, event in events:
+                yield event
+                update = event.status_update
+                if update is not None and update.status.state in stops:
+                    return
 
     async def _list(self, call: AgentCall) -> TaskList:
         params: ListRequest = call.params

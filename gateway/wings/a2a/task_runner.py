@@ -1,6 +1,6 @@
 """Tasks of agents in this process: begin, answer, cancel, follow, and work on them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from uuid import uuid4
 
 import anyio
@@ -248,8 +248,11 @@ class TaskRunner(RunSupervisor[StoredTask]):
     async def stir(self, id_: str) -> None:
         await stir(self._log, stream_of("a2a", id_))
 
-    def follow(self, row: StoredTask, after: int) -> AsyncIterator[tuple[int, StreamResponse]]:
-        """The events of a task behind a number, up to its end."""
+    def follow(
+        self, row: StoredTask, after: int
+    ) -> AsyncIterator[Sequence[tuple[int, StreamResponse]]]:
+        """The events of a task behind a number, up to its end; those that are stored together at
+        once."""
 
         async def read(_is_late: bool) -> tuple[list[tuple[int, StreamResponse]], Outlook]:
             nonlocal after
@@ -269,9 +272,9 @@ class TaskRunner(RunSupervisor[StoredTask]):
         """The task, once it has ended or waits for somebody, or as it is when the time is over."""
         with anyio.move_on_after(self.settings.wait_s):
             if not row.has_ended and row.task.status.state not in INTERRUPTED:
-                async for _, event in self.follow(row, row.number):
-                    update = event.status_update
-                    if update is not None and update.status.state in INTERRUPTED:
+                async for events in self.follow(row, row.number):
+                    updates = [event.status_update for _, event in events]
+                    if any(update and update.status.state in INTERRUPTED for update in updates):
                         break
         return await self.reread(row)
 

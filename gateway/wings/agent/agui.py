@@ -26,7 +26,7 @@ from gateway.protocol import sse_writer
 from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
-from gateway.wings.agent.run_events import WAITS, WAITS_FOR_CONNECTION, RunEvent, interrupt_number
+from gateway.wings.agent.run_events import WAITS_FOR_CONNECTION, RunEvent, interrupt_number
 from gateway.wings.agent.run_steps import AgentTurn
 from gateway.wings.agent.runner import Runner
 from registry.access.approvals import Approvals
@@ -174,11 +174,11 @@ class AgUi:
             run = await self._wait_until_taken_up(run)
         interrupts: list[Json] = []
         async with self._api.bind(context, run):
-            async for event in self._api.follow(run, after):
-                if event.data.get("status") == WAITS:
-                    interrupts.append(_interrupt(event))
-                for begin_event in encoder.encode(event):
-                    yield sse_writer.event(encode(begin_event), b"")
+            async for events in self._api.follow(run, after):
+                interrupts += [_interrupt(event) for event in events if event.awaited_approval]
+                written = [written for event in events for written in encoder.encode(event)]
+                if written:
+                    yield b"".join([sse_writer.event(encode(event), b"") for event in written])
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
             for begin_event in encoder.interrupt(interrupts, turns):

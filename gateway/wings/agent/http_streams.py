@@ -4,7 +4,7 @@ A message is sent by a call of the tool, so that policy, limits and audit hold a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from gateway.operations.problems import ProblemDetails, not_found
 from gateway.protocol import sse_writer
 from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.operations import REASONING, RunView
-from gateway.wings.agent.run_events import RunEvent, follow_run, terminal_event
+from gateway.wings.agent.run_events import RunEvent, follow_run, run_event, terminal_event
 from gateway.wings.agent.runner import Runner
 from gateway.wings.event_stream_responses import last_event_number, stream_events
 from gateway.wings.http_tool_calls import ToolCalls, problem_of, respond_problem
@@ -127,13 +127,14 @@ class StreamApi:
         run = await self.run(context, run_id)
         shows = REASONING in context.identity.scopes
         while not run.has_ended:
-            async for event in self.follow(run, after):
-                after = event.number
-                if shows or event.type != "ReasoningTrace":
-                    yield event
-                if event.terminal:
+            async for events in self.follow(run, after):
+                for event in events:
+                    if shows or event.type != "ReasoningTrace":
+                        yield event
+                after = events[-1].number
+                if events[-1].terminal:
                     return
-            yield RunEvent(after, "Waiting", {"run_id": run.id})
+            yield run_event(after, "Waiting", {"run_id": run.id})
             run = await self._wait_until_resumed(run)
         yield terminal_event(run, after + 1)
 
@@ -162,11 +163,14 @@ class StreamApi:
     ) -> AsyncIterator[bytes]:
         shows = REASONING in context.identity.scopes
         async with self.bind(context, run) if leaving else nullcontext():
-            async for event in self.follow(run, after):
-                if event.type == "ReasoningTrace" and not shows:
-                    continue
-                data = msgspec.json.encode(event.data)
-                yield sse_writer.event(data, event.type.encode(), str(event.number))
+            async for events in self.follow(run, after):
+                frames = [
+                    sse_writer.event(bytes(event.body), event.type.encode(), str(event.number))
+                    for event in events
+                    if shows or event.type != "ReasoningTrace"
+                ]
+                if frames:
+                    yield b"".join(frames)
 
     @asynccontextmanager
     async def bind(self, context: Context, run: Run) -> AsyncIterator[None]:
@@ -179,8 +183,8 @@ class StreamApi:
                     await self._runner.cancel(context, run.id)
             raise
 
-    def follow(self, run: Run, after: int = 0) -> AsyncIterator[RunEvent]:
-        """The events of a run, up to its end."""
+    def follow(self, run: Run, after: int = 0) -> AsyncIterator[Sequence[RunEvent]]:
+        """The events of a run, up to its end; those that are ready together at once."""
         log, every_s = self._runner.stream, self.settings.keep_alive_s
         reread = partial(self._runner.runs.get, run.tenant, run.owner, run.id)
         return follow_run(log, run, after, reread=reread, every_s=every_s)

@@ -23,7 +23,7 @@ from gateway.protocol import sse_writer
 from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView
-from gateway.wings.agent.run_events import WAITS_FOR_CONNECTION
+from gateway.wings.agent.run_events import WAITS_FOR_CONNECTION, RunEvent
 from gateway.wings.agent.runner import Runner
 from gateway.wings.http_tool_calls import problem_of
 from gateway.wings.models.usage import TokenUsage
@@ -150,21 +150,15 @@ class Facade:
         chunk = partial(_chunk, run.id, model, members={"usage": None} if usage else {})
         yield chunk({"role": "assistant", "content": ""})
         async with self._api.bind(context, run):
-            async for event in self._api.follow(run):
-                data = event.data
-                match event.type:
-                    case "ResponseChunk":
-                        yield chunk({"content": data["text"]})
-                    case "ReasoningTrace" if shows:
-                        yield chunk({"reasoning_content": data["text"]})
-                    case "StatusUpdate" if data["status"] == "waiting_for_approval":
-                        yield chunk({"content": _waits([data["approval"]])})
-                    case "StatusUpdate" if data["status"] == WAITS_FOR_CONNECTION:
-                        yield chunk({"content": f"\n\n{data['message']}\n"})
-                    case "Error":
-                        error = {"message": data["message"], "type": data["code"]}
-                        yield sse_writer.event(encode({"error": error}), b"")
-                        return
+            async for events in self._api.follow(run):
+                deltas = [delta for event in events if (delta := _delta(event, shows=shows))]
+                if deltas:
+                    yield b"".join(map(chunk, deltas))
+                if events[-1].type == "Error":
+                    data = events[-1].data
+                    error = {"message": data["message"], "type": data["code"]}
+                    yield sse_writer.event(encode({"error": error}), b"")
+                    return
         ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
         yield chunk({}, _finish(ended.stopped))
         if usage:
@@ -190,6 +184,21 @@ class Facade:
         if usage.reasoning:
             members["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
         return members
+
+
+def _delta(event: RunEvent, *, shows: bool) -> dict[str, str] | None:
+    """The delta of an event; `shows` reasoning, too. None: it has none."""
+    data = event.data
+    match event.type:
+        case "ResponseChunk":
+            return {"content": data["text"]}
+        case "ReasoningTrace" if shows:
+            return {"reasoning_content": data["text"]}
+        case "StatusUpdate" if data["status"] == "waiting_for_approval":
+            return {"content": _waits([data["approval"]])}
+        case "StatusUpdate" if data["status"] == WAITS_FOR_CONNECTION:
+            return {"content": f"\n\n{data['message']}\n"}
+    return None
 
 
 def _whole(view: RunView, model: str, usage: Mapping[str, Any]) -> dict[str, Any]:

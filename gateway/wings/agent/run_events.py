@@ -6,7 +6,7 @@ that it has seen. A run has exactly one terminal event.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -29,15 +29,33 @@ PER_ATTEMPT = 1_000_000_000  # numbers of the events of one process
 
 
 class RunEvent(Struct, frozen=True):
+    """`body` is JSON as its writer encoded it, which streams send on."""
+
     number: int
     type: str
-    data: dict[str, Any]
+    body: msgspec.Raw = msgspec.field(name="data")
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The members of `body`, decoded in each call."""
+        return _members.decode(self.body)
 
     @property
     def terminal(self) -> bool:
         return self.type in TERMINAL
 
+    @property
+    def awaited_approval(self) -> str:
+        """The approval that the run waits for by this event; "": none."""
+        data = self.data if self.type == "StatusUpdate" else {}
+        return data["approval"] if data.get("status") == WAITS else ""
 
+
+def run_event(number: int, type_: str, data: Mapping[str, Any]) -> RunEvent:
+    return RunEvent(number, type_, msgspec.Raw(msgspec.json.encode(data)))
+
+
+_members = msgspec.json.Decoder(dict[str, Any])
 _events = msgspec.json.Decoder(list[RunEvent])
 
 
@@ -62,7 +80,7 @@ class EventWriter:
     def put(self, type_: str, **data: Any) -> None:
         self._number += 1
         common = {"conversation_id": self._conversation, "iteration": self.iteration}
-        self._waiting.append(RunEvent(self._number, type_, {**common, **data}))
+        self._waiting.append(run_event(self._number, type_, {**common, **data}))
         self._wake.set()
 
     async def run(self) -> None:
@@ -87,10 +105,11 @@ class EventWriter:
 
 def follow_run(
     log: Log, run: Run, after: int, *, reread: Callable[[], Awaitable[Run | None]], every_s: float
-) -> AsyncIterator[RunEvent]:
+) -> AsyncIterator[Sequence[RunEvent]]:
     """The events of a run behind number `after`, up to its terminal one, or until it waits for an
-    approval. `run` was just read; `reread` reads it when the log has said nothing new for `every_s`
-    seconds, so that its end is told also where its event was lost."""
+    approval; those that are ready together at once. `run` was just read; `reread` reads it when the
+    log has said nothing new for `every_s` seconds, so that its end is told also where its event was
+    lost."""
     stream, place, current = stream_of("agent", run.id), "", run
     announced = set[str]()  # approvals that the log has named: a run waits before it says so
 
@@ -109,8 +128,8 @@ def follow_run(
                 place, entry_events = entry.id, decode_events(entry)
                 stirred |= not entry_events
                 for event in entry_events:
-                    if event.data.get("status") == WAITS:
-                        announced.add(event.data["approval"])
+                    if approval := event.awaited_approval:
+                        announced.add(approval)
                     if event.number <= after:
                         continue
                     after = event.number
@@ -139,7 +158,7 @@ async def interrupt_number(stream: Log, run: Run, approvals: Collection[str]) ->
         place = entries[-1].id
         for event in (event for entry in entries for event in decode_events(entry)):
             newest = max(newest, event.number)
-            if event.data.get("status") == WAITS and event.data.get("approval") in approvals:
+            if event.awaited_approval in approvals:
                 number = max(number, event.number)
     return number or newest
 
@@ -148,8 +167,8 @@ def terminal_event(run: Run, number: int) -> RunEvent:
     """The terminal event of a run as its row tells it."""
     common: dict[str, Any] = {"conversation_id": run.conversation, "iteration": run.iterations}
     if run.state == "failed":
-        return RunEvent(number, "Error", {**common, "code": run.error, "message": run.stopped})
-    return RunEvent(number, "Completed", {**common, **summary(run)})
+        return run_event(number, "Error", {**common, "code": run.error, "message": run.stopped})
+    return run_event(number, "Completed", {**common, **summary(run)})
 
 
 def summary(run: Run) -> dict[str, Any]:

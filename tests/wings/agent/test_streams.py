@@ -192,10 +192,11 @@ async def test_a_follower_of_a_waiting_run_gets_the_event_of_its_approval() -> N
         writer.put("ResponseChunk", text="Hm.")
         await writer.flush()
         events = run_events.follow_run(log, run, 0, reread=reread, every_s=600.0)
-        assert (await anext(events)).type == "ResponseChunk"
+        [chunk] = await anext(events)
+        assert chunk.type == "ResponseChunk"
         writer.put("StatusUpdate", status=run_events.WAITS, phase="tools", approval="a")
         await writer.flush()
-        assert [event.data["approval"] async for event in events] == ["a"]
+        assert [event.awaited_approval async for [event] in events] == ["a"]
 
 
 async def test_a_failure_is_the_last_event(rig: Rig) -> None:
