@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Literal, TypeVar
 
 import anyio
@@ -12,6 +12,8 @@ from gateway.interfaces import Log
 from schemas.errors import Fault
 
 Event = TypeVar("Event")
+
+READ_AT_ONCE = 1000
 
 Outlook = Literal["more", "wait", "end"]
 """Whether there is more to read at once, or later, or nothing any more."""
@@ -28,44 +30,54 @@ async def stir(log: Log, stream: str) -> None:
 
 
 async def read_entries(log: Log, stream: str, after: str) -> Sequence[LogEntry]:
-    """`log.read`, shielded where it queries: a cancel scope costs more than a read of memory."""
-    if log.is_remote:
-        with anyio.CancelScope(shield=True):
-            entries = await log.read(stream, after)
-    else:
-        entries = await log.read(stream, after)
-    return entries
+    """All entries behind `after`, by `log.read`, shielded where it queries: a cancel scope costs
+    more than a read of memory."""
+    entries = list[LogEntry]()
+    while True:
+        if log.is_remote:
+            with anyio.CancelScope(shield=True):
+                page = await log.read(stream, after, READ_AT_ONCE)
+        else:
+            page = await log.read(stream, after, READ_AT_ONCE)
+        entries += page
+        if len(page) < READ_AT_ONCE:
+            return entries
+        after = page[-1].id
 
 
 async def follow_events(
-    log: Log,
-    stream: str,
+    watch: Callable[[Callable[[], None]], AbstractContextManager[None]],
     read: Callable[[bool], Awaitable[tuple[Sequence[Event], Outlook]]],
     every_s: float,
 ) -> AsyncIterator[Sequence[Event]]:
-    """The events that `read` gives, each time that the stream has grown. Its argument tells whether
-    nothing has for `every_s` seconds: then an entry may have been lost. `read` shields its queries:
-    a reader that leaves within one would cost the pool a connection."""
+    """The events that `read` gives, each time that `watch` wakes. The argument of `read` tells
+    whether nothing has for `every_s` seconds: then an entry may have been lost. It shields its
+    queries: a reader that leaves within one would cost the pool a connection."""
     wake, is_late = asyncio.Event(), False
     loop = asyncio.get_running_loop()
+    due = loop.time() + every_s
+    timer: asyncio.TimerHandle
 
-    def expire() -> None:
-        nonlocal is_late
-        is_late = True
-        wake.set()
+    def expire() -> None:  # one timer for all waits: making one costs as much as a wait
+        nonlocal is_late, timer
+        if loop.time() >= due:
+            is_late = True
+            wake.set()
+        timer = loop.call_later(max(due - loop.time(), every_s / 10), expire)
 
-    with log.watch(stream, wake.set):
-        while True:
-            wake.clear()
-            events, outlook = await read(is_late)
-            if events:
-                yield events
-            if outlook == "end":
-                return
-            is_late = False
-            if outlook == "wait":
-                timer = loop.call_later(every_s, expire)  # an anyio scope costs ten times as much
-                try:
+    timer = loop.call_at(due, expire)
+    try:
+        with watch(wake.set):
+            while True:
+                wake.clear()
+                events, outlook = await read(is_late)
+                if events:
+                    yield events
+                if outlook == "end":
+                    return
+                is_late = False
+                if outlook == "wait":
+                    due = loop.time() + every_s
                     await wake.wait()
-                finally:
-                    timer.cancel()
+    finally:
+        timer.cancel()

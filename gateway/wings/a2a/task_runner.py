@@ -1,6 +1,7 @@
 """Tasks of agents in this process: begin, answer, cancel, follow, and work on them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from uuid import uuid4
 
 import anyio
@@ -265,8 +266,8 @@ class TaskRunner(RunSupervisor[StoredTask]):
                 return events, "end"
             return events, "more" if events else "wait"
 
-        stream = stream_of("a2a", row.id)
-        return follow_events(self._log, stream, read, self.settings.poll_s)
+        watch = partial(self._log.watch, stream_of("a2a", row.id))
+        return follow_events(watch, read, self.settings.poll_s)
 
     async def wait_until_idle(self, row: StoredTask) -> StoredTask:
         """The task, once it has ended or waits for somebody, or as it is when the time is over."""

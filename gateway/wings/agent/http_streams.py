@@ -23,7 +23,7 @@ from gateway.operations.problems import ProblemDetails, not_found
 from gateway.protocol import sse_writer
 from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.operations import REASONING, RunView
-from gateway.wings.agent.run_events import RunEvent, follow_run, run_event, terminal_event
+from gateway.wings.agent.run_events import RunEvent, RunFollower, run_event, terminal_event
 from gateway.wings.agent.runner import Runner
 from gateway.wings.event_stream_responses import last_event_number, stream_events
 from gateway.wings.http_tool_calls import ToolCalls, problem_of, respond_problem
@@ -185,9 +185,10 @@ class StreamApi:
 
     def follow(self, run: Run, after: int = 0) -> AsyncIterator[Sequence[RunEvent]]:
         """The events of a run, up to its end; those that are ready together at once."""
-        log, every_s = self._runner.stream, self.settings.keep_alive_s
+        log, writers = self._runner.stream, self._runner.writers
         reread = partial(self._runner.runs.get, run.tenant, run.owner, run.id)
-        return follow_run(log, run, after, reread=reread, every_s=every_s)
+        follower = RunFollower(log, run, after, reread=reread, writers=writers)
+        return follower.follow(self.settings.keep_alive_s)
 
 
 def content_text(content: Any) -> str:

@@ -6,8 +6,17 @@ that it has seen. A run has exactly one terminal event.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +35,8 @@ TERMINAL = ("Completed", "Error")
 WAITS = "waiting_for_approval"  # status of an event
 WAITS_FOR_CONNECTION = "waiting_for_connection"
 PER_ATTEMPT = 1_000_000_000  # numbers of the events of one process
+WRITE_S = 0.02
+LIVE_EVENTS = 1000  # that wait for one follower in the process of their writer
 
 
 class RunEvent(Struct, frozen=True):
@@ -64,9 +75,35 @@ def decode_events(entry: Event) -> list[RunEvent]:
     return _events.decode(entry.data) if entry.data else []
 
 
+class LiveEvents:
+    """Events of a run for one follower in the process of its writer, which gets them without the
+    log."""
+
+    def __init__(self, unwritten: Sequence[RunEvent], wake: Callable[[], None]) -> None:
+        self._events = list(unwritten)
+        self._wake = wake
+        self.is_open = True
+
+    def add(self, event: RunEvent) -> None:
+        """Add an event; a follower that is too slow is left to the log."""
+        if len(self._events) == LIVE_EVENTS:
+            self.close()
+        elif self.is_open:
+            self._events.append(event)
+            self._wake()
+
+    def take(self) -> list[RunEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        self.is_open = False
+        self._wake()
+
+
 class EventWriter:
-    """Writes the events of a run while one process has it. Events that come while others are
-    written are written together."""
+    """Writes the events of a run while one process has it, at most every `WRITE_S`: followers in
+    this process do not wait for it."""
 
     def __init__(self, stream: Log, run: Run) -> None:
         self._log = stream
@@ -74,13 +111,19 @@ class EventWriter:
         self._conversation = run.conversation
         self._number = run.attempt * PER_ATTEMPT
         self._waiting: list[RunEvent] = []
+        self._unwritten: list[RunEvent] = []  # are being written
+        self._writing = asyncio.Lock()  # or a later event could overtake them
         self._wake = asyncio.Event()
+        self._followers: list[LiveEvents] = []
         self.iteration = 0
 
     def put(self, type_: str, **data: Any) -> None:
         self._number += 1
         common = {"conversation_id": self._conversation, "iteration": self.iteration}
-        self._waiting.append(run_event(self._number, type_, {**common, **data}))
+        event = run_event(self._number, type_, {**common, **data})
+        self._waiting.append(event)
+        for follower in self._followers:
+            follower.add(event)
         self._wake.set()
 
     async def run(self) -> None:
@@ -88,13 +131,34 @@ class EventWriter:
         while True:
             await self._wake.wait()
             await self.flush()
+            await asyncio.sleep(WRITE_S)
 
     async def flush(self) -> None:
-        while self._waiting:
-            events, self._waiting = self._waiting, []
-            self._wake.clear()
-            await self._append(events)
+        async with self._writing:
+            while self._waiting:
+                self._unwritten, self._waiting = self._waiting, []
+                self._wake.clear()
+                await self._append(self._unwritten)
+            self._unwritten = []
         self._wake.clear()
+
+    @contextmanager
+    def open_to(self, writers: MutableMapping[str, "EventWriter"], run: str) -> Iterator[None]:
+        """Let followers find this writer among `writers` within."""
+        writers[run] = self
+        try:
+            yield
+        finally:
+            if writers.get(run) is self:
+                del writers[run]
+            for follower in self._followers:
+                follower.close()
+
+    def follow(self, wake: Callable[[], None]) -> LiveEvents:
+        """The events that are not in the log yet, and all that follow."""
+        self._followers = [follower for follower in self._followers if follower.is_open]
+        self._followers.append(live := LiveEvents([*self._unwritten, *self._waiting], wake))
+        return live
 
     async def _append(self, events: list[RunEvent]) -> None:
         try:
@@ -103,51 +167,106 @@ class EventWriter:
             log.warning("agent_events_lost", extra={"reason": error.message})
 
 
-def follow_run(
-    log: Log, run: Run, after: int, *, reread: Callable[[], Awaitable[Run | None]], every_s: float
-) -> AsyncIterator[Sequence[RunEvent]]:
-    """The events of a run behind number `after`, up to its terminal one, or until it waits for an
-    approval; those that are ready together at once. `run` was just read; `reread` reads it when the
-    log has said nothing new for `every_s` seconds, so that its end is told also where its event was
-    lost."""
-    stream, place, current = stream_of("agent", run.id), "", run
-    announced = set[str]()  # approvals that the log has named: a run waits before it says so
+class RunFollower:
+    """Follows the events of one run: its writer's where that is in this process, else the log's."""
 
-    async def look() -> None:
-        nonlocal current
+    def __init__(
+        self,
+        stream: Log,
+        run: Run,
+        after: int,
+        *,
+        reread: Callable[[], Awaitable[Run | None]],
+        writers: Mapping[str, EventWriter],
+    ) -> None:
+        """`run` was just read; `reread` reads it. `writers`: of this process, by run."""
+        self._log = stream
+        self._stream, self._place = stream_of("agent", run.id), ""
+        self._run = run
+        self._after = after
+        self._reread = reread
+        self._writers = writers
+        self._live: LiveEvents | None = None
+        self._announced = set[str]()  # approvals that the events have named: a run waits before
+
+    def follow(self, every_s: float) -> AsyncIterator[Sequence[RunEvent]]:
+        """The events up to the terminal one, or until the run waits for an approval; those that are
+        ready together at once. When nothing new came for `every_s` seconds the run is read, so that
+        its end is told also where its event was lost."""
+        return follow_events(self._watch, self._read, every_s)
+
+    @contextmanager
+    def _watch(self, wake: Callable[[], None]) -> Iterator[None]:
+        def wake_from_log() -> None:
+            if self._live is None:
+                wake()
+
+        self._wake = wake
+        with self._log.watch(self._stream, wake_from_log):
+            try:
+                yield
+            finally:
+                if self._live is not None:
+                    self._live.close()
+
+    async def _look(self) -> None:
         with anyio.CancelScope(shield=True):
-            current = await reread() or replace(run, state="cancelled")  # it was erased
+            self._run = await self._reread() or replace(self._run, state="cancelled")  # was erased
 
-    async def read(is_late: bool) -> tuple[list[RunEvent], Outlook]:
-        nonlocal after, place
+    async def _read(self, is_late: bool) -> tuple[list[RunEvent], Outlook]:
         if is_late:
-            await look()
-        stirred, events = False, list[RunEvent]()
-        with suppress(Fault):  # a log that has dropped what we read is read from its beginning
-            for entry in await read_entries(log, stream, place):
-                place, entry_events = entry.id, decode_events(entry)
+            await self._look()
+        stirred = False
+        events = list[RunEvent]()
+        if self._live is None:
+            if (writer := self._writers.get(self._run.id)) is not None:
+                self._live = writer.follow(self._wake)
+            for entry in await self._read_log():
+                entry_events = decode_events(entry)
                 stirred |= not entry_events
-                for event in entry_events:
-                    if approval := event.awaited_approval:
-                        announced.add(approval)
-                    if event.number <= after:
-                        continue
-                    after = event.number
-                    events.append(event)
-                    if event.terminal:
-                        return events, "end"
-        if current.has_ended:
-            return [*events, terminal_event(current, after + 1)], "end"
-        is_announced = is_late or not place or announced.issuperset(current.approvals)
-        if current.state == "waiting" and is_announced:
+                events += self._select_new(entry_events)
+        if self._live is not None:
+            events += self._select_new(self._live.take())
+        if events and events[-1].terminal:
             return events, "end"
+        if self._run.has_ended:
+            return [*events, terminal_event(self._run, self._after + 1)], "end"
+        is_announced = is_late or not self._place or self._announced.issuperset(self._run.approvals)
+        if self._run.state == "waiting" and is_announced:
+            return events, "end"
+        if self._live is not None and not self._live.is_open:
+            self._live = None
+            return events, "more"
         if stirred and not is_late:
-            await look()
-            more, outlook = await read(False)
+            await self._look()
+            more, outlook = await self._read(False)
             return [*events, *more], outlook
         return events, "wait"
 
-    return follow_events(log, stream, read, every_s)
+    async def _read_log(self) -> Sequence[Event]:
+        """New entries; after a failure, which may be that what we read was dropped, the next time
+        all from the beginning."""
+        try:
+            entries = await read_entries(self._log, self._stream, self._place)
+        except Fault:
+            self._place = ""
+            return []
+        if entries:
+            self._place = entries[-1].id
+        return entries
+
+    def _select_new(self, events: Sequence[RunEvent]) -> list[RunEvent]:
+        """The events that the follower has not had, up to the terminal one."""
+        news = []
+        for event in events:
+            if approval := event.awaited_approval:
+                self._announced.add(approval)
+            if event.number > self._after:
+                self._after = event.number
+                news.append(event)
+                if event.terminal:
+                    break
+        return news
 
 
 async def interrupt_number(stream: Log, run: Run, approvals: Collection[str]) -> int:

@@ -51,6 +51,7 @@ class Runner(RunSupervisor[Run]):
         if parts.log is None:
             raise Unavailable("The agent needs a gateway")
         self._log: Log = parts.log
+        self.writers: dict[str, EventWriter] = {}  # of the runs in this process
         self.runs = Runs(storage, uuid4().hex, settings.lease_s)
         self.conversations = Conversations(storage)
         self.tools = Toolbox(parts.call, parts.view, settings)
@@ -154,13 +155,14 @@ class Runner(RunSupervisor[Run]):
         ending: Ending | None = None
         writing = asyncio.create_task(writer.run())
         try:
-            with active.scope:
-                ending = await self._advance(active, writer)
-            if active.is_cancelled:
-                ending = Ending(state="cancelled", stopped="cancelled")
-            if ending is not None:
-                await writer.flush()
-                await self._let_go(run, ending, writer)
+            with writer.open_to(self.writers, run.id):
+                with active.scope:
+                    ending = await self._advance(active, writer)
+                if active.is_cancelled:
+                    ending = Ending(state="cancelled", stopped="cancelled")
+                if ending is not None:
+                    await writer.flush()
+                    await self._let_go(run, ending, writer)
         finally:
             writing.cancel()
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from gateway.interfaces import Event as LogEntry
 from gateway.state.memory import MemoryLog
 from gateway.wings.agent import run_events
 from gateway.wings.agent.conversation_and_run_store import Conversations, Ending, Run, Runs
-from gateway.wings.agent.run_events import EventWriter
+from gateway.wings.agent.run_events import LIVE_EVENTS, EventWriter, RunEvent, RunFollower
 from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat, delta, failing, providing, sse
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.anyio
 
 STREAM = {"Accept": "text/event-stream"}
 Event = tuple[str, int, Any]  # type, id, data
+Batches = AsyncIterator[Sequence[RunEvent]]
 
 
 async def read(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
@@ -191,7 +192,8 @@ async def test_a_follower_of_a_waiting_run_gets_the_event_of_its_approval() -> N
     with anyio.fail_after(60):
         writer.put("ResponseChunk", text="Hm.")
         await writer.flush()
-        events = run_events.follow_run(log, run, 0, reread=reread, every_s=600.0)
+        follower = RunFollower(log, run, 0, reread=reread, writers={})
+        events = follower.follow(600.0)
         [chunk] = await anext(events)
         assert chunk.type == "ResponseChunk"
         writer.put("StatusUpdate", status=run_events.WAITS, phase="tools", approval="a")
@@ -288,6 +290,108 @@ class SlowLog(MemoryLog):
         return await super().read(stream, after, limit)
 
 
+class HeldLog(MemoryLog):
+    """A log whose first append waits until it is let go, and that counts its reads."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        super().__init__(10 * LIVE_EVENTS, 60.0, 100_000_000)
+        self.letting_go = anyio.Event()
+        self.holds = held
+        self.reads = 0
+
+    async def append(self, stream: str, data: bytes) -> str:
+        if self.holds:
+            self.holds = False
+            await self.letting_go.wait()
+        return await super().append(stream, data)
+
+    async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[LogEntry]:
+        self.reads += 1
+        return await super().read(stream, after, limit)
+
+
+def follow_writer(log: MemoryLog, run: Run, writers: Mapping[str, EventWriter]) -> Batches:
+    async def reread() -> Run:
+        return run
+
+    return RunFollower(log, run, 0, reread=reread, writers=writers).follow(600.0)
+
+
+async def collect_texts(batches: Batches) -> list[str]:
+    return [event.data["text"] async for batch in batches for event in batch if not event.terminal]
+
+
+def running_run(attempt: int = 1) -> Run:
+    return dataclasses.replace(waiting_run(), state="running", attempt=attempt)
+
+
+async def test_a_follower_beside_the_writer_needs_no_log_for_new_events() -> None:
+    """Events reach it before they are written; also those that are being written when it comes."""
+    log, run, writers = HeldLog(held=True), running_run(), dict[str, EventWriter]()
+    writer = EventWriter(log, run)
+    with anyio.fail_after(60), writer.open_to(writers, run.id):
+        async with anyio.create_task_group() as tasks:
+            writer.put("ResponseChunk", text="being written")
+            tasks.start_soon(writer.flush)
+            await anyio.wait_all_tasks_blocked()
+            writer.put("ResponseChunk", text="waiting")
+            batches = follow_writer(log, run, writers)
+            batch = await anext(batches)
+            assert [event.data["text"] for event in batch] == ["being written", "waiting"]
+            for text in ("live", "too"):
+                writer.put("ResponseChunk", text=text)
+                [event] = await anext(batches)
+                assert event.data["text"] == text
+            assert log.reads == 1  # what was there before
+            writer.put("Completed")
+            log.letting_go.set()
+            assert [event.type async for [event] in batches] == ["Completed"]
+
+
+async def test_a_follower_that_is_too_slow_for_its_writer_reads_on_in_the_log() -> None:
+    log, run, writers = HeldLog(), running_run(), dict[str, EventWriter]()
+    writer, batches = EventWriter(log, run), follow_writer(log, run, writers)
+    texts = [str(number) for number in range(3 * LIVE_EVENTS)]
+    with anyio.fail_after(60), writer.open_to(writers, run.id):
+        writer.put("ResponseChunk", text=texts[0])
+        await anext(batches)
+        for text in texts[1:]:
+            writer.put("ResponseChunk", text=text)
+            await writer.flush()
+        writer.put("Completed")
+        await writer.flush()
+        assert await collect_texts(batches) == texts[1:]
+
+
+async def test_a_follower_reads_on_in_the_log_when_another_process_takes_the_run() -> None:
+    log, run, writers = HeldLog(), running_run(), dict[str, EventWriter]()
+    writer, writer_there = EventWriter(log, run), EventWriter(log, running_run(attempt=2))
+    batches = follow_writer(log, run, writers)
+    with anyio.fail_after(60):
+        with writer.open_to(writers, run.id):
+            writer.put("ResponseChunk", text="here")
+            await writer.flush()
+            await anext(batches)
+        writer_there.put("ResponseChunk", text="there")
+        writer_there.put("Completed")
+        await writer_there.flush()
+        assert await collect_texts(batches) == ["there"]
+
+
+async def test_events_written_by_two_at_once_keep_their_order() -> None:
+    log, run = HeldLog(held=True), running_run()
+    writer = EventWriter(log, run)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for type_ in ("ResponseChunk", "Completed"):
+                writer.put(type_, text="")
+                tasks.start_soon(writer.flush)
+                await anyio.wait_all_tasks_blocked()
+            log.letting_go.set()
+        [batch] = [batch async for batch in follow_writer(log, run, {})]
+    assert [event.type for event in batch] == ["ResponseChunk", "Completed"]
+
+
 class SlowQuery:
     def __init__(self) -> None:
         self.began, self.release, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
@@ -309,7 +413,8 @@ async def test_a_client_that_leaves_within_a_query_lets_the_query_end(slow: str)
         return run
 
     async def follow() -> None:
-        async for _ in run_events.follow_run(log, run, 0, reread=reread, every_s=0.01):
+        follower = RunFollower(log, run, 0, reread=reread, writers={})
+        async for _ in follower.follow(0.01):
             pass
 
     with anyio.fail_after(5):
