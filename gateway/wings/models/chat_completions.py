@@ -195,13 +195,12 @@ class ChatReader:
             raise provider_error({"message": chunk.message, "code": chunk.code})
         if isinstance(chunk.model, str) and chunk.model:
             self._model = chunk.model
-        choices = (chunk.choices or [])[:1]
-        groq = chunk.x_groq.get("usage") if isinstance(chunk.x_groq, dict) else None
-        for usage in (chunk.usage, groq, *(choice.usage for choice in choices)):
-            if isinstance(usage, dict) and usage:
-                self._usage = _usage(usage)  # cumulative where it comes in each chunk
+        self._read_usage(chunk.usage)
+        if isinstance(chunk.x_groq, dict):
+            self._read_usage(chunk.x_groq.get("usage"))
         events: list[ModelEvent] = []
-        for choice in choices:
+        for choice in (chunk.choices or [])[:1]:
+            self._read_usage(choice.usage)
             if choice.error is not None:
                 raise provider_error(choice.error)
             delta = choice.delta or choice.message
@@ -242,19 +241,24 @@ class ChatReader:
         self._finish = FINISHES.get(reason, "stop")
         self.ended = True
 
+    def _read_usage(self, usage: Any) -> None:
+        if isinstance(usage, dict) and usage:
+            self._usage = _usage(usage)  # cumulative where it comes in each chunk
+
     def _delta(self, delta: _Delta, events: list[ModelEvent], *, is_complete: bool) -> None:
-        for name, reasoning in zip(
-            REASONING, (delta.reasoning_content, delta.reasoning), strict=True
-        ):
-            if isinstance(reasoning, str) and not self._kept:
-                self._kept = name
-        self._add_reasoning(_text(delta.reasoning_content) or _text(delta.reasoning), events)
+        if delta.reasoning_content is not None or delta.reasoning is not None:
+            for name in REASONING:
+                if isinstance(getattr(delta, name), str) and not self._kept:
+                    self._kept = name
+            self._add_reasoning(_text(delta.reasoning_content) or _text(delta.reasoning), events)
         if delta.extra_content is not None:
             self._extra = delta.extra_content
         refusal = _text(delta.refusal)
         self._refused = self._refused or bool(refusal)
         if text := _text(delta.content) or refusal:
             self._add_text(self._thinking.feed(text), events)
+        if delta.tool_calls is None and delta.function_call is None:
+            return
         for place, fragment in enumerate(self._fragments(delta)):
             call = self._fragment(fragment, place if is_complete else None)
             if call is not None:

@@ -553,8 +553,7 @@ async def _read_stream(
     """Model events of a stream, up to its end. Raises ProviderError."""
     limit = 1 << 30  # the transport bounds all of it
     stream = SseParser(limit)
-    chunks = _until_tail(response.chunks, reader)
-    async for chunk in chunks:
+    while chunk := await _next_chunk(response.chunks, reader):
         if ask.answer is not None:
             ask.answer += chunk
         for event in stream.feed(chunk):
@@ -570,21 +569,16 @@ async def _read_stream(
             raise (cut() if error.kind == "malformed" else error) from error
 
 
-async def _until_tail(chunks: AsyncIterator[bytes], reader: AnswerReader) -> AsyncIterator[bytes]:
-    """The chunks of a stream. Behind the end of the answer it is not waited for long, and failures
-    do not matter."""
-    while True:
-        if not reader.ended:
-            chunk = await anext(chunks, b"")
-        else:
-            try:
-                async with asyncio.timeout(TAIL_S):
-                    chunk = await anext(chunks, b"")
-            except (TimeoutError, ProviderError):
-                return
-        if not chunk:
-            return
-        yield chunk
+async def _next_chunk(chunks: AsyncIterator[bytes], reader: AnswerReader) -> bytes:
+    """The next chunk of a stream; empty at its end. Behind the end of the answer it is not waited
+    for long, and failures do not matter."""
+    if not reader.ended:
+        return await anext(chunks, b"")
+    try:
+        async with asyncio.timeout(TAIL_S):
+            return await anext(chunks, b"")
+    except (TimeoutError, ProviderError):
+        return b""
 
 
 def _whole(reply: ModelReply) -> list[ModelEvent]:
