@@ -1,5 +1,6 @@
 """`toolgate backup`: a backup to a file, and those of the schedule."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -40,7 +41,7 @@ backup.add_command(to_file, "file")
 @settings_option
 def list_(settings: Settings, *, as_json: bool) -> None:
     """List the backups in backups.to, the newest first."""
-    stored = run(backups_of(settings.backups).all())
+    stored = run(_all(settings))
     if as_json:
         print_json(stored)
         return
@@ -93,8 +94,16 @@ def verify(settings: Settings, name: str | None, *, restores: bool, as_json: boo
 @settings_option
 def fetch(settings: Settings, name: str, file: Path) -> None:
     """Copy the backup NAME to FILE, for `toolgate restore FILE`."""
-    run(backups_of(settings.backups).fetch(name, file))
+    run(_fetch(settings, name, file))
     say(f"Wrote {file}.")
+
+
+async def _all(settings: Settings) -> Sequence[StoredBackup]:
+    return await backups_of(settings.backups).all()
+
+
+async def _fetch(settings: Settings, name: str, file: Path) -> None:
+    await backups_of(settings.backups).fetch(name, file)
 
 
 async def _make(settings: Settings) -> StoredBackup:

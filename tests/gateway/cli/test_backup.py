@@ -89,6 +89,17 @@ async def test_backups_are_made_listed_verified_and_fetched(
     assert (code, "is broken" in err) == (1, True)
 
 
+@pytest.mark.parametrize("words", [("list",), ("run",), ("verify",), ("fetch", "x", "y")])
+async def test_commands_name_the_setting_of_the_place(
+    environment: dict[str, str], words: tuple[str, ...]
+) -> None:
+    code, _, err = await command("backup", *words, **{**environment, "TOOLGATE_BACKUPS__TO": ""})
+    assert (code, err.splitlines()) == (
+        1,
+        ["toolgate: backups.to: expected a folder, or s3://BUCKET/PREFIX"],
+    )
+
+
 async def test_a_backup_to_a_file_stays_the_default_command(environment: dict[str, str]) -> None:
     """Of the embedded database alone: another one is refused, by its own reason."""
     code, _, err = await command("backup", "x.backup", **environment)
