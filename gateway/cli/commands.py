@@ -729,6 +729,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         resources=("gateway.wings.notifications.operations:TargetOperations",),
         view="notifications",
         remote=True,
+        needs=("notifications.enabled",),
         rows={
             "list": CommandRow(
                 operation="listTargets",

@@ -204,11 +204,13 @@ async def open_client(
     remote: bool = False,
     root: str = "",
     resources: Sequence[str] = (),
+    needs: Sequence[str] = (),
     **of_process: Any,
 ) -> AsyncIterator[OperationClient]:
     """The operations of the gateway that options name, or of this process, which imports
-    `resources` alone. `root`: path of the gateway's API; "": that of the admin API. `of_process`:
-    see `open_operations` in `gateway.cli.local`."""
+    `resources` alone. `root`: path of the gateway's API; "": that of the admin API. `needs`: the
+    settings without which a gateway lacks the operations. `of_process`: see `open_operations` in
+    `gateway.cli.local`."""
     if not remote and url is None and key_file is None:
         async with load(LOCAL)(settings, tenant, resources, **of_process) as operations:
             yield operations
@@ -217,7 +219,8 @@ async def open_client(
         fail("--tenant: at a gateway the key has a tenant; remove the option", USAGE)
     if url is None and not root:
         check_credentials(settings, key_file)
-    yield running_gateway(settings, root or settings.admin.path, url=url, key_file=key_file)
+    path = root or settings.admin.path
+    yield running_gateway(settings, path, url=url, key_file=key_file, needs=needs)
 
 
 Connect = Callable[..., AbstractAsyncContextManager[OperationClient]]
@@ -302,6 +305,7 @@ class OperationCall:
             remote=self._group.remote,
             root=self._group.root,
             resources=self._group.resources,
+            needs=self._group.needs,
         )
         async with opened as client:
             entries = [await self._resolve(client, names) for names in entries]

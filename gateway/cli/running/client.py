@@ -197,6 +197,7 @@ class RunningGateway(OperationClient):
     root: str  # path of the API
     key: str | None
     tls: ssl.SSLContext | bool = True
+    needs: Sequence[str] = ()  # settings without which the gateway lacks the operations
     _rows: dict[str, OperationRow] = field(default_factory=dict)
 
     async def operations(self) -> Mapping[str, OperationRow]:
@@ -231,6 +232,9 @@ class RunningGateway(OperationClient):
     ) -> GatewayAnswer:
         rows = await self.operations()
         if name not in rows:
+            if self.needs:
+                needs = f"{' and '.join(self.needs)}: true, in the settings of the gateway"
+                fail(f"{self.url} has no operation {name!r}; it needs {needs}", USAGE)
             group = self.root.split("/")[1]
             lists = "toolgate admin" if group == "admin" else f"toolgate {group} operations"
             hint = did_you_mean(name, rows) or f"`{lists}` lists the operations."
@@ -293,10 +297,16 @@ class RunningGateway(OperationClient):
 
 
 def running_gateway(
-    settings: Settings, root: str, *, url: str | None, key_file: IO[str] | None
+    settings: Settings,
+    root: str,
+    *,
+    url: str | None,
+    key_file: IO[str] | None,
+    needs: Sequence[str] = (),
 ) -> RunningGateway:
     """The gateway at `url`, or that of these settings on this machine; with the key of the file.
-    Without one its calls are of the user's login there (`toolgate login`), if there is one."""
+    Without one its calls are of the user's login there (`toolgate login`), if there is one.
+    `needs`: the settings without which a gateway lacks the operations."""
     server, tls = settings.server, None
     if url is None:
         host, scheme = LOCAL.get(server.host, server.host), "http"
@@ -311,7 +321,7 @@ def running_gateway(
         fail(f"--url: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
     url = url.rstrip("/")
     key = None if key_file is None else read_key(key_file)
-    return RunningGateway(url, root, key, True if tls is None else tls)
+    return RunningGateway(url, root, key, True if tls is None else tls, needs)
 
 
 def _access_hint(problem: Any, status: int, key: str | None) -> str:

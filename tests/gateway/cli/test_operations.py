@@ -146,6 +146,22 @@ def test_a_key_without_the_right_to_read_revokes_by_id(bare: Toolgate) -> None:
     assert "admin:keys:read" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (("users", "list"), "login.enabled and login.users: true"),
+        (("people", "show", "ann"), "login.enabled: true"),
+        (("notifications", "list"), "notifications.enabled: true"),
+    ],
+)
+def test_the_setting_is_named_that_a_gateway_lacks(
+    bare: Toolgate, words: tuple[str, ...], setting: str
+) -> None:
+    with gateway({}) as url:
+        ran = bare(*words, "--url", url, "--key-file", "-", stdin="key")
+    assert (ran.code, setting in ran.err, "Did you mean" in ran.err) == (2, True, False), ran.err
+
+
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The questions that a person at a terminal is asked, who says no."""
