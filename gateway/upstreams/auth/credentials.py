@@ -125,15 +125,20 @@ def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
 
 
 def settings_hint(source: str, stated: list[Alternative]) -> str:
-    """Hint: the settings for the first of `stated` that settings can satisfy."""
+    """Hint: the settings for those of `stated` that settings can satisfy."""
     setting = f"sources.{source}"
-    alternative = settable(stated)
-    if alternative:
-        keys = (
-            f"{setting}.credentials.{credential.scheme} ({_keys(credential)})"
-            for credential in alternative
+    choices = [
+        " and ".join(
+            dict.fromkeys(
+                f"{setting}.credentials.{credential.scheme} ({_keys(credential)})"
+                for credential in alternative
+            )
         )
-        return f"Set {' and '.join(dict.fromkeys(keys))}, or {setting}.headers."
+        for alternative in stated
+        if _is_settable(alternative)
+    ]
+    if choices:
+        return f"Set {', or '.join(choices[:ALTERNATIVES_SHOWN])}, or {setting}.headers."
     return (
         "It requires a client certificate, which the gateway lacks: name a proxy that sends one "
         f"as {setting}.base_url, and set {setting}.require_credentials: false."
@@ -152,9 +157,11 @@ def _keys(credential: Credential) -> str:
 
 def settable(stated: Iterable[Alternative]) -> Alternative | None:
     """The first alternative that settings can satisfy."""
-    return next(
-        (each for each in stated if all(credential.kind in _KEYS for credential in each)), None
-    )
+    return next(filter(_is_settable, stated), None)
+
+
+def _is_settable(alternative: Alternative) -> bool:
+    return all(credential.kind in _KEYS for credential in alternative)
 
 
 def _credential_text(credential: Credential) -> str:
