@@ -65,7 +65,7 @@ VIEWS: Mapping[str, ResourceView] = {
         ResourceView(
             "keys", "API keys", "listKeys",
             (("name", "Name", "code"), ("principal", "Caller", "text"),
-             ("scopes", "Scopes", "text"),
+             ("scopes", "Scopes", "text"), ("roles", "Roles", "text"),
              ("last_used", "Last used", "time"), ("expires", "Ends", "time"),
              ("revoked", "Revoked", "time")),
             shows="getKey", key="id", parameter="key", names="name", ended="revoked",
