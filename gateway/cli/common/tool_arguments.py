@@ -60,11 +60,15 @@ def _kind(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> str:
         return _kind(find(root, reference), root, depth - 1)
     if options := schema.get("enum"):
         more = ", …" if len(options) > OPTIONS_SHOWN else ""
-        named = ("null" if option is None else str(option) for option in options[:OPTIONS_SHOWN])
+        named = map(_option_text, options[:OPTIONS_SHOWN])
         return f"one of {', '.join(named)}{more}"
     if kinds := list(dict.fromkeys(_alternatives(schema, root, depth))):
         return " or ".join(kinds)
     return "any"
+
+
+def _option_text(option: Any) -> str:
+    return "null" if option is None else str(option) or '""'
 
 
 def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Iterator[str]:

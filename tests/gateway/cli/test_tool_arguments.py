@@ -23,6 +23,7 @@ DEFINITIONS = {"$defs": {"Kind": {"enum": ["cat", "dog"]}, "Loop": {"$ref": "#/$
         ({"$ref": "#/$defs/Loop"}, "any"),
         ({"$ref": "#/$defs/Nowhere"}, "any"),
         ({"enum": ["cat", None]}, "one of cat, null"),
+        ({"anyOf": [{"type": "object"}, {"enum": [""]}]}, 'object or one of ""'),
         ({"enum": list(range(20))}, "one of 0, 1, 2, 3, 4, 5, 6, 7, …"),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "string"}]},
          "string or integer"),
