@@ -23,6 +23,8 @@ ENDING = timedelta(days=14)  # before its end a key is named
 FIRST_CLIENT = "claude-code"
 
 REASONS: Mapping[str, str] = {
+    "401": "The key or token was not accepted.",
+    "403": "The caller lacks a scope or a right.",
     "tool_error": "The result is an error: of the service, or of its arguments.",
     "1500": "The service answered with an error, or not at all.",
     "crashed": "The gateway failed; its log has the reason.",
@@ -226,7 +228,7 @@ def _problem_text(job: Mapping[str, Any]) -> str:
 
 def _failed_call(visit: PageRequest, entry: Mapping[str, Any]) -> FailedCall:
     outcome = entry.get("outcome", "")
-    is_denied = entry.get("decision") == "deny"
+    is_denied = entry.get("decision") == "deny" and bool(entry.get("rule"))
     text = DENIED if is_denied else REASONS.get(outcome, OTHER)
     return FailedCall(
         tool=entry.get("subject", ""),

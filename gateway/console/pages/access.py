@@ -52,6 +52,7 @@ async def policy(visit: PageRequest) -> Response:
         total=len(subjects),
         next=answer.value.get("next", ""),
         default=visit.parts.settings().policy.default,
+        hidden="" if visit.operations.is_operator else visit.parts.settings().admin.operator_role,
         adds=buttons(visit, ("putRule",), {}),
         acts=lambda name: buttons(visit, ("putRule", "deleteRule"), {"rule": name}),
         asked=question,

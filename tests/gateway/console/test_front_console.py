@@ -555,6 +555,33 @@ async def test_pages_of_a_wing_closed_to_the_visitor_audit_no_denial(
         assert called == []
 
 
+async def test_pages_tell_what_hides_behind_a_key(settings: Settings) -> None:
+    """Rules of the settings that a visitor may not see, and requests that no rule denied."""
+    keyed = replace(settings.auth, mode="keys", api_keys=True)
+    policy = replace(settings.policy, rules={"all": Rule("allow")})
+    async with console(settings, auth=keyed, policy=policy) as (client, browser):
+        database = client.gateway._handle.opened
+        assert database is not None
+        _, secret = await ApiKeys(database.pool, HOST).create("admin", None, ["admin"], [])
+
+        async def is_in() -> bool:
+            await browser.get("login")
+            return (await browser.post("login", {"key": secret}))[0] == 200
+
+        await polling.until(is_in)
+        async with client.http.get(f"{client.url}/admin/v1/keys") as answer:
+            assert answer.status == 401
+        _, text = await browser.get("policy")
+        assert "They are shown to the role operator." in text
+
+        async def tells_the_reason() -> bool:
+            _, text = await browser.get("")
+            assert "Denied by a rule" not in text
+            return "The key or token was not accepted." in text
+
+        await polling.until(tells_the_reason)
+
+
 async def is_there(desk: ConsoleOperations, operation: str) -> bool:
     return desk.operation(operation) is not None
 
