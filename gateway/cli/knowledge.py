@@ -117,8 +117,9 @@ def upload(
 ) -> None:
     """Store files, and those of directories, in a collection.
 
-    Links, what .gitignore leaves out, and what is built or installed are left out. Files that
-    cannot be read are reported, and the others stored.
+    Links, what .gitignore leaves out, what is built or installed, and files of secrets such as
+    .env, *.pem and *.key are left out. Files that cannot be read are reported, and the others
+    stored.
 
     --watch looks at the files each second: what changed is stored, and the documents of files that
     were deleted meanwhile are deleted.
@@ -205,7 +206,7 @@ async def _upload_files(
             answer = await gateway.put(place, content.data or b"")
             if answer.problem:
                 failed.append(path)
-                err.print(f"{path}: {answer.problem}")
+                err.print(f"{path}: {answer.problem.removeprefix(f'{path}: ')}")
                 continue
             for name in counts:
                 counts[name] += answer.value[name]

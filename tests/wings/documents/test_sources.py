@@ -186,6 +186,9 @@ def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
         (("/a.md",), "b/a.md", False),
         (("a/**/b",), "a/x/y/b", True),
         ((), "a/node_modules/b.js", False),
+        ((), "a/.env", False),
+        (("*.key",), "tls/server.key", False),
+        ((), "a/.env.example", True),
         (("*a" * 100 + "b",), "a" * 1000, False),
     ],
 )

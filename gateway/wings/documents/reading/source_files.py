@@ -31,6 +31,10 @@ IGNORED_PATHS = (
     *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),
     *(".venv/", "venv/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc"),
 )
+SECRET_PATHS = (
+    *(".env", ".env.*", "!.env.example", ".netrc", ".pgpass", "id_rsa", "id_ecdsa", "id_ed25519"),
+    *("*.pem", "*.key"),
+)
 _HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")
 _AMBIGUOUS = re.compile(r"[\\?#\s\x00-\x1f\x7f]")  # in a URL: parsers differ about them
 _OPTIONS = re2.Options()
@@ -107,7 +111,7 @@ class WantedFiles(Struct, frozen=True):
     limits: ReadingLimits = DEFAULT_LIMITS
 
     def selects(self, path: str) -> bool:
-        ignored = matches(IGNORED_PATHS, path)
+        ignored = matches(IGNORED_PATHS, path) or matches(SECRET_PATHS, path)
         return not ignored and (not self.filter or matches(self.filter, path))
 
 
