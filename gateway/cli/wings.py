@@ -13,7 +13,8 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.common.settings import settings_option
-from gateway.cli.common.tool_arguments import read_object, read_pairs
+from gateway.cli.common.tables import print_arguments
+from gateway.cli.common.tool_arguments import arguments_of, read_object, read_pairs
 from gateway.cli.running.client import gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, wait_for_job
 from gateway.wings import table
@@ -24,8 +25,9 @@ from schemas.errors import ToolgateError
 LIST = "operations"
 HELP = """{title}: its operations, called at a running gateway.
 
-`toolgate {name} operations` lists them. Arguments are NAME=VALUE, or one object
-with --args; the response is printed as JSON.
+`toolgate {name} operations` lists them, and `toolgate {name} operations
+OPERATION` the arguments of one. Arguments are NAME=VALUE, or one object with
+--args; the response is printed as JSON.
 
 \b
 Example:
@@ -64,12 +66,18 @@ class WingGroup(LazyGroup):
 
 
 def _operations(wing: Wing) -> click.Command:
-    @click.command(LIST)
+    @click.command(LIST, short_help="List the operations of the wing.")
+    @click.argument("name", metavar="[OPERATION]", required=False)
     @gateway_options(key_required=False)
     @settings_option
-    def operations(settings: Settings, *, key_file: IO[str] | None, url: str | None) -> None:
-        """List the operations of the wing."""
+    def operations(
+        settings: Settings, *, name: str | None, key_file: IO[str] | None, url: str | None
+    ) -> None:
+        """List the operations of the wing, or the arguments of one."""
         gateway = running_gateway(settings, wing.root, url=url, key_file=key_file)
+        if name is not None:
+            print_arguments(arguments_of(run(gateway.input_schema(f"{wing.name}_{name}"))))
+            return
         rows = [
             (operation.name.removeprefix(f"{wing.name}_"), operation.summary)
             for operation in run(gateway.operations()).values()
@@ -96,6 +104,8 @@ def _operation(wing: Wing, name: str) -> click.Command:
         url: str | None,
     ) -> None:
         """Call the operation at a running gateway.
+
+        `operations OPERATION` instead of it lists its arguments.
 
         as_job=true runs a slow operation as a job. The command waits for the job, and cancels it on
         Ctrl-C.

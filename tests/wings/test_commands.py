@@ -60,6 +60,8 @@ async def test_its_operations_are_commands(settings: Settings) -> None:
         assert (code, len(json.loads(said)["items"])) == (0, 2)
         code, said = await run_command("operations")
         assert (code, "Write a note down" in said) == (0, True)
+        code, said = await run_command("operations", "add")
+        assert (code, said.split()[:3]) == (0, ["text", "string", "required"])
         code, said = await run_command("add")
         assert (code, "text" in said) == (2, True)
         code, said = await run_command("nothing")

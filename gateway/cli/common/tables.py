@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.cli.common.output import print_rows, say
 from gateway.cli.common.text import first_line, one_line
+from gateway.cli.common.tool_arguments import Argument
 from schemas.jsonrpc import encode
 
 MINUTES = len("2026-01-01T00:00")
@@ -24,6 +25,25 @@ def print_entries(columns: Columns, entries: Sequence[Json]) -> None:
     rows = [[cell(_member(entry, name), kind) for name, _, kind in columns] for entry in entries]
     if titles:
         print_rows(titles, rows)
+
+
+def print_arguments(arguments: Sequence[Argument]) -> None:
+    if not arguments:
+        say("It takes no arguments.")
+        return
+    print_rows(
+        ("argument", "kind", "", "description"),
+        [
+            (
+                argument.name,
+                argument.kind,
+                "required" if argument.required else "",
+                argument.description,
+            )
+            for argument in arguments
+        ],
+        wrap=True,
+    )
 
 
 def _member(entry: Json, path: str) -> Any:

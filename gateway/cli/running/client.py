@@ -26,6 +26,7 @@ from gateway.cli.common.tool_arguments import json_or_text
 from gateway.cli.running.stored_logins import token_for
 from gateway.operations.problems import BODY_MISTAKEN, PARAMETER_MISTAKEN
 from schemas.errors import ParseError
+from schemas.json_schema.references import find, reference_of
 from schemas.jsonrpc import decode_json, encode
 from schemas.similar_names import did_you_mean
 
@@ -203,7 +204,7 @@ class RunningGateway(OperationClient):
     async def operations(self) -> Mapping[str, OperationRow]:
         """The operations of the API by name."""
         if not self._rows:
-            paths = (await self._description()).get("paths")
+            paths = (await self.description()).get("paths")
             if not isinstance(paths, dict):
                 fail(f"{self.url} answers, but not as a gateway: {EXPECTED_URL}")
             rows = [
@@ -214,7 +215,7 @@ class RunningGateway(OperationClient):
             self._rows.update((row.name, row) for row in rows)
         return self._rows
 
-    async def _description(self) -> Json:
+    async def description(self) -> Json:
         """The OpenAPI description of the API, or what is served instead of it."""
         try:
             value = (await self._send("GET", "/openapi.json")).value
@@ -227,9 +228,31 @@ class RunningGateway(OperationClient):
             fail(f"{self.url} has nothing at {self.root}: {reason}")
         return value if isinstance(value, dict) else {}
 
+    async def input_schema(self, name: str) -> Json:
+        """JSON Schema of the arguments of an operation: of its path, its query and its body."""
+        row = await self._row(name)
+        description = await self.description()
+        operation = description["paths"][row.path][row.method.lower()]
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        schema = body.get("schema", {})
+        if (reference := reference_of(schema)) is not None:
+            schema = find(description, reference)
+        placed = [each for each in operation["parameters"] if each["in"] in ("path", "query")]
+        properties = {each["name"]: each["schema"] for each in placed}
+        required = [each["name"] for each in placed if each.get("required")]
+        return {
+            "properties": {**properties, **schema.get("properties", {})},
+            "required": [*required, *schema.get("required", ())],
+            "components": description.get("components", {}),
+        }
+
     async def call(
         self, name: str, members: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
+        return await self._send(*_request(await self._row(name), members, texts))
+
+    async def _row(self, name: str) -> OperationRow:
+        """The operation `name`; fails where the gateway has none."""
         rows = await self.operations()
         if name not in rows:
             if self.needs:
@@ -239,7 +262,7 @@ class RunningGateway(OperationClient):
             lists = "toolgate admin" if group == "admin" else f"toolgate {group} operations"
             hint = did_you_mean(name, rows) or f"`{lists}` lists the operations."
             fail(f"{self.url} has no operation {name!r}. {hint}", USAGE)
-        return await self._send(*_request(rows[name], members, texts))
+        return rows[name]
 
     async def summaries(self) -> Sequence[tuple[str, str, str]]:
         rows = (await self.operations()).values()
@@ -388,7 +411,7 @@ def _problem(problem: Json, status: int, write: Callable[[str, str], str]) -> st
         for text in [str(error["detail"])]
     ]
     named = [] if mistakes and detail in UNSPECIFIC else [detail]
-    return one_line(" ".join([*named, *mistakes]))
+    return one_line(" ".join([*named, "; ".join(mistakes)]))
 
 
 def _mistake(place: str, detail: str) -> str:

@@ -10,8 +10,9 @@ from config.settings import Settings
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import out, print_json, print_rows, say
-from gateway.cli.common.tool_arguments import Argument, arguments_of, example
+from gateway.cli.common.output import out, print_json, say
+from gateway.cli.common.tables import print_arguments
+from gateway.cli.common.tool_arguments import arguments_of, example
 from gateway.cli.operations import Connect, client_option
 
 DETAILS = ("domain", "namespace", "tier", "personas", "cost")
@@ -51,7 +52,7 @@ def show(_settings: Settings, connect: Connect, name: str, as_json: bool) -> Non
     for line in (tool["target"], *map(_cost, costs), *_details(tool), _embedding(tool)):
         say(line or "of a kind that this release cannot call")
     say("")
-    _print_arguments(arguments)
+    print_arguments(arguments)
     if tool["state"] == "held":
         remedy = f"toolgate tools accept {tool['name']} --diff"
         say(f"\nHeld back: {tool['held_reason']}. Now: {remedy}", "red")
@@ -98,25 +99,6 @@ def _embedding(tool: Json) -> str:
 
 def _minutes(time: str) -> str:
     return time[:MINUTES].replace("T", " ")
-
-
-def _print_arguments(arguments: Sequence[Argument]) -> None:
-    if not arguments:
-        say("It takes no arguments.")
-        return
-    print_rows(
-        ("argument", "kind", "", "description"),
-        [
-            (
-                argument.name,
-                argument.kind,
-                "required" if argument.required else "",
-                argument.description,
-            )
-            for argument in arguments
-        ],
-        wrap=True,
-    )
 
 
 async def _tool(connect: Connect, name: str) -> tuple[Json, Sequence[Json]]:

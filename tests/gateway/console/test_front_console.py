@@ -555,7 +555,7 @@ async def test_pages_of_a_wing_closed_to_the_visitor_audit_no_denial(
         assert called == []
 
 
-async def test_pages_tell_what_hides_behind_a_key(settings: Settings) -> None:
+async def test_pages_name_hidden_rules_and_refused_keys(settings: Settings) -> None:
     """Rules of the settings that a visitor may not see, and requests that no rule denied."""
     keyed = replace(settings.auth, mode="keys", api_keys=True)
     policy = replace(settings.policy, rules={"all": Rule("allow")})
