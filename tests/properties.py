@@ -9,7 +9,20 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 LEAST = 15
-SHARE = float(os.environ.get("PROPERTY_EXAMPLES", "0.25"))
+
+
+def read_share(text: str) -> float:
+    """PROPERTY_EXAMPLES as a number: `1` is all examples, an empty text a quarter of them."""
+    try:
+        share = float(text or 0.25)
+    except ValueError:
+        share = 0
+    if not 0 < share <= 1:
+        raise SystemExit(f"PROPERTY_EXAMPLES: {text!r}; expected a number above 0, at most 1")
+    return share
+
+
+SHARE = read_share(os.environ.get("PROPERTY_EXAMPLES", ""))
 # Of what is drawn while tests are collected: the same in all workers, for which it is set here.
 SEED = os.environ.setdefault("PROPERTY_SEED", str(random.getrandbits(32)))
 
