@@ -27,8 +27,14 @@ CONFIG = Config(
 
 
 def bearer(name: str = "root", scope: str = "admin", **claims: Any) -> dict[str, str]:
-    token = KEY.token(sub=name, scope=scope, **{"exp": FOREVER, **claims})
-    return {"Authorization": f"Bearer {token}"}
+    claims = {"sub": name, "scope": scope, "exp": FOREVER, **claims}
+    return {"Authorization": f"Bearer {sign_once(json.dumps(claims))}"}
+
+
+@cache
+def sign_once(claims: str) -> str:
+    """The same token for the same claims: a client keeps its token, and a gateway knows it."""
+    return KEY.token(**json.loads(claims))
 
 
 def key_file(folder: Path, scope: str = "admin") -> Path:
