@@ -35,6 +35,7 @@ LOGGERS = ("", "toolgate", "toolgate.access", "toolgate.upstream", "uvicorn")
 LEVELS = {name: logging.getLogger(name).level for name in LOGGERS}
 
 
+GC_THRESHOLD = 100_000  # objects; one gateway makes more than the default of 700 allows
 WORKERS_OF_A_CORE = 2  # tests wait for half of their time: for processes, databases, deadlines
 WORKER_BYTES = 3 * 2**29  # with its PostgreSQL, fork server and children
 
@@ -56,6 +57,7 @@ def pytest_collection_finish() -> None:
     """What sixteen thousand tests are made of stays: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     gc.enable()
 
 
