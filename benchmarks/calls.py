@@ -25,10 +25,10 @@ _INITIALIZE = {
     "capabilities": {},
     "clientInfo": {"name": "toolgate-benchmarks", "version": "1"},
 }
-_HELLO = msgspec.json.encode(
+HELLO = msgspec.json.encode(
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _INITIALIZE}
 )
-_GREETING = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/initialized"})
+GREETING = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
 
 def messages(method: str, params: Mapping[str, Any]) -> tuple[bytes, ...]:
@@ -45,13 +45,13 @@ def session_headers(port: int) -> dict[str, str]:
 
 def open_session(connection: HTTPConnection) -> dict[str, str]:
     """The same on a connection that is kept."""
-    initialize = HttpRequest(connection.port, "/mcp", bodies=(_HELLO,))
+    initialize = HttpRequest(connection.port, "/mcp", bodies=(HELLO,))
     answer = initialize.send_on(connection)
     expect(answer, b'"protocolVersion"')
     headers = {**JSON_HEADERS, "mcp-protocol-version": SESSION_REVISION}
     if identity := answer.headers.get("mcp-session-id"):
         headers["mcp-session-id"] = identity
-    HttpRequest(connection.port, "/mcp", bodies=(_GREETING,), headers=headers).send_on(connection)
+    HttpRequest(connection.port, "/mcp", bodies=(GREETING,), headers=headers).send_on(connection)
     return headers
 
 
