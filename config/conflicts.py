@@ -49,7 +49,17 @@ LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/conne
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
 # The built-in profiles (registry/display/profiles.py).
-PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
+PROFILES = (
+    "plain",
+    "claude",
+    "openai",
+    "codex",
+    "gemini",
+    "bedrock",
+    "cursor",
+    "frameworks",
+    "sdk",
+)
 
 
 def _model_conflicts(

@@ -109,6 +109,22 @@ _CURSOR = Profile(
     references=False,
     items=True,
 )
+# Frameworks hand tools to models of all providers.
+_FRAMEWORKS = Profile(
+    clients=("mcp-use", "ai-sdk-*", "@langchain/*", "google-adk"),
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+    patterns="portable",
+    unions=("anyOf",),
+    references=False,
+    items=True,
+    describes=True,
+)
+# The default name of the Python SDK, which programs keep and frameworks, too (LangChain, OpenAI
+# Agents): tools as they are, without references and patterns that few read.
+# llama-index-tools-mcp 0.6.0 takes a definition that is an enum for an object, smolagents 1.26.0
+# loses the description beside a `$ref`.
+_SDK = Profile(clients=("mcp",), name_limit=LIMIT, patterns="portable", references=False)
 BUILT_IN: Mapping[str, Profile] = {
     PLAIN: Profile(name_limit=LIMIT),
     "cursor": _CURSOR,  # before openai: it calls itself cursor-vscode
@@ -117,6 +133,8 @@ BUILT_IN: Mapping[str, Profile] = {
     "gemini": _GEMINI,
     "bedrock": _BEDROCK,
     "openai": _OPENAI,
+    "frameworks": _FRAMEWORKS,
+    "sdk": _SDK,
 }
 
 
