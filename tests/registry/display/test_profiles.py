@@ -108,7 +108,7 @@ def test_a_rewritten_schema_has_nothing_that_the_profile_does_not_accept(
     profile = BUILT_IN[name]
     shown = write_for(schema, name)
     assert shown["type"] == "object"
-    assert not UNIONS & shown.keys()
+    assert profile.root_unions or not UNIONS & shown.keys()
     used = keywords(shown)
     if not profile.references:
         assert not {"$ref", "$defs"} & used
