@@ -81,8 +81,13 @@ class Sampler(Collector):
         series_of = self._metrics.series(route)
 
         async def trace_request(context: Context, request: Request) -> Any:
-            origin = _origin(context, request)
-            trace = token = None
+            params, trace, origin = request.params, None, _NOWHERE
+            if (  # most messages come from nowhere
+                context.headers.traceparent is not None
+                or (type(params) is dict and "_meta" in params)
+                or CURRENT.get() is not None
+            ):
+                origin = _origin(context, request)
             if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
                 trace = ActiveTrace(origin.context(), context.request_id)
                 token = CURRENT.set(trace)
@@ -107,7 +112,7 @@ class Sampler(Collector):
                 series.count += 1
                 series.sum += seconds
                 series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
-                if token is not None:
+                if trace is not None:
                     CURRENT.reset(token)
                 if trace is not None or error or seconds > slow_s:
                     active = trace or ActiveTrace(origin.context(), context.request_id)
