@@ -54,11 +54,15 @@ class JobParts:
 class RegistryParts(JobParts):
     """Parts of all resources."""
 
-    catalogs: "Catalogs"
+    load_catalogs: Callable[[], "Catalogs"]  # the same ones in each call
     engine: Callable[[str], "Engine"]  # policy engine of a tenant
     functions: Callable[[], "Mapping[str, Function]"]  # current functions of the settings
     scripts: Callable[[], Scripts]
     reload: Callable[[str], Awaitable[None]] = nothing  # of access, by what has changed
+
+    @property
+    def catalogs(self) -> "Catalogs":
+        return self.load_catalogs()
 
 
 def operation_dependencies(

@@ -613,7 +613,7 @@ class Gateway:
             lister=self.asking,
             identify=self.access.identify_admin,
             health=self.health,
-            catalogs=self.catalogs,
+            load_catalogs=lambda: self.catalogs,
             sessions=self.shared.sessions,
             node=self.shared.bus.node,
             streams=lambda: self.shared.hub.streams,

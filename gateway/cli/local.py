@@ -39,14 +39,13 @@ from gateway.operations.operation_server import (
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.tool_calls import answer_call, body_in
 from gateway.state.idempotency import IdempotencyKeys
-from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import AWAY, Pool
-from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
 from schemas.similar_names import did_you_mean
 
 if TYPE_CHECKING:
+    from registry.catalog.catalogs import Catalogs
     from registry.sources.import_specs import ImportSpec
 
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
@@ -76,7 +75,7 @@ class LocalOperations(OperationClient):
         self._job = job
         roles = frozenset({settings.admin.operator_role})
         self.principal = Principal(actor(), tenant, frozenset({ALL}), roles=roles)
-        self._catalogs = Catalogs(settings.toolsets, ToolShaper.of(settings))
+        self._catalogs: Catalogs | None = None
         self._engine: Any = None
         self._resources = list(resources)
         self._serve([])
@@ -161,11 +160,19 @@ class LocalOperations(OperationClient):
         """Read tools and rules, as a gateway does at its start."""
         registry, tenant = self._open_registry, self.principal.tenant
         pool = registry.database.pool
-        self._catalogs.store(await load("registry.catalog.stored_toolsets:read_toolsets")(pool))
-        await self._catalogs.reload(registry.store, tenant)
+        catalogs = self._load_catalogs()
+        catalogs.store(await load("registry.catalog.stored_toolsets:read_toolsets")(pool))
+        await catalogs.reload(registry.store, tenant)
         stored = await load("registry.access.policies:stored_rules")(pool)
         make_engine = load("gateway.policy.engine:Engine")
         self._engine = make_engine(self._settings.policy, stored.get(tenant, {}))
+
+    def _load_catalogs(self) -> "Catalogs":
+        if self._catalogs is None:  # shaping of tools takes a tenth of a short command
+            shaper = load("registry.display.tool_shaper:ToolShaper").of(self._settings)
+            make_catalogs = load("registry.catalog.catalogs:Catalogs")
+            self._catalogs = make_catalogs(self._settings.toolsets, shaper)
+        return self._catalogs
 
     @property
     def _open_registry(self) -> Registry:
@@ -185,7 +192,7 @@ class LocalOperations(OperationClient):
             at_machine=True,
             sources=lambda: settings.sources,
             lister=partial(_list_server, settings, registry),
-            catalogs=self._catalogs,
+            load_catalogs=self._load_catalogs,
             engine=lambda _tenant: self._engine,
             find=partial(
                 import_later("gateway.app.local_search:find_tools"),

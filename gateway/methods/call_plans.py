@@ -15,7 +15,7 @@ from gateway.context import Context, Identity
 from gateway.interfaces import Execute, Guard, PreparedUpstream, Upstream
 from gateway.methods.call_checks import own_argument_names
 from gateway.methods.lists import Lists
-from gateway.operations.tool_definitions import AS_JOB
+from gateway.operations.tool_calls import AS_JOB
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from schemas.binding import ServiceBinding

@@ -35,8 +35,7 @@ from gateway.methods.results_by_revision import (
 )
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.acting_agents import Handles
-from gateway.operations.tool_calls import OperationResult, job_location
-from gateway.operations.tool_definitions import AS_JOB
+from gateway.operations.tool_calls import AS_JOB, OperationResult, job_location
 from gateway.policy.approval_gate import META_APPROVAL
 from gateway.protocol import upstream_errors
 from gateway.protocol.account_request_state import times_asked

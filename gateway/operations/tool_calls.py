@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
-from msgspec import Raw, field
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace as replaced
 
 from gateway.context import Context
@@ -24,13 +24,13 @@ from gateway.operations.operation_server import OperationResponse, OperationServ
 from gateway.operations.problems import ProblemDetails, ProblemDocument
 from gateway.operations.progress_notifications import report_progress
 from gateway.operations.request_parsing import convert_body, converted_query, read_names, refuse_nul
-from gateway.operations.tool_definitions import AS_JOB, members_of
 from schemas.binding import OperationBinding
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import decode_json, encode
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
+AS_JOB = "as_job"  # argument: answer with a job at once
 META_ETAG = "toolgate/etag"  # in `_meta` of a result: its ETag
 DONE_RESULT = ToolResult((TextContent("Done."),))
 
@@ -161,6 +161,16 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
         content.append(TextContent(f"ETag: {tag}"))
     result = ToolResult(tuple(content), structured_content=Raw(response.body))
     return result if tag is None else replaced(result, meta={META_ETAG: tag})
+
+
+def members_of(operation: Operation) -> tuple[str, ...]:
+    """The members of the body that are separate arguments; none: the body is one argument."""
+    if not (isinstance(operation.body, type) and issubclass(operation.body, Struct)):
+        return ()
+    members: tuple[str, ...] = operation.body.__struct_encode_fields__
+    others = operation.query.__struct_encode_fields__
+    reserved = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
+    return () if reserved & set(members) else members
 
 
 def body_in(operation: Operation, arguments: Json) -> Any:

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from gateway.operations.job_declarations import JobView
 from gateway.operations.openapi import without_null
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Effect, Operation, scopes_of
+from gateway.operations.tool_calls import AS_JOB, members_of
 from registry.catalog.catalog import Catalog
 from registry.display.tool_shaper import ToolShaper
 from schemas.binding import Binding, OperationBinding
@@ -26,7 +27,6 @@ from schemas.tool import Annotations, Tool, ToolDraft
 Json = dict[str, Any]
 
 SOURCE = "toolgate"  # their source in rules and in the audit log
-AS_JOB = "as_job"
 REFS = "#/$defs/"
 VIEWS = 64  # cached catalogs, by the scopes of callers
 
@@ -182,16 +182,6 @@ def _answers(operation: Operation) -> list[Any]:
     if operation.job is None:
         return [operation.gives]
     return [JobView] if operation.job.always else [operation.gives, JobView]
-
-
-def members_of(operation: Operation) -> tuple[str, ...]:
-    """The members of the body that are separate arguments; none: the body is one argument."""
-    if not (isinstance(operation.body, type) and issubclass(operation.body, Struct)):
-        return ()
-    members: tuple[str, ...] = operation.body.__struct_encode_fields__
-    others = operation.query.__struct_encode_fields__
-    reserved = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
-    return () if reserved & set(members) else members
 
 
 def _of_body(operation: Operation, body_schema: Json, definitions: Json) -> tuple[Json, list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from anyio import to_thread
@@ -24,9 +24,6 @@ from gateway.operations.operation import (
 from gateway.operations.paging import ListPage, Paging, place
 from gateway.operations.problems import Mistake, conflict, invalid, not_found
 from gateway.state.fair_limiter import FairLimiter
-from registry.catalog.catalog import Catalog
-from registry.catalog.catalogs import Catalogs
-from registry.catalog.tool_lists import ToolList, encode_tool
 from registry.display.discovery_tools import DESCRIBER
 from registry.display.profiles import SelectedProfile
 from registry.display.token_budgets import tokens
@@ -42,6 +39,11 @@ from schemas.mcp.revisions import V2026_07_28
 from schemas.similar_names import did_you_mean
 from schemas.tool import Tool
 from schemas.urls import without_queries
+
+if TYPE_CHECKING:  # a command that lists tools does not shape them
+    from registry.catalog.catalog import Catalog
+    from registry.catalog.catalogs import Catalogs
+    from registry.catalog.tool_lists import ToolList
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
@@ -206,7 +208,7 @@ class ToolOperations:
         self,
         dependencies: OperationDependencies,
         tiers: Sequence[str],
-        catalogs: Catalogs,
+        load_catalogs: Callable[[], "Catalogs"],
         settings_sources: Callable[[], Mapping[str, SourceSettings]],
         *,
         code: CodeSettings,
@@ -215,7 +217,7 @@ class ToolOperations:
         self._code = code
         self._dependencies = dependencies
         self._tiers = tiers
-        self._catalogs = catalogs
+        self._load_catalogs = load_catalogs
         self._settings_sources = settings_sources
         # a schema of megabytes takes seconds, once for each
         self._shaping = FairLimiter(1, reserve=True)
@@ -223,9 +225,8 @@ class ToolOperations:
     @classmethod
     def of(cls, parts: RegistryParts) -> "ToolOperations":
         tiers = parts.settings.policy.tiers
-        return cls(
-            parts.dependencies, tiers, parts.catalogs, parts.sources, code=parts.settings.code
-        )
+        code = parts.settings.code
+        return cls(parts.dependencies, tiers, parts.load_catalogs, parts.sources, code=code)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -321,7 +322,7 @@ class ToolOperations:
 
     async def definitions(self, request: OperationInput) -> ListPage[DefinitionView]:
         """None for a tool that is not served."""
-        name, catalog = request.names["tool"], self._catalogs.of(request.tenant)
+        name, catalog = request.names["tool"], self._load_catalogs().of(request.tenant)
         tool = next((candidate for candidate in catalog.tools if candidate.name == name), None)
         if tool is None:
             await self.get(request)
@@ -332,7 +333,7 @@ class ToolOperations:
 
     async def costs(self, request: OperationInput) -> ListPage[ListedTool]:
         query: ListFilter = request.query
-        catalog = self._catalogs.of(request.tenant)
+        catalog = self._load_catalogs().of(request.tenant)
         profiles = catalog.shaper.profiles
         chosen = (
             profiles.default if query.profile is None else profiles.chosen_profile(query.profile)
@@ -401,11 +402,13 @@ def version_of(request: OperationInput) -> int | None:
     return None if request.present is None else request.present.version
 
 
-def _definitions(tool: Tool, catalog: Catalog) -> tuple[DefinitionView, ...]:
+def _definitions(tool: Tool, catalog: "Catalog") -> tuple[DefinitionView, ...]:
     return tuple(_definition(tool, catalog, profile) for profile in catalog.shaper.profiles)
 
 
-def _definition(tool: Tool, catalog: Catalog, chosen: SelectedProfile) -> DefinitionView:
+def _definition(tool: Tool, catalog: "Catalog", chosen: SelectedProfile) -> DefinitionView:
+    from registry.catalog.tool_lists import encode_tool  # with the catalog, as above
+
     shaped = catalog.shaper.shape(tool, chosen, 0, DESCRIBER.name)
     name = catalog.display_name(tool, chosen)
     out = shaped.left_out is not None
@@ -420,7 +423,7 @@ def _definition(tool: Tool, catalog: Catalog, chosen: SelectedProfile) -> Defini
     )
 
 
-def _listed_tool(tool: Tool, entries: ToolList) -> ListedTool:
+def _listed_tool(tool: Tool, entries: "ToolList") -> ListedTool:
     return ListedTool(
         tool=tool.name,
         name=entries.names.get(tool.name, tool.name),

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.http_client.webhooks import SIGNATURE, SignatureRefused, verify
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.tool_definitions import AS_JOB
+from gateway.operations.tool_calls import AS_JOB
 from gateway.wings.interface import CallTool
 from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets
 from gateway.wings.librarian.tracked_sources import TrackedSource, TrackedSources

@@ -83,7 +83,7 @@ async def parts(
         lister=RemoteDocuments(lists_nothing, SourcePools(settings.upstream, {}), settings.imports),
         identify=Authenticator(settings.auth, HOST).identify,
         health=Health(FeedState(loaded=True, database="ok")),
-        catalogs=catalogs,
+        load_catalogs=lambda: catalogs,
         sessions=sessions,
         node="node",
         streams=lambda: 0,

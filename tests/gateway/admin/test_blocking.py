@@ -114,7 +114,7 @@ async def test_long_definitions_of_a_tenant_leave_room_for_another(
         await parts.catalogs.reload(store, tenant)
     code = parts.settings.code
     operations = tool_operations.ToolOperations(
-        parts.dependencies, (), parts.catalogs, dict, code=code
+        parts.dependencies, (), parts.load_catalogs, dict, code=code
     )
 
     async def ask(tenant: str, caller: str, name: str) -> None:
