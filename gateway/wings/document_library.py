@@ -194,7 +194,7 @@ class IndexedName:
 class RelatedFile:
     """A file that defines a name in a chunk, or that names what the chunk defines."""
 
-    chunk: str
+    chunk: str  # "": the names that were asked for
     collection: str
     path: str
     passage: str  # id of the chunk with the definition, or the name
@@ -324,10 +324,17 @@ class Library(Protocol):
         ...
 
     async def related_files(
-        self, context: Context, chunks: Sequence[str], *, path: str = ""
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        chunks: Sequence[str],
+        *,
+        names: Sequence[str] = (),
+        path: str = "",
     ) -> Sequence[RelatedFile]:
-        """Files that define what the code of these chunks calls, imports or inherits, and files
-        that do so with their definitions, but for names that many files define or have."""
+        """Files that define `names` or what the code of these chunks calls, imports or inherits,
+        and files that do so with their definitions, but for names that many files define or
+        have."""
         ...
 
     async def neighbors(

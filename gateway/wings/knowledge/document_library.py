@@ -315,10 +315,16 @@ class CollectionLibrary:
         return convert_rows(Passage, await self._rows(chunks_query(None), values))
 
     async def related_files(
-        self, context: Context, chunks: Sequence[str], *, path: str = ""
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        chunks: Sequence[str],
+        *,
+        names: Sequence[str] = (),
+        path: str = "",
     ) -> Sequence[RelatedFile]:
-        where, values = self._path_condition(context, None, path)
-        values["chunks"] = list(chunks)
+        where, values = self._path_condition(context, collections, path)
+        values |= {"chunks": list(chunks), "identifiers": list(names)}
         return convert_rows(
             RelatedFile, await self._rows(_compose(_RELATED_FILES, path=where), values)
         )
@@ -629,6 +635,8 @@ _RELATED_FILES = sql.SQL("""
         FROM asked JOIN knowledge_mention_v AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, asked.chunk_id)
         WHERE {names_of_code}
+        UNION
+        SELECT NULL, NULL, collection_id, name, NULL, unnest(%(identifiers)s::text[]) FROM shelf
     ), defining AS (
         SELECT named.chunk_id, named.shelf, target.document_id, target.files,
             chunk.chunk_id AS passage
@@ -646,7 +654,7 @@ _RELATED_FILES = sql.SQL("""
                 AND chunk.start_byte <= target.start_byte ORDER BY chunk.ordinal DESC LIMIT 1
         ) AS chunk
         WHERE target.number < {occurrences} AND target.files <= {files}
-            AND target.document_id <> named.document_id
+            AND target.document_id IS DISTINCT FROM named.document_id
     ), naming AS (
         SELECT asked.chunk_id, asked.shelf, target.document_id, target.files, target.passage
         FROM asked CROSS JOIN LATERAL (
@@ -663,8 +671,8 @@ _RELATED_FILES = sql.SQL("""
         ) AS target
         WHERE asked.name <> '' AND target.number < {occurrences} AND target.files <= {files}
     )
-    SELECT DISTINCT ON (1, 2, 3) related.chunk_id::text, related.shelf, document.path,
-        related.passage::text, (1.0 / related.files)::float8
+    SELECT DISTINCT ON (1, 2, 3) coalesce(related.chunk_id::text, ''), related.shelf,
+        document.path, related.passage::text, (1.0 / related.files)::float8
     FROM (SELECT * FROM defining UNION ALL SELECT * FROM naming) AS related
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.document_id) = (%(host)s, related.document_id)

@@ -13,7 +13,12 @@ from gateway.operations.problems import invalid
 from gateway.wings.document_library import Passage, PassageQuery, PassageView, SymbolQuery
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import PASSAGES
-from gateway.wings.librarian.passage_selection import RELATING, prefer_sources, rank_files
+from gateway.wings.librarian.passage_selection import (
+    RELATING,
+    identifiers,
+    prefer_sources,
+    rank_files,
+)
 from gateway.wings.librarian.repository_maps import draw_map
 from gateway.wings.librarian.requests_and_views import (
     ChunkList,
@@ -104,7 +109,7 @@ class LookupOperations:
         )
         hits = await self._access.library.search(context_of(request), query)
         ranked = prefer_sources(body.query, hits.passages)
-        if body.by == "file":
+        if body.by == "file" and ranked:
             ranked = await self._best_of_files(request, ranked)
         return _passages(ranked[: body.limit], hits.note)
 
@@ -114,7 +119,13 @@ class LookupOperations:
         """The best passage of each file, the best files first."""
         context, body, library = context_of(request), request.body, self._access.library
         best = [hit.chunk for hit in hits[:RELATING]]
-        related = await library.related_files(context, best, path=body.path)
+        related = await library.related_files(
+            context,
+            body.collections or None,
+            best,
+            names=identifiers(body.query),
+            path=body.path,
+        )
         files = rank_files(hits, body.limit, related)
         passages = {hit.chunk: hit for hit in hits}
         if missing := [chunk for chunk, _ in files if chunk not in passages]:

@@ -27,6 +27,7 @@ RELATING = 10  # best passages whose names raise the files that define or have t
 RELATED_WEIGHT = 0.3  # of the score of such a passage
 FURTHER = 0.4  # share of each further passage of a file in its score
 SLOWER = 0.1  # by its rank
+QUESTION = ""  # the chunk of names in the question itself
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_|conftest\.)[^/]*\Z"
     r"|[._-](?:test|spec)\.[^./]+\Z"
@@ -36,6 +37,11 @@ _USAGE = re.compile(
     r"\bhow (?:do|can|should) (?:i|we|you)\b|\bhow to\b|\b(?:docs|tutorials?|guides?|changelog)\b",
     re.IGNORECASE,
 )
+# `run`, load_settings, _close, loadSettings, HttpError or settings.load
+_IDENTIFIER = re.compile(
+    r"`(?P<quoted>[\w.:>()-]+)`|(?<![\w.])(?=\w*(?:_|[a-z][A-Z]|\w\.\w\w))[A-Za-z_][\w.]*\w"
+)
+IDENTIFIERS = 20  # of a question
 _END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n")
 _BLANK = re.compile(r"[\s#*>|=_`+-]*")
 
@@ -95,12 +101,19 @@ def _path_weight(path: str, kind: str) -> float:
     return DOCUMENTS if kind in PROSE_KINDS or _DOCUMENT.search(path) else 1.0
 
 
+def identifiers(question: str) -> list[str]:
+    """The last parts of the names of code in a question."""
+    names = (match["quoted"] or match[0] for match in _IDENTIFIER.finditer(question))
+    last_parts = (re.split(r"\.|::|->", name.removesuffix("()"))[-1] for name in names)
+    return list(dict.fromkeys(last_parts))[:IDENTIFIERS]
+
+
 def rank_files(
     hits: Sequence[Passage], limit: int, related: Sequence[RelatedFile] = ()
 ) -> list[tuple[str, float]]:
     """The best files, each as its best chunk and its score: that of its best passage, 0.4 of that
     of the next one, 0.16 of the third, and so on, and a part of that of each passage to which it is
-    related, also of a file without a hit."""
+    related, also of a file without a hit. The question itself counts as its best passage."""
     files: dict[tuple[str, str], str] = {}
     scores: dict[tuple[str, str], float] = {}
     counts: Counter[tuple[str, str]] = Counter()
@@ -110,6 +123,7 @@ def rank_files(
         files.setdefault(file, hit.chunk)
         scores[file] = scores.get(file, 0.0) + hit.score * FURTHER ** counts[file]
         counts[file] += 1
+        by_chunk.setdefault(QUESTION, (place, hit))
         by_chunk[hit.chunk] = (place, hit)
     for target in related:
         place, hit = by_chunk[target.chunk]

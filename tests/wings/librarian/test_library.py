@@ -104,17 +104,17 @@ async def test_symbols_of_subclasses_are_found_by_inheritance(library: Library) 
 async def test_files_that_chunks_name_are_found_for_readers_alone(library: Library) -> None:
     chunks = [one.chunk for one in await library.chunks(context(), "code", path="main.py")]
     for who, expected in (("ann", [("src/app.py", 1.0), ("src/base.py", 0.5)]), ("cy", [])):
-        files = await library.related_files(context(who), chunks)
+        files = await library.related_files(context(who), None, chunks)
         assert [(file.path, file.share) for file in files] == expected
         assert {file.collection for file in files} <= {"code"}
-    files = await library.related_files(context(), chunks, path="src/b*")
+    files = await library.related_files(context(), None, chunks, path="src/b*")
     assert [file.path for file in files] == ["src/base.py"]
 
 
 async def test_related_files_define_or_call_a_name(library: Library) -> None:
     async def find_related(path: str) -> list[tuple[str, str, str, float]]:
         chunks = {one.chunk: one for one in await library.chunks(context(), "code", path=path)}
-        files = await library.related_files(context(), list(chunks))
+        files = await library.related_files(context(), None, list(chunks))
         shown = {one.chunk: one for one in await library.passages(
             context(), [file.passage for file in files])}  # fmt: skip
         assert not await library.passages(context("cy"), list(shown))
@@ -129,6 +129,13 @@ async def test_related_files_define_or_call_a_name(library: Library) -> None:
     assert await find_related("src/base.py") == [("Scaffold", "src/app.py", "", 1.0)]
 
 
+async def test_files_that_define_a_name_are_related(library: Library) -> None:
+    for collections, found in ((["own"], ["own"]), (None, ["code", "own"])):
+        files = await library.related_files(context(), collections, [], names=["make", "nothing"])
+        assert [(file.chunk, file.collection) for file in files] == [("", name) for name in found]
+        assert {(file.path, file.share) for file in files} == {("src/app.py", 1.0)}
+
+
 async def test_names_of_many_definitions_link_no_files(library: Library, rig: KnowledgeRig) -> None:
     """A search that reads all definitions takes 6 s for 60 names with 9,000 each."""
     ann = rig.caller()
@@ -137,7 +144,7 @@ async def test_names_of_many_definitions_link_no_files(library: Library, rig: Kn
     await ann.add("def cold(): pass\n", collection="code", path="cold.py")
     await ann.add("hot()\ncold()\n", collection="code", path="calls.py")
     chunks = [one.chunk for one in await library.chunks(context(), "code", path="calls.py")]
-    files = await library.related_files(context(), chunks)
+    files = await library.related_files(context(), None, chunks)
     assert [(file.path, file.share) for file in files] == [("cold.py", 1.0)]
 
 

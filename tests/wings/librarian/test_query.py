@@ -21,7 +21,12 @@ from gateway.wings.librarian.citations import (
     escape_markdown,
     mark,
 )
-from gateway.wings.librarian.passage_selection import diverse, prefer_sources, rank_files
+from gateway.wings.librarian.passage_selection import (
+    diverse,
+    identifiers,
+    prefer_sources,
+    rank_files,
+)
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, librarian_settings, share_librarian
@@ -358,7 +363,7 @@ def test_names_in_the_best_passages_raise_the_files_of_their_definitions() -> No
     named = [
         RelatedFile("caller.py", "c", path, f"{path} 1", 1.0)
         for path in ("base.py", "new.py", "tests/test_new.py")
-    ]
+    ] + [RelatedFile("", "c", "asked.py", "asked.py 1", 0.5)]
     ranked = rank_files(hits, 10, named)
     assert [(chunk, round(score, 2)) for chunk, score in ranked] == [
         ("caller.py", 0.9),
@@ -366,7 +371,25 @@ def test_names_in_the_best_passages_raise_the_files_of_their_definitions() -> No
         ("helper.py", 0.4),
         ("new.py 1", 0.27),
         ("tests/test_new.py 1", 0.2),
+        ("asked.py 1", 0.14),
     ]
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        (
+            "How does `run` differ from load_settings and _close?",
+            ["run", "load_settings", "_close"],
+        ),
+        ("Why is HttpError raised by settings.load()?", ["HttpError", "load"]),
+        ("What does `App::run()` call after app.make.", ["run", "make"]),
+        ("What of e.g. a JSON file, i.e. one of PyPI, fails", ["PyPI"]),
+        ("Where does it end?", []),
+    ],
+)
+def test_identifiers_of_a_question(question: str, names: list[str]) -> None:
+    assert identifiers(question) == names
 
 
 def test_sources_stand_before_tests_and_documents_unless_usage_is_asked_for() -> None:
