@@ -76,6 +76,10 @@ ASKABLE: Mapping[
     "roots": frozenset(),
 }
 
+ALL_ASKABLE: Mapping[str, Mapping[str, Any]] = {
+    name: {kind: {} for kind in sorted(kinds)} for name, kinds in ASKABLE.items()
+}
+
 UNKNOWN = ServerDescription(
     V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}}
 )  # its lists decide

@@ -1,20 +1,26 @@
-"""Reads all lists of another MCP server, in every era that it speaks, into one snapshot."""
+"""Reads all lists of another MCP server, in every era that it speaks, into one snapshot.
+
+Lists are read as a client with all capabilities: servers have tools only for clients that they may
+ask, such as those of elicitation. A call is made with the capabilities of its own client.
+"""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.http.source_pools import UpstreamFailed
-from gateway.upstreams.mcp.handshake import SupportedEras
+from gateway.upstreams.mcp.handshake import ALL_ASKABLE, SupportedEras, canonical
 from gateway.upstreams.mcp.link_and_handlers import Link
 from gateway.upstreams.mcp.message_parsers import first_members
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.server_set import Servers
-from gateway.upstreams.mcp.session_pool import SHARED_KEY
+from gateway.upstreams.mcp.session_pool import SessionKey
 from registry.sources.import_specs import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
+from schemas.mcp.messages import META_CAPABILITIES
 from schemas.mcp.snapshot import Eras, ServerFacts, Snapshot, SnapshotEntry
 from schemas.source import Source
 
@@ -25,6 +31,10 @@ LISTS: Mapping[str, tuple[str, str, str]] = {
     "resources/list": ("resources", "uri", "resources"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate", "resources"),
 }
+
+LISTING_KEY = SessionKey(canonical(ALL_ASKABLE))
+LISTING_META: Mapping[str, Any] = {"_meta": {META_CAPABILITIES: ALL_ASKABLE}}  # without sessions
+NO_MEMBERS: Mapping[str, Any] = {}
 
 DEFINITION_BYTES = 2**20  # of one entry
 
@@ -86,7 +96,7 @@ class Lister:
         if supported.eras["stateless"]:
             stateless = await self._lists(await server.stateless(), server, reading)
         if supported.eras["handshake"]:
-            async with server.pool.lease(SHARED_KEY, None) as link:
+            async with server.pool.lease(LISTING_KEY, None) as link:
                 handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
             _merge(method, stateless, handshake) for method in LISTS
@@ -124,12 +134,13 @@ class Lister:
         self, link: Link, server: McpServer, method: str, reading: _Reading
     ) -> list[tuple[str, Raw]]:
         member = LISTS[method][0]
+        every = NO_MEMBERS if link.facts.revision.handshake else LISTING_META
         items_left = reading.items_limit
         entries: list[tuple[str, Raw]] = []
         cursor: str | None = None
         cursors: set[str] = set()
         for _ in range(self._limits.mcp_list_pages):
-            params = {} if cursor is None else {"cursor": cursor}
+            params = every if cursor is None else {**every, "cursor": cursor}
             members = await link.request(method, params, None, server.timeout)
             listed = _read_list(members.get(member), method, reading)
             entries += _entries(listed[:items_left], method, reading)

@@ -56,6 +56,17 @@ def names(snapshot: Snapshot) -> list[str]:
     return [json.loads(bytes(entry.definition))["name"] for entry in snapshot.tools]
 
 
+async def test_tools_for_clients_that_may_be_asked_are_listed(serve):
+    """The official server-everything has its tools of elicitation for such clients alone."""
+
+    async def play(turn: Turn) -> None:
+        declared = server.all("initialize")[-1].params["capabilities"]
+        await turn.result(tools=[{"name": name} for name in declared])
+
+    server = lists(play)
+    assert names(await list_snapshot(serve, server)) == ["elicitation", "roots", "sampling"]
+
+
 async def test_lists_that_are_too_much_together_are_refused_whole(serve):
     async def prompts(turn: Turn) -> None:
         await turn.result(prompts=tools(10, 10_000))
