@@ -363,7 +363,9 @@ def _access_hint(problem: Any, status: int, key: str | None) -> str:
 def read_key(file: IO[str]) -> str:
     key = file.read(KEY_BYTES).strip()
     if not key or not key.isascii() or not key.isprintable():
-        fail("--key-file: expected an API key or a bearer token on one line", USAGE)
+        problem = "is no API key" if key else "is empty"
+        name = getattr(file, "name", "standard input")
+        fail(f"--key-file: {name} {problem}; expected a key or a bearer token on one line", USAGE)
     return key
 
 

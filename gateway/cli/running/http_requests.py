@@ -10,7 +10,9 @@ import aiohttp
 
 from gateway.cli.common.failure import fail
 
-TIMEOUT_S = 60.0  # imports are slow
+READ_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 900.0  # imports, programs and runs of agents take minutes
+CONNECT_TIMEOUT_S = 10.0
 FORM_TIMEOUT_S = 30.0
 
 
@@ -22,10 +24,12 @@ async def send_request(
     *,
     gateway: str,
     tls: ssl.SSLContext | bool,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> tuple[bytes, int, Mapping[str, str]]:
     """Body, status and headers of an answer; fails where nothing answers at the URL `gateway`."""
-    timeout = aiohttp.ClientTimeout(timeout_s)
+    if timeout_s is None:
+        timeout_s = READ_TIMEOUT_S if method == "GET" else CALL_TIMEOUT_S
+    timeout = aiohttp.ClientTimeout(timeout_s, sock_connect=min(CONNECT_TIMEOUT_S, timeout_s))
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as http,
@@ -35,6 +39,8 @@ async def send_request(
         ):
             return await response.read(), response.status, response.headers
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
+            fail(f"{gateway} gave no answer within {timeout_s:g} s")
         fail(_unreachable(gateway, error))
 
 

@@ -1,6 +1,7 @@
 """`toolgate admin`, `status` and `sessions`, which call a running gateway."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,20 @@ def test_no_gateway_and_no_key_are_told(bare: Toolgate, folder: Path) -> None:
     assert (away.code, "no gateway answers at http://127.0.0.1:9" in away.err) == (1, True)
     assert bare("status", "--url", "ftp://x", "--key-file", "key").code == 2
     assert bare("status", "--key-file", "-", stdin="").code == 2
+    empty = bare("status", "--url", "http://127.0.0.1:9", "--key-file", "-", stdin="")
+    assert (empty.code, "--key-file: " in empty.err and "is empty" in empty.err) == (2, True), (
+        empty.err
+    )
+
+
+def test_a_gateway_without_an_answer_is_told_from_none(
+    bare: Toolgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cli.running.health.TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        ran = bare("health", "--url", url)
+    assert (ran.code, f"{url}/ready gave no answer within 0.2 s" in ran.err) == (1, True), ran.err
 
 
 @pytest.mark.parametrize("command", [("status",), ("jobs", "list"), ("sessions", "list")])
