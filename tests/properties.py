@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import cycle, islice, product
+from itertools import count, cycle, islice, product
 from typing import TypeVar
 
 S = TypeVar("S")
@@ -38,6 +38,13 @@ def seeds(count: int) -> range:
     """Seeds of a property whose examples take a second each: a quarter of `count`, all before a
     release."""
     return range(max(1, round(count * SHARE)))
+
+
+def places(start: int = 0) -> Iterator[int]:
+    """Places that a test tries until one is beyond the last, counted from `start`: each fourth,
+    from one of the first four drawn at random; all before a release."""
+    step = max(1, round(1 / SHARE))
+    return count(start + random.randrange(step), step)
 
 
 def sample(cases: Iterable[T], least: int = LEAST) -> list[T]:

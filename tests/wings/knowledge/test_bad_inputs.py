@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from asyncio.subprocess import PIPE
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from gateway.wings.documents.reading.url_and_s3_files import FetchOptions, url_f
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
 from tests.polling import until
+from tests.properties import places
 from tests.wings.documents.test_remote import serve_wsgi
 from tests.wings.identities import OTHER
 from tests.wings.knowledge.rig import KnowledgeRig
@@ -66,7 +66,7 @@ async def test_a_writer_killed_before_each_statement_leaves_a_whole_version(
     assert victim.stdin is not None
     assert victim.stdout is not None
     try:
-        for statements in count():
+        for statements in places():
             await store(rig, 2)
             victim.stdin.write(f"{statements}\n".encode())
             with anyio.fail_after(60):

@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from tests.fixtures_database import Cluster
+from tests.properties import SHARE, places
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, Script, blocks, librarian_settings, share_librarian
 from tests.wings.librarian.test_research import FILES, FINAL
@@ -100,21 +101,21 @@ async def test_kills_before_each_write_pay_nothing_twice(library: Librarian) -> 
     """Kills before each write pay nothing twice (L21)."""
     lost = []
     async with victims(library) as processes:
-        for writes in count():
+        for writes in places():
             await library.script(blocks(*CELLS))
             run = str(uuid4())
             if await processes.run(run, writes) == 0:
                 break
             assert await processes.run(run, NEVER) == 0
             lost.append(await check_run(library, run))
-    assert len(lost) > 15
-    assert any(lost)
+    assert writes > 15
+    assert any(lost) or SHARE < 1
 
 
 async def test_kills_while_a_model_is_asked_pay_nothing_twice(library: Librarian) -> None:
     """Kills while a model is asked pay nothing twice (L21)."""
     async with victims(library) as processes:
-        for place in count(1):
+        for place in places(1):
             await library.script(killing(processes, library, blocks(*CELLS), place))
             run = str(uuid4())
             if await processes.run(run, NEVER) == 0:
