@@ -2,9 +2,8 @@
 their own process or at a running gateway: effect, errors and audit records.
 
 Commands are run through click: `toolgate admin NAME` for every operation, and the words of those
-that have some. A command opens settings and connections of its own, so each operation is called by
-one of its commands, drawn at random, and by all before a release. Lists are compared at the end,
-while nothing changes.
+that have some. Each operation is called by REST, by MCP or /rpc, and by one of its commands, drawn
+at random, and by all ways before a release. Lists are compared at the end, while nothing changes.
 """
 
 import json
@@ -55,8 +54,9 @@ pytestmark = pytest.mark.anyio
 
 PUBLIC_URL = "http://127.0.0.1:8000"
 DONE = "Done."  # of a method that gives nothing
+MESSAGES = ("mcp", "rpc")
 COMMANDS = ("remote", "local", "words", "spoken")
-WAYS = ("rest", "mcp", "rpc", *COMMANDS)
+WAYS = ("rest", *MESSAGES, *COMMANDS)
 HERE = frozenset({"local", "words"})  # commands that run in their own process
 VOLATILE = frozenset({
     *("id", "created", "expires", "updated", "started", "ended", "since", "key_id", "makers"),
@@ -456,14 +456,13 @@ def offers(way: str, operation: Operation, arguments: Json, of_registry: set[str
 
 
 def draw_ways(operation: Operation, case: Case, of_registry: set[str]) -> list[str]:
-    """The ways that an operation is tried by: one of its commands, and all others."""
+    """The ways that an operation is tried by: REST, MCP or /rpc, and one of its commands."""
     arguments = case.valid or case.invalid or {}
     ways = [way for way in WAYS if offers(way, operation, arguments, of_registry)]
     if SHARE >= 1:
         return ways
-    commands = [way for way in ways if way in COMMANDS]
-    others = [way for way in ways if way not in COMMANDS]
-    return [*others, *random.sample(commands, min(1, len(commands)))]
+    groups = [[way for way in ways if way in group] for group in (MESSAGES, COMMANDS)]
+    return ["rest", *(random.choice(group) for group in groups if group)]
 
 
 def plain(text: str) -> str:
