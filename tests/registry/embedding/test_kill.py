@@ -1,4 +1,4 @@
-"""Ten thousand texts, four workers in two processes, and one process that is killed midway."""
+"""Thousands of texts, four workers in two processes, and one process that is killed midway."""
 
 import asyncio
 import signal
@@ -10,11 +10,12 @@ import pytest
 
 from config.settings import DatabaseSettings as Settings
 from tests.polling import until
+from tests.properties import examples
 from tests.registry.embedding.conftest import Queued
 
 pytestmark = pytest.mark.anyio
 
-COUNT = 10_000
+COUNT = examples(10_000)
 # Triggers that have nothing to do with it are spared: making the tools would take most of the time.
 POPULATE = """
 SET session_replication_role = replica;
