@@ -16,7 +16,7 @@ from tests.backends import idle_backends
 
 USES = 60  # of one database: dead rows and catalogs grow
 TRIES = 20  # to end connections, of which some are about to begin or to end by themselves
-ROWS = 2000  # that a test may leave; more are dropped faster than deleted
+ROWS = 5000  # that a test may leave; more are dropped faster than deleted
 
 _numbers = itertools.count(1)
 

@@ -13,10 +13,10 @@ from tests.recycling import Recycling
 
 
 def with_tables(
-    cluster: Cluster, *migrations: Component, base: str = TEMPLATE
+    cluster: Cluster, *migrations: Component, base: str = TEMPLATE, name: str = ""
 ) -> Iterator[Recycling]:
-    """`base`: WHOLE for gateways that have several wings."""
-    template = f"template_{migrations[0].name}"
+    """`base`: WHOLE for gateways that have several wings; `name`: that of the first by default."""
+    template = f"template_{name or migrations[0].name}"
     cluster.execute(f"CREATE DATABASE {template} TEMPLATE {base} STRATEGY file_copy")
     settings = msgspec.structs.replace(cluster.settings, url=cluster.url(template))
     asyncio.run(_migrate(settings, *migrations))

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from config.events import EventInbound
 from config.settings import DatabaseSettings, Settings
 from gateway.wings.librarian.tracked_source_operations import HOOKS
-from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
+from tests.fixtures_database import HOST, Cluster, lend_database
 from tests.fixtures_gateway import Client, running
 from tests.polling import until
+from tests.recycling import Recycling
 from tests.wings.events.rig import STRUCTURED, with_events
 from tests.wings.events.test_outside import NEW
 from tests.wings.librarian.test_wing import lending
@@ -47,8 +48,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    for database in own_database(cluster, TEMPLATE):
+async def client(cluster: Cluster, with_wings: Recycling) -> AsyncIterator[Client]:
+    for database in lend_database(cluster, with_wings):
         async with running(with_all(database)) as client:
             yield client
 

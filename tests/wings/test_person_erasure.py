@@ -1,7 +1,7 @@
 """An erasure of a person over all wings, with two people and two tenants."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.access import Rule, SecretsSettings
 from config.models import Strategy
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from gateway.audit.database_writer import store
 from gateway.audit.erasure import AuditEraser
 from gateway.audit.records import AuditEntry, Chain
@@ -23,11 +23,12 @@ from gateway.state.idempotency import IdempotencyKeys, KeyScope, StillRunning
 from registry.access.erasures import ErasureStore
 from registry.database.held_rows import ErasedPerson, HeldRows
 from registry.database.postgres import Database, Pool
-from tests.fixtures_database import HOST
+from tests.fixtures_database import HOST, Cluster, lend_database
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin import client as admin
 from tests.gateway.admin.client import KEY
 from tests.gateway.guards.signing import by_jwks
+from tests.recycling import Recycling
 from tests.wings.identities import OTHER, add_tenants
 from tests.wings.test_toy import got
 
@@ -205,6 +206,11 @@ def naming(rows: Mapping[str, list[str]], *names: str) -> dict[str, list[str]]:
         for table, texts in rows.items()
     }
     return {table: texts for table, texts in found.items() if texts}
+
+
+@pytest.fixture
+def database_settings(cluster: Cluster, with_wings: Recycling) -> Iterator[DatabaseSettings]:
+    yield from lend_database(cluster, with_wings)
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_database import Cluster, lend_database
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY
 from tests.gateway.guards.signing import by_jwks
+from tests.recycling import Recycling
 from tests.wings.test_leaving import with_all
 
 pytestmark = pytest.mark.anyio
@@ -31,10 +32,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def client(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    cluster: Cluster, with_wings: Recycling, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Client]:
     auth = by_jwks(tmp_path_factory.mktemp("keys"), [KEY.jwk()])
-    for database in own_database(cluster, TEMPLATE):
+    for database in lend_database(cluster, with_wings):
         async with running(replace(with_all(database), auth=auth)) as client:
             yield client
 
