@@ -57,6 +57,7 @@ def settings_for(data_dir: Path) -> Settings:
         options={"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"},
         pool_max=8,
         connect_timeout_s=5,
+        answer_timeout_s=10,
         retry_max_s=0.2,
         read_url="",
         read_pool_max=4,

@@ -23,7 +23,6 @@ import psycopg
 from anyio import CancelScope, move_on_after, to_thread
 from psycopg import AsyncConnection, IsolationLevel, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
@@ -31,6 +30,7 @@ from registry.database.embedded_server import DatabaseError, Embedded
 from registry.database.migrate import REGISTRY, ChangedMigration, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
 from registry.database.move_mark import closed_mark
+from registry.database.silent_server import BoundedConnection, ServerProbe
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
 _REFUSALS = (
@@ -90,7 +90,7 @@ def failure(error: psycopg.Error) -> str:
 
 log = logging.getLogger("toolgate.database")
 
-Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
+Pool: TypeAlias = AsyncConnectionPool[BoundedConnection]
 
 CLOSE_S = 10.0  # longest time for a pool to close, whose connections end with the process
 AWAY = (psycopg.OperationalError, PoolTimeout)  # no connection, or one that broke
@@ -222,6 +222,7 @@ class Database:
 
         pool: Pool = AsyncConnectionPool(
             self.conninfo,
+            connection_class=BoundedConnection,
             min_size=1,
             max_size=1,
             timeout=self._settings.connect_timeout_s,
@@ -242,9 +243,9 @@ class Database:
         return True
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[AsyncConnection]:
+    async def connect(self) -> AsyncIterator[BoundedConnection]:
         """A dedicated connection outside the pool, in autocommit mode."""
-        connection = await AsyncConnection.connect(self.conninfo, autocommit=True)
+        connection = await BoundedConnection.connect(self.conninfo, autocommit=True)
         try:
             yield connection
         finally:  # its own context manager would roll back first, and a cancelled task cannot wait
@@ -270,6 +271,7 @@ class Database:
             try:
                 await self._revive()
                 async with self.connect() as connection:
+                    connection.answer_timeout_s = self._settings.connect_timeout_s
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     checked(await _has_vector(connection))
                     await handle(RESYNC)
@@ -291,8 +293,7 @@ class Database:
             for payload in payloads:
                 await handle(payload)
             if not payloads:
-                with anyio.fail_after(self._settings.connect_timeout_s):
-                    checked(await _has_vector(connection))
+                checked(await _has_vector(connection))
 
     async def _prepare(
         self, wait: bool, components: Sequence[Component], even_closed: bool
@@ -400,8 +401,16 @@ def make_pool(settings: Settings, name: str, *, size: int, timeout_s: float) -> 
 
 
 def _pool(settings: Settings, conninfo: str, size: int, timeout_s: float) -> Pool:
+    probe = ServerProbe(conninfo, settings.connect_timeout_s)
+
+    async def set_bounds(connection: BoundedConnection) -> None:
+        connection.answer_timeout_s = settings.answer_timeout_s
+        connection.is_answered = probe.is_answered
+
     return AsyncConnectionPool(
         conninfo,
+        connection_class=BoundedConnection,
+        configure=set_bounds,
         min_size=0,
         max_size=size,
         timeout=timeout_s,

@@ -1,0 +1,125 @@
+"""Statements that a server leaves unanswered: it is frozen, or a network swallows its packets.
+
+TCP cannot tell: the kernel of a stopped server goes on to acknowledge. So after a while without a
+byte the server is asked over a new connection. If that is answered, the statement is slow, and is
+awaited further; if not, it fails as if the connection had been lost.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any, TypeVar
+
+import anyio
+from psycopg import AsyncConnection, OperationalError, pq
+from psycopg.abc import PQGen
+from psycopg.errors import ConnectionTimeout
+from psycopg.rows import TupleRow
+
+log = logging.getLogger("toolgate.database")
+
+Result = TypeVar("Result")
+
+
+class Silence(OperationalError):
+    """The server sent nothing for the time that it has."""
+
+
+class ServerProbe:
+    """Asks the server of `conninfo` whether it runs statements; it has `timeout_s` to answer."""
+
+    def __init__(self, conninfo: str, timeout_s: float) -> None:
+        self._conninfo = conninfo
+        self._timeout_s = timeout_s
+        self._lock = anyio.Lock()
+        self._ended = -math.inf
+        self._answered = False
+
+    async def is_answered(self) -> bool:
+        """Single-flight: concurrent callers share one run."""
+        called = monotonic()
+        async with self._lock:
+            if self._ended < called:
+                self._answered = await self._ask()
+                self._ended = monotonic()
+        return self._answered
+
+    async def _ask(self) -> bool:
+        answered = False
+        with anyio.move_on_after(self._timeout_s):
+            answered = await self._runs_statement()
+        if not answered:
+            log.warning("database_silent", extra={"waited_s": self._timeout_s})
+        return answered
+
+    async def _runs_statement(self) -> bool:
+        """A refusal is an answer, too: such a server ends its connections itself."""
+        try:
+            connection = await BoundedConnection.connect(self._conninfo, autocommit=True)
+            connection.answer_timeout_s = self._timeout_s
+            try:
+                await connection.execute("SELECT")
+            finally:
+                await connection.close()
+        except (ConnectionTimeout, Silence):
+            return False
+        except OperationalError:
+            return True
+        return True
+
+
+async def never() -> bool:
+    return False
+
+
+class BoundedConnection(AsyncConnection[TupleRow]):
+    """A connection that waits for a silent server as long as `is_answered` says that it lives.
+
+    A wait for notifications is no wait for an answer.
+    """
+
+    answer_timeout_s: float = math.inf
+    is_answered: Callable[[], Awaitable[bool]] = staticmethod(never)
+
+    async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
+        """Raises Silence, and closes the connection."""
+        while True:
+            try:
+                return await super().wait(
+                    _until_silent(gen, self.answer_timeout_s), *args, **options
+                )
+            except Silence:
+                if self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
+                    continue
+                if not await self._server_lives():
+                    raise
+
+    async def _server_lives(self) -> bool:
+        lives = False
+        try:
+            lives = await self.is_answered()
+        finally:
+            if not lives:  # also where the caller was cancelled: a statement still runs on it
+                await self.close()
+        return lives
+
+
+def _until_silent(gen: PQGen[Result], silence_s: float) -> PQGen[Result]:
+    """The generator, until its socket was silent for `silence_s`; it can be continued by another.
+
+    psycopg resumes a generator without readiness at intervals, so that it can be interrupted.
+    """
+    heard = monotonic()
+    try:
+        event = next(gen)
+        while True:
+            ready = yield event
+            if ready:
+                heard = monotonic()
+            elif monotonic() - heard >= silence_s:
+                raise Silence(f"the server has not answered for {silence_s:g} s")
+            event = gen.send(ready)
+    except StopIteration as end:
+        result: Result = end.value
+        return result

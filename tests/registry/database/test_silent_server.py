@@ -1,0 +1,103 @@
+"""A server that accepts connections and statements, and answers none of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from config.settings import DatabaseSettings as Settings
+from registry.database import postgres
+from registry.database.postgres import RESYNC, Database, borrow
+from tests import polling
+from tests.servers.freezing import FreezingRelay, freezing
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def open_relayed(
+    settings: Settings, directory: Path
+) -> AsyncIterator[tuple[Database, FreezingRelay]]:
+    """The database, reached through a relay."""
+    async with (
+        freezing(settings, directory) as (through, relay),
+        Database.open(through, wait=False) as database,
+    ):
+        yield database, relay
+
+
+async def test_statements_fail_while_their_server_is_frozen(
+    database_settings: Settings, tmp_path: Path
+) -> None:
+    async with open_relayed(database_settings, tmp_path) as (database, relay):
+        failures: list[psycopg.OperationalError] = []
+
+        async def wait_for_an_answer(begun: anyio.Event) -> None:
+            try:
+                async with borrow(database.pool) as connection:
+                    begun.set()
+                    await connection.execute("SELECT pg_sleep(300)")
+            except psycopg.OperationalError as error:
+                failures.append(error)
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(5):
+                    begun = anyio.Event()
+                    tasks.start_soon(wait_for_an_answer, begun)
+                    await begun.wait()
+                accepted = relay.accepted
+                relay.freeze()
+        assert len(failures) == 5
+        assert "the server has not answered for 0.2 s" in str(failures[0])
+        assert relay.accepted - accepted <= 1 + 5  # one asks for all; the pool replaces five
+        relay.thaw()
+        assert await polling.until(database.alive)
+
+
+async def test_a_slow_statement_of_a_living_server_goes_on(
+    database_settings: Settings, tmp_path: Path
+) -> None:
+    async with open_relayed(database_settings, tmp_path) as (database, relay):
+        async with borrow(database.pool) as connection:
+            rows = await connection.execute("SELECT 1 FROM pg_sleep(1)")
+            assert await rows.fetchone() == (1,)
+            large = await connection.execute("SELECT repeat('x', 1000000), pg_sleep(0.5)")
+            assert (await large.fetchall())[0][0] == "x" * 1000000
+        assert relay.accepted > 2  # it was asked
+
+
+async def test_a_cancelled_statement_of_a_frozen_server_ends(
+    database_settings: Settings, tmp_path: Path
+) -> None:
+    async with open_relayed(database_settings, tmp_path) as (database, relay):
+        async with borrow(database.pool) as connection:
+            await connection.execute("SELECT")
+            relay.freeze()
+            with anyio.fail_after(30), anyio.move_on_after(0.3) as scope:
+                await connection.execute("SELECT")
+            assert scope.cancelled_caught
+            assert connection.closed
+        relay.thaw()
+        assert await polling.until(database.alive)
+
+
+async def test_a_listener_detects_a_frozen_server(
+    database_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "CHECK_S", 0.05)
+    async with open_relayed(database_settings, tmp_path) as (database, relay):
+        send, receive = anyio.create_memory_object_stream[object](100)
+        lost = anyio.Event()
+        async with send, receive, anyio.create_task_group() as tasks:
+            tasks.start_soon(database.listen, "test", send.send, lost.set)
+            with anyio.fail_after(30):
+                assert await receive.receive() is RESYNC
+                relay.freeze()
+                await lost.wait()
+                relay.thaw()
+                assert await receive.receive() is RESYNC
+            tasks.cancel_scope.cancel()
