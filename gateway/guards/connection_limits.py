@@ -7,6 +7,8 @@ Bytes of incomplete requests have the same budget as large bodies, in total and 
 thousands of slow clients fill the memory, too. Clients behind a trusted proxy share only the total,
 because a request's client is named in a header, which is not complete yet.
 
+Offers of other protocols (`Upgrade`) are ignored, as RFC 9110 allows (section 7.8).
+
 uvicorn continues to read after each response, whatever it has parsed already: without backpressure,
 one client that pipelines requests and reads no responses would fill the memory.
 """
@@ -18,6 +20,7 @@ from functools import partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, cast
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -35,6 +38,7 @@ PIECE_BYTES = 16384  # least progress within send_timeout_s; a client that reads
 CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts as part of a head
 PART_BYTES = 131072  # counted of an incomplete request: a larger body has a budget of its own
 FULL = "Too many connections; try again later"
+UNREADABLE = "Invalid HTTP request received."
 REASONS = {
     400: b"Bad Request",
     408: b"Request Timeout",
@@ -147,7 +151,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._framing_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            self._ignore_upgrade(data[offer.args[0] :])
+        except HttpParserError:
+            self.send_400_response(UNREADABLE)
         if self.transport.is_closing():
             self._untime()
         elif self._part is DONE:
@@ -163,6 +173,33 @@ class BoundedProtocol(HttpToolsProtocol):
             self._time(self._part)
             if self._held < PART_BYTES:
                 self._hold(min(len(data), PART_BYTES - self._held))
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Read a request that offers another protocol, and `rest` after its head, as HTTP/1.1.
+
+        The parser gives such a request no body: what follows would be the next request, even one
+        that a proxy saw as its body.
+        """
+        while True:
+            head = self._head_without_upgrade()
+            self.parser = HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
+            try:
+                self.parser.feed_data(head)
+                self.parser.feed_data(rest)
+            except HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+            except HttpParserError:
+                self.send_400_response(UNREADABLE)
+                return
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         self._part = HEAD
@@ -181,6 +218,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin a request. Raises HeadersTooLarge and TooManyPipelined, which end the parsing."""
         self._add(len(self.url))
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            return  # its head is read again
         self._part = BODY
         self._framing_bytes = 0
         if len(self.pipeline) >= self.limits.pipelined:
@@ -197,6 +236,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._framing_bytes -= CHUNK_FRAMING_BYTES
 
     def on_message_complete(self) -> None:
+        if self._part is HEAD:
+            return  # its head is read again
         self._part = DONE
         self._untime()
         super().on_message_complete()

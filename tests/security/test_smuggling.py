@@ -181,10 +181,38 @@ async def test_half_a_request_before_the_end_is_none(server: Server) -> None:
     assert server.seen == []
 
 
-async def test_after_an_upgrade_that_nobody_knows_nothing_is_read(server: Server) -> None:
-    upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
-    await server.status_lines(upgrade + HIDDEN)
-    assert server.seen == [("/", b"")]
+UPGRADES = (b"h2c", b"websocket", b"h2c, foo/2")
+
+
+@pytest.mark.parametrize("protocol", UPGRADES)
+async def test_a_body_of_a_request_that_offers_an_upgrade_is_its_body(
+    server: Server, protocol: bytes
+) -> None:
+    """Clients of HTTP/2 offer it with any first request, as those of Java and `curl --http2`."""
+    offer = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: A\r\n" % protocol
+    )
+    plain = START + offer + LENGTH + b"\r\n"
+    chunked = START + offer + CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(HIDDEN), HIDDEN) + END
+    none = START + offer + b"\r\n"
+    expected = [("/", HIDDEN), ("/", b""), ("/", HIDDEN), ("/last", b"")]
+    assert len(await server.status_lines(plain + HIDDEN + none + chunked + LAST)) == 4
+    assert server.seen == expected
+    assert len(await server.status_lines(plain, HIDDEN + none, chunked + LAST)) == 4
+    assert server.seen == expected * 2
+
+
+async def test_many_offers_of_an_upgrade_in_one_packet_are_limited(server: Server) -> None:
+    offer = b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n"
+    assert len(await server.status_lines(offer * 5000)) <= 1
+    assert len(server.seen) <= 1
+
+
+@pytest.mark.parametrize("sent", [HEADERS["length then chunked"], HEADERS["two lengths"]])
+async def test_ambiguous_offers_of_an_upgrade_are_refused(server: Server, sent: bytes) -> None:
+    offer = START + b"Connection: Upgrade\r\nUpgrade: h2c\r\n" + sent + b"\r\n" + END + HIDDEN
+    assert await server.status_lines(offer) == [b"HTTP/1.1 400 Bad Request"]
+    assert server.seen == []
 
 
 async def test_a_name_that_only_looks_like_a_length_is_none(server: Server) -> None:
