@@ -160,7 +160,12 @@ class Spool:
         self._number += 1
         path = self._directory / f"{self._chain_id}-{self._number:08}.jsonl"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        _write(descriptor, header + b"\n")
+        try:
+            _write(descriptor, header + b"\n")
+        except OSError:  # each retry on a full disk would leave a file and a descriptor
+            os.close(descriptor)
+            path.unlink()
+            raise
         self._files.append(path)
         self._sizes[path] = len(header) + 1
         return descriptor

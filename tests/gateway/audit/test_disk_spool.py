@@ -1,6 +1,8 @@
 """Records on disk: in order, as often as asked for, and left to the next process."""
 
 import os
+import resource
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -79,6 +81,24 @@ def test_the_spool_respects_its_size_limit(spool, chain):
         disk.append(chain.header, lines[2:])
     assert empty_spool(disk, 10) == [(chain.header, [1, 2])]
     assert disk.has_room(1900)
+
+
+def test_a_full_disk_leaves_neither_files_nor_descriptors(spool, chain):
+    disk, lines = open_spool(spool), chain.link(entry(n) for n in range(2))
+
+    def fail() -> tuple[int, list[str]]:
+        with pytest.raises(OSError, match="File too large"):
+            disk.append(chain.header, lines)
+        return len([*Path("/dev/fd").iterdir()]), sorted(path.name for path in spool.iterdir())
+
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))  # files may be made, and stay empty
+    try:
+        assert fail() == fail()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    disk.append(chain.header, lines)
+    assert [numbers for _, numbers in empty_spool(disk)] == [[line.sequence for line in lines]]
 
 
 def test_a_directory_that_cannot_be_used_has_no_room(tmp_path):
