@@ -205,10 +205,19 @@ async def read_installation(opened: GetDatabase) -> str:
 
 
 class PostgresCounter:
-    def __init__(self, opened: GetDatabase) -> None:
+    def __init__(self, opened: GetDatabase, timeout_s: float) -> None:
         self._opened = opened
+        self._timeout_s = timeout_s
 
     async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
+        """A call waits for this: less long than others wait for a server that may be frozen."""
+        try:
+            with anyio.fail_after(self._timeout_s):
+                return await self._hit(key, limit, window_s, count)
+        except TimeoutError as error:
+            raise Unavailable(UNAVAILABLE) from error
+
+    async def _hit(self, key: str, limit: int, window_s: float, count: int) -> Verdict:
         slot = slot_us(window_s)
         key = f"{slot}:{key}"
         async with connection_of(self._opened) as connection:

@@ -252,7 +252,7 @@ class LeasedRates:
         self._counter = counter
         self._fallback = fallback
         self._leases: Memo[_Bucket, _Lease] = Memo(keys)
-        self._retry_at = 0.0  # monotonic s
+        self._retry_at = 0.0  # monotonic s; 0: the counter answers
         self._renewals = BackgroundTasks()
 
     def prepare(self, bounds: Sequence[RateBound]) -> TakeAll:
@@ -373,18 +373,23 @@ class LeasedRates:
 
     async def _ask_counter(self, bucket: _Bucket, limit: int, count: int) -> Verdict:
         """Up to `count` uses from the shared counter. Raises Unavailable; then the counter is not
-        asked for a while."""
-        began, (key, window_s) = time.monotonic(), bucket
+        asked for a while, and after that by one caller, for whom no other waits."""
+        (key, window_s), retry_at = bucket, self._retry_at
+        began = time.monotonic()
+        if retry_at:
+            self._retry_at = began + RETRY_S
         try:
-            return await self._counter.hit(
+            verdict = await self._counter.hit(
                 _shared_key(key), limit, window_s + _good_s(bucket), count
             )
         except Unavailable:
-            if began >= self._retry_at:
+            if began >= retry_at:
                 fallback = self._fallback is not None
                 log.warning("rate_limits_local" if fallback else "rate_limits_unavailable")
             self._retry_at = time.monotonic() + RETRY_S
             raise
+        self._retry_at = 0.0
+        return verdict
 
     def _take_from_fallback(self, key: RateKey, window_s: float, limit: int) -> float:
         if self._fallback is None:

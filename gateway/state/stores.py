@@ -132,7 +132,7 @@ def _in_postgres(settings: StateSettings, retention: Retention, opened: GetDatab
         not_prefix=stored_answers.PREFIX,
     )
     answers = PostgresLog(opened, ALL_EVENTS, retention.answers_s, prefix=stored_answers.PREFIX)
-    sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
+    sessions, counter = PostgresSessions(opened), PostgresCounter(opened, settings.timeout_s)
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
     return Stores(
         log,

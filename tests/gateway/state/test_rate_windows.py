@@ -186,6 +186,24 @@ async def test_while_the_counter_is_away_each_node_counts_alone(clock, counter, 
     assert counter.questions == 2
 
 
+async def test_callers_do_not_wait_while_another_asks_an_unavailable_counter(clock, counter):
+    node = LeasedRates(counter, LocalRates())
+    counter.away = True
+    assert await take(node, 3) == 0
+    clock.now += RETRY_S + 0.1
+    counter.answers = anyio.Event()  # it is frozen
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take, node, 3)
+        await let_tasks_run()
+        with anyio.fail_after(5):
+            assert await take(node, 3, key="another") == 0
+        assert counter.questions == 2
+        counter.away = False
+        counter.answers.set()
+    assert await take(node, 3, key="another") == 0
+    assert counter.questions == 3
+
+
 async def test_or_refuses_if_that_is_wanted(clock, counter):
     node = LeasedRates(counter, None)
     counter.away = True
