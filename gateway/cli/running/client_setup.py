@@ -3,6 +3,7 @@ known. The clients are rows of config/mcp_clients.yaml."""
 
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from config.mcp_clients import NAME, McpClient, client_values, fill, read_clients
 from config.settings import Settings
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.output import note, say
 from gateway.cli.common.settings import settings_option
+
+_GATEWAY = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 def merge(client: McpClient, file: Path, values: Mapping[str, str], with_key: bool) -> str:
@@ -65,6 +69,7 @@ def write(file: Path, text: str) -> None:
 
 @click.command(name="setup")
 @click.argument("client", required=False)
+@click.option("--url", metavar="URL", help="Of a gateway elsewhere [default: server.public_url].")
 @click.option("--toolset", metavar="NAME", help="Endpoint of a toolset instead of all tools.")
 @click.option("--name", default="toolgate", show_default=True, help="Of the server, in the client.")
 @click.option("--key", "with_key", is_flag=True, help="Callers need an API key; else they log in.")
@@ -74,6 +79,7 @@ def setup(
     settings: Settings,
     client: str | None,
     *,
+    url: str | None,
     toolset: str | None,
     name: str,
     with_key: bool,
@@ -88,6 +94,7 @@ def setup(
     Examples:
       toolgate clients setup vscode
       toolgate clients setup codex --key --write
+      toolgate clients setup claude-code --url https://tools.example.com
     """
     clients = read_clients()
     if client is None:
@@ -96,7 +103,8 @@ def setup(
         return
     if client not in clients:
         no_such("client", client, clients, "toolgate clients setup")
-    row, values = clients[client], setup_values(settings, name, toolset) | {"command": program()}
+    values = setup_values(settings, name, toolset, url) | {"command": program()}
+    row = clients[client]
     if writes:
         if not row.file or (with_key and row.literal):
             reason = "reads no variables, and this writes no keys" if row.file else "has no file"
@@ -129,10 +137,20 @@ def program() -> str:
     return str(path) if path.exists() else "toolgate"
 
 
-def setup_values(settings: Settings, name: str, toolset: str | None) -> dict[str, str]:
-    """The texts of a configuration. Fails for an unknown toolset, and for a name that is none."""
+def setup_values(
+    settings: Settings, name: str, toolset: str | None, url: str | None = None
+) -> dict[str, str]:
+    """The texts of a configuration. `url`: of a gateway elsewhere, whose toolsets these settings do
+    not know; with or without the path of its endpoint. Fails for an unknown toolset, and for an
+    invalid name or URL."""
     if not NAME.fullmatch(name):
         fail(f"--name {name!r}: expected letters, digits, - and _")
+    if url is not None:
+        base = url.rstrip("/").removesuffix(settings.mcp.path)
+        if not _GATEWAY.fullmatch(base):
+            fail(f"--url {url!r}: expected the URL of a gateway, such as https://tools.example.com")
+        elsewhere = replace(settings, server=replace(settings.server, public_url=base))
+        return dict(client_values(elsewhere, name, toolset))
     if toolset is not None and toolset not in settings.toolsets:
         toolset_names = ", ".join(settings.toolsets) or "none"
         stored = f"`toolgate toolsets clients {toolset}` prints the configurations of a stored one"

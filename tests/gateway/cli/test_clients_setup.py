@@ -47,6 +47,30 @@ def test_a_desktop_program_is_named_by_its_path(bare: Toolgate) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "toolset", "endpoint"),
+    [
+        ("https://tools.example.com", (), "https://tools.example.com/mcp"),
+        ("https://tools.example.com/", (), "https://tools.example.com/mcp"),
+        ("http://10.0.0.7:8765/mcp", (), "http://10.0.0.7:8765/mcp"),
+        ("https://example.com/tools", ("--toolset", "desk"), "https://example.com/tools/mcp/desk"),
+    ],
+)
+def test_a_gateway_elsewhere_is_configured_by_its_url(
+    bare: Toolgate, url: str, toolset: tuple[str, ...], endpoint: str
+) -> None:
+    ran = bare("clients", "setup", "cursor", "--url", url, *toolset)
+    assert json.loads(ran.out)["mcpServers"]["toolgate"]["url"] == endpoint
+
+
+@pytest.mark.parametrize(
+    "url", ["", "tools", "ftp://a", "https://ada:secret@a", "https://a?b=c", "https://a b"]
+)
+def test_a_url_of_no_gateway_is_refused_with_an_example(bare: Toolgate, url: str) -> None:
+    ran = bare("clients", "setup", "cursor", "--url", url)
+    assert (ran.code, "such as https://tools.example.com" in ran.err) == (1, True)
+
+
 def test_configurations_of_a_stored_toolset_are_printed_whole(toolgate: Toolgate) -> None:
     assert toolgate("toolsets", "put", "desk", '{"include": ["list*"]}').code == 0
     ran = toolgate("toolsets", "clients", "desk")
