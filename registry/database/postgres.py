@@ -178,7 +178,8 @@ class Database:
         self._settings = settings
         self.embedded = embedded
         self.conninfo = _conninfo(settings, "url", embedded.url if embedded else settings.url)
-        self.pool = _pool(settings, self.conninfo, settings.pool_max, settings.connect_timeout_s)
+        self._probe = ServerProbe(self.conninfo, settings.connect_timeout_s)
+        self.pool = _pool(settings, self._probe, settings.pool_max, settings.connect_timeout_s)
 
     @classmethod
     @asynccontextmanager
@@ -276,7 +277,8 @@ class Database:
                     checked(await _has_vector(connection))
                     await handle(RESYNC)
                     delays = _delays(self._settings.retry_max_s)
-                    await self._follow(connection, handle, checked)
+                    with self._probe.ending_at_silence():
+                        await self._follow(connection, handle, checked)
             except (psycopg.OperationalError, TimeoutError, DatabaseError) as error:
                 lost()
                 await self._pause("database_connection_lost", error, next(delays))
@@ -397,18 +399,17 @@ def make_pool(settings: Settings, name: str, *, size: int, timeout_s: float) -> 
 
     Raises DatabaseError for a URL that libpq cannot parse.
     """
-    return _pool(settings, _conninfo(settings, name, getattr(settings, name)), size, timeout_s)
+    conninfo = _conninfo(settings, name, getattr(settings, name))
+    return _pool(settings, ServerProbe(conninfo, settings.connect_timeout_s), size, timeout_s)
 
 
-def _pool(settings: Settings, conninfo: str, size: int, timeout_s: float) -> Pool:
-    probe = ServerProbe(conninfo, settings.connect_timeout_s)
-
+def _pool(settings: Settings, probe: ServerProbe, size: int, timeout_s: float) -> Pool:
     async def set_bounds(connection: BoundedConnection) -> None:
         connection.answer_timeout_s = settings.answer_timeout_s
         connection.is_answered = probe.is_answered
 
     return AsyncConnectionPool(
-        conninfo,
+        probe.conninfo,
         connection_class=BoundedConnection,
         configure=set_bounds,
         min_size=0,

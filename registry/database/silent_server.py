@@ -7,7 +7,8 @@ awaited further; if not, it fails as if the connection had been lost.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -30,9 +31,10 @@ class ServerProbe:
     """Asks the server of `conninfo` whether it runs statements; it has `timeout_s` to answer."""
 
     def __init__(self, conninfo: str, timeout_s: float) -> None:
-        self._conninfo = conninfo
         self._timeout_s = timeout_s
+        self.conninfo = conninfo
         self._lock = anyio.Lock()
+        self._scopes: set[anyio.CancelScope] = set()
         self._ended = -math.inf
         self._answered = False
 
@@ -45,18 +47,32 @@ class ServerProbe:
                 self._ended = monotonic()
         return self._answered
 
+    @contextmanager
+    def ending_at_silence(self) -> Iterator[None]:
+        """Ends the body when the server has answered no question; then raises Silence."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            raise Silence("the server answers no new connections")
+
     async def _ask(self) -> bool:
         answered = False
         with anyio.move_on_after(self._timeout_s):
             answered = await self._runs_statement()
         if not answered:
             log.warning("database_silent", extra={"waited_s": self._timeout_s})
+            for scope in self._scopes:
+                scope.cancel()
         return answered
 
     async def _runs_statement(self) -> bool:
         """A refusal is an answer, too: such a server ends its connections itself."""
         try:
-            connection = await BoundedConnection.connect(self._conninfo, autocommit=True)
+            connection = await BoundedConnection.connect(self.conninfo, autocommit=True)
             connection.answer_timeout_s = self._timeout_s
             try:
                 await connection.execute("SELECT")

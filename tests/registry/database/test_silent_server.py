@@ -85,10 +85,12 @@ async def test_a_cancelled_statement_of_a_frozen_server_ends(
         assert await polling.until(database.alive)
 
 
+@pytest.mark.parametrize("is_checked", [True, False])
 async def test_a_listener_detects_a_frozen_server(
-    database_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checked: bool
 ) -> None:
-    monkeypatch.setattr(postgres, "CHECK_S", 0.05)
+    """By its own check, or before that because a statement had no answer."""
+    monkeypatch.setattr(postgres, "CHECK_S", 0.05 if is_checked else 600)
     async with open_relayed(database_settings, tmp_path) as (database, relay):
         send, receive = anyio.create_memory_object_stream[object](100)
         lost = anyio.Event()
@@ -96,7 +98,12 @@ async def test_a_listener_detects_a_frozen_server(
             tasks.start_soon(database.listen, "test", send.send, lost.set)
             with anyio.fail_after(30):
                 assert await receive.receive() is RESYNC
-                relay.freeze()
+                async with postgres.autocommit(database.pool) as connection:
+                    await connection.execute("SELECT")
+                    relay.freeze()
+                    if not is_checked:
+                        with pytest.raises(psycopg.OperationalError):
+                            await connection.execute("SELECT")
                 await lost.wait()
                 relay.thaw()
                 assert await receive.receive() is RESYNC
