@@ -312,11 +312,27 @@ class RunningGateway(OperationClient):
             problem = OperationRefused(value, status).message
             return GatewayAnswer(value, is_job=False, etag="", problem=problem)
         if status >= 300:
-            raise OperationRefused(value, status, self.url, _access_hint(value, status, key))
+            raise OperationRefused(value, status, self.url, self._access_hint(value, status, key))
         # other operations, as events_invoke, accept with 202 as well
         is_job = status == HTTPStatus.ACCEPTED and isinstance(value, dict) and "job" in value
         created = status == HTTPStatus.CREATED
         return GatewayAnswer(value, is_job, answered.get("ETag", ""), created=created)
+
+    def _access_hint(self, problem: Any, status: int, key: str | None) -> str:
+        """The next command, where a key or a scope is missing. `key`: what the request was made
+        with."""
+        if status == HTTPStatus.UNAUTHORIZED:
+            command, login = "toolgate keys create NAME > FILE", f"toolgate login {self.url}"
+            if key is None:
+                return f"Add --key-file FILE, or log in: {login}; to make a key: {command}"
+            if self.key is None:
+                return f"Has your login there ended? {login}"
+            valid = "Is the key of this gateway, and valid? `toolgate keys list`"
+            return f"{valid}; a new one: {command}"
+        scope = _SCOPE.search(str(problem.get("detail"))) if isinstance(problem, dict) else None
+        if status == HTTPStatus.FORBIDDEN and scope:
+            return f"A key with it: toolgate keys create NAME --scope {scope[1]} > FILE"
+        return ""
 
 
 def running_gateway(
@@ -345,19 +361,6 @@ def running_gateway(
     url = url.rstrip("/")
     key = None if key_file is None else read_key(key_file)
     return RunningGateway(url, root, key, True if tls is None else tls, needs)
-
-
-def _access_hint(problem: Any, status: int, key: str | None) -> str:
-    """The next command, where a key or a scope is missing."""
-    if status == HTTPStatus.UNAUTHORIZED:
-        command = "toolgate keys create NAME > FILE"
-        if key is None:
-            return f"Add --key-file FILE; to make a key: {command}"
-        return f"Is the key of this gateway, and valid? `toolgate keys list`; a new one: {command}"
-    scope = _SCOPE.search(str(problem.get("detail"))) if isinstance(problem, dict) else None
-    if status == HTTPStatus.FORBIDDEN and scope:
-        return f"A key with it: toolgate keys create NAME --scope {scope[1]} > FILE"
-    return ""
 
 
 def read_key(file: IO[str]) -> str:

@@ -67,8 +67,8 @@ async def test_commands_act_as_the_person_of_the_login(
     terminal = Terminal(tmp_path)
     async with company(database_settings, scopes=OPERATORS) as made, browsing() as browser:
         lists = ("keys", "list", "--url", made.url)
-        code, _ = await terminal.run(*lists)
-        assert code != 0
+        code, text = await terminal.run(*lists)
+        assert (code, f"log in: toolgate login {made.url}" in text) == (1, True), text
         code, text = await terminal.run("login", made.url, "--no-browser", browser=browser)
         assert code == 0, text
         assert stat.S_IMODE(terminal.file.stat().st_mode) == 0o600
@@ -84,6 +84,12 @@ async def test_commands_act_as_the_person_of_the_login(
         after = json.loads(terminal.file.read_text())[made.url]["access_token"]
         assert after != before
 
+        logins[made.url] |= {"access_token": "ended", "ends": 2e9}
+        terminal.file.write_text(json.dumps(logins))
+        code, text = await terminal.run(*lists)
+        assert (code, f"Has your login there ended? toolgate login {made.url}" in text) == (1, True)
+        logins[made.url]["access_token"] = after
+        terminal.file.write_text(json.dumps(logins))
         code, text = await terminal.run("logout", made.url)
         assert code == 0, text
         assert json.loads(terminal.file.read_text()) == {}
