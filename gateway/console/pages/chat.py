@@ -14,6 +14,7 @@ from gateway.protocol import sse_writer
 from gateway.wings.event_stream_responses import last_event_number, stream_events
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
+CONVERSATIONS = "agent_list_conversations"
 WING = "agent"
 TITLE = 60  # characters of a first message that name its conversation
 CHUNK = "ResponseChunk"
@@ -100,8 +101,10 @@ async def _page(
     values = {"id": id_, "conversation": conversation, "run": run, "reached": _forwarded_tool}
     if visit.query.get("part") == "messages":
         return visit.page("chat_messages.html", **values)
+    if visit.operations.operation(CONVERSATIONS) is None:
+        return visit.problem(404)
     search_answer = await visit.operations.run(
-        "agent_list_conversations", query={"before": visit.query.get("older", "")}
+        CONVERSATIONS, query={"before": visit.query.get("older", "")}
     )
     health = await visit.operations.run("agent_health")
     return visit.page(

@@ -573,6 +573,7 @@ async def test_pages_name_hidden_rules_and_refused_keys(settings: Settings) -> N
             assert answer.status == 401
         _, text = await browser.get("policy")
         assert "They are shown to the role operator." in text
+        assert (await browser.get("chat"))[0] == 404  # there is no agent
 
         async def tells_the_reason() -> bool:
             _, text = await browser.get("")
