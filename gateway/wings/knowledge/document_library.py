@@ -624,12 +624,16 @@ _REFERENCES_TO = compose(
     names_of_code=_NAMES_OF_CODE,
     references=sql.Literal(REFERENCES),
 )
+# Rows are looked up one by one (OFFSET 0): without statistics, as after a large source, the planner
+# would read all chunks of the collection and all documents of the tenant.
 _RELATED_FILES = sql.SQL("""
     WITH {shelves}, asked AS MATERIALIZED (
         SELECT chunk.chunk_id, chunk.document_id, collection_id, shelf.name AS shelf,
             knowledge_last(chunk.symbol) AS name
-        FROM shelf JOIN knowledge_chunk_t AS chunk USING (collection_id)
-        WHERE chunk.host_id = %(host)s AND chunk.chunk_id = ANY (%(chunks)s::uuid[])
+        FROM unnest(%(chunks)s::uuid[]) AS given (chunk_id) CROSS JOIN LATERAL (
+            SELECT * FROM knowledge_chunk_t AS chunk
+            WHERE (chunk.host_id, chunk.chunk_id) = (%(host)s, given.chunk_id) OFFSET 0
+        ) AS chunk JOIN shelf USING (collection_id)
     ), named AS MATERIALIZED (
         SELECT DISTINCT asked.*, knowledge_last(mention.name) AS other
         FROM asked JOIN knowledge_mention_v AS mention
@@ -674,9 +678,11 @@ _RELATED_FILES = sql.SQL("""
     SELECT DISTINCT ON (1, 2, 3) coalesce(related.chunk_id::text, ''), related.shelf,
         document.path, related.passage::text, (1.0 / related.files)::float8
     FROM (SELECT * FROM defining UNION ALL SELECT * FROM naming) AS related
-    JOIN knowledge_document_t AS document
-        ON (document.host_id, document.document_id) = (%(host)s, related.document_id)
-    WHERE true {path} ORDER BY 1, 2, 3, 5 DESC, 4
+    CROSS JOIN LATERAL (
+        SELECT path FROM knowledge_document_t AS document
+        WHERE (document.host_id, document.document_id) = (%(host)s, related.document_id) {path}
+        OFFSET 0
+    ) AS document ORDER BY 1, 2, 3, 5 DESC, 4
 """)
 # Names that few definitions share, and who names them.
 _LINKED_FILES = sql.SQL("""
