@@ -78,7 +78,7 @@ class Worker:
         self._retrying = RetryBackoff(settings.retries, settings.backoff_s, settings.backoff_max_s)
         self._failing = 0  # consecutive batches without any vector
         self._wake = anyio.Event()
-        self._stopped = False
+        self._stopping = anyio.Event()
         self.done = 0  # vectors stored
 
     def wake(self) -> None:
@@ -87,12 +87,12 @@ class Worker:
 
     def stop(self) -> None:
         """Stop after the current batch."""
-        self._stopped = True
+        self._stopping.set()
         self.wake()
 
     async def run(self) -> None:
         """Process tasks, and wait for new ones, until stopped or cancelled."""
-        while not self._stopped:
+        while not self._stopping.is_set():
             self._wake = anyio.Event()
             try:
                 count = await self.step()
@@ -255,19 +255,19 @@ class Worker:
         return check_vectors(vectors, len(texts), VECTOR_DIMENSION)
 
     async def _see_burst_through(self) -> None:
-        """Debounce: wait until no text has come for `debounce_s`, at most `debounce_max_s`. Calls
-        that store texts have the cores until then."""
+        """Debounce: wait until no text has come within `debounce_s`, at most `debounce_max_s`.
+        Calls that store texts have the cores until then, and none of them wakes this task."""
         with anyio.move_on_after(self._burst_s):
-            while self._wake.is_set() and not self._stopped:
+            while self._wake.is_set() and not self._stopping.is_set():
                 self._wake = anyio.Event()
                 with anyio.move_on_after(self._quiet_s):
-                    await self._wake.wait()
+                    await self._stopping.wait()
 
     async def _pause(self, seconds: float, *, wakes: bool) -> None:
         """Sleep until a wake-up, or for this long; without `wakes` only a stop interrupts it."""
         with anyio.move_on_after(seconds):
             await self._wake.wait()
-            while not (wakes or self._stopped):
+            while not (wakes or self._stopping.is_set()):
                 self._wake = anyio.Event()
                 await self._wake.wait()
 
